@@ -1,0 +1,40 @@
+# One task runner. `make demo` and `make test` need nothing but Python 3.11+ and a package index.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: demo test check bench format clean
+
+$(VENV)/.demo: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Arranger into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[sandbox]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.demo
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'
+	@touch $@
+
+demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up
+	@$(BIN)/arranger demo
+
+test: $(VENV)/.dev ## every test; builds the real test servers on first use
+	@$(BIN)/python -m tests.servers --build
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## format, lint, import contracts, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,54 @@
+"""The errors that Arranger raises on purpose: one small hierarchy, each saying what to do next.
+
+The command line prints `message` and `hint` on one line and exits with `exit_status`; anything that is not an
+`ArrangerError` is a bug and shows its traceback.
+"""
+
+
+class ArrangerError(Exception):
+    """What went wrong (`message`) and what the reader can do about it (`hint`)."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{message} ({hint})" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ArrangerError):
+    """A setting, flag, URL, file or kubeconfig that can't be used: nothing was started. Exit status 2."""
+
+    exit_status = 2
+
+
+class LogError(ArrangerError):
+    """The event log can't be read or written as asked."""
+
+
+class LogUnavailable(LogError):
+    """The log's server can't be reached now, or refuses writes now. Worth retrying with back-off."""
+
+
+class EpochLost(LogError):
+    """The log's epoch or tail is not the one that the caller has read: a new epoch has begun, or must begin."""
+
+
+class DamagedEntry(LogError):
+    """An entry that can't be decoded, or whose chain hash doesn't follow from the entry before it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(
+            f"log entry at offset {offset} can't be read: {reason}",
+            hint="run the version of Arranger that wrote it, or restore the log from its archive",
+        )
+        self.offset = offset
+        self.reason = reason
+
+
+class UnknownEvent(DamagedEntry):
+    """An event kind or version that this program doesn't know: the fold stops rather than skip it."""
+
+
+class ClusterError(ArrangerError):
+    """The Kubernetes API refused a request or can't be reached."""

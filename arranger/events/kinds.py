@@ -1,0 +1,257 @@
+"""Every kind of event, typed and versioned, in three families: observations, decisions and outcomes.
+
+An event's tag is `Kind.version`. A field is only ever added at the end, with a default that means what its
+absence meant; any other change is a new version of the kind, and the old one stays readable through `upcasts`.
+Events carry no time of their own unless a decision needs it: the time told stands on their `Batch`.
+
+A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is
+current (architecture rule 3), so whoever is first in the log wins and everyone sees the same winner.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods
+from arranger.model.node import NodeFacts
+from arranger.model.pod import PodOwner
+
+
+class Watched(StrEnum):
+    """The kinds of Kubernetes objects that are watched."""
+
+    NODE = "node"
+    POD = "pod"
+    JOB = "tyjob"
+
+
+# --- observations: what Kubernetes said -------------------------------------------------------------------
+
+
+class EpochBegun(msgspec.Struct, frozen=True, array_like=True, tag="EpochBegun.1"):
+    """The first event of an epoch. `previous` is 0 when nothing is known of an earlier one."""
+
+    epoch: int
+    previous: int
+    reason: str
+
+
+class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, tag="WatchClaimed.1"):
+    """A watcher takes over one kind. This event's offset is its term; observations under an older term are void."""
+
+    kind: Watched
+    watcher: str
+
+
+class ListingBegun(msgspec.Struct, frozen=True, array_like=True, tag="ListingBegun.1"):
+    """A full listing of one kind begins: until it has ended, absence of an object says nothing."""
+
+    kind: Watched
+    term: int
+
+
+class ListingEnded(msgspec.Struct, frozen=True, array_like=True, tag="ListingEnded.1"):
+    """A full listing has ended: what the projection holds of this kind is now what the API server holds."""
+
+    kind: Watched
+    term: int
+    resource_version: str
+
+
+class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="NodeSeen.1"):
+    """A node as the API server has it."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    facts: NodeFacts
+
+
+class NodeGone(msgspec.Struct, frozen=True, array_like=True, tag="NodeGone.1"):
+    """A node is no longer there."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class PodSeen(msgspec.Struct, frozen=True, array_like=True, tag="PodSeen.1"):
+    """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a stranger's pod.
+
+    `restarts` counts container restarts. `waiting` is the reason why a container can't start, as the kubelet
+    gives it (`ImagePullBackOff`), `reason` and `message` the pod's own.
+    """
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    phase: str
+    requests: tuple[tuple[str, int], ...]
+    owner: PodOwner | None
+    ready: bool
+    deleting: bool
+    ip: str = ""
+    restarts: int = 0
+    reason: str = ""
+    message: str = ""
+    waiting: str = ""
+
+
+class PodGone(msgspec.Struct, frozen=True, array_like=True, tag="PodGone.1"):
+    """A pod is no longer there."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
+class JobSeen(msgspec.Struct, frozen=True, array_like=True, tag="JobSeen.1"):
+    """A TYJob. Exactly one of `spec` and `invalid` (what is wrong with it, for the user) is given.
+
+    `status_digest` names the status that the API server holds, so that an applier can tell whether its own
+    differs. `status` comes with listings and new objects only; a new epoch adopts jobs from it.
+    """
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    created_ms: int
+    deleting: bool
+    spec: JobSpec | None
+    invalid: str
+    status_digest: str
+    status: JobStatusSeen | None = None
+
+
+class JobGone(msgspec.Struct, frozen=True, array_like=True, tag="JobGone.1"):
+    """A TYJob is no longer there; its pods follow by owner reference."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
+# --- decisions: what a controller or a scheduler wants ------------------------------------------------------
+
+
+class CycleTaken(msgspec.Struct, frozen=True, array_like=True, tag="CycleTaken.1"):
+    """One scheduling cycle: its inputs. Its decisions are the other events of the same batch.
+
+    `base` is the offset of the projection that it was taken on, `told_ms` the time that it was told
+    (milliseconds since 1970). A cycle whose `base` lies before an earlier cycle in the log is superseded, and
+    with it all its decisions.
+    """
+
+    base: int
+    told_ms: int
+    config: CycleConfig
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, tag="Placed.1"):
+    """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    schedule_state: str
+    pods: tuple[PlacedPods, ...]
+    message: str
+
+
+class Waits(msgspec.Struct, frozen=True, array_like=True, tag="Waits.1"):
+    """Why a job, or the rest of it, still waits. `reasons` count the nodes by reason for the pods of
+    `group`; `infeasible` says that even an empty cluster of the present nodes couldn't hold the quorum."""
+
+    job_uid: str
+    based_on: int
+    schedule_state: str
+    infeasible: bool
+    group: int
+    reasons: tuple[tuple[str, int], ...]
+    message: str
+
+
+class StageDecided(msgspec.Struct, frozen=True, array_like=True, tag="StageDecided.1"):
+    """A controller moves a job to `stage`. `reason` is a CamelCase word, `message` a line for the user."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    stage: str
+    reason: str
+    message: str
+
+
+class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, tag="LeaderAddressed.1"):
+    """The leader of this attempt has an address: its workers may now be created and told it."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    address: str
+
+
+# --- outcomes: what happened when an applier tried ---------------------------------------------------------
+
+
+class EffectFailed(msgspec.Struct, frozen=True, array_like=True, tag="EffectFailed.1"):
+    """The API server refused an effect. `permanent`: trying again can't help. `code` is the HTTP status."""
+
+    job_uid: str
+    attempt: int
+    effect: str
+    place: Place | None
+    code: int
+    reason: str
+    message: str
+    permanent: bool
+
+
+Observation = (
+    EpochBegun
+    | WatchClaimed
+    | ListingBegun
+    | ListingEnded
+    | NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | JobSeen
+    | JobGone
+)
+Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed
+Outcome = EffectFailed
+Event = Observation | Decision | Outcome
+
+#: From an old version of a kind to the present one. Old versions are readable for as long as they stand here.
+upcasts: dict[type[Any], Callable[[Any], Event]] = {}
+
+
+def kind_of(event: Event) -> str:
+    """The event's kind without its version, as the user types and reads it: `NodeSeen`."""
+    return type(event).__name__
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Events appended in one atomic step, and the identity under which they are appended once.
+
+    `writer` is unique to a running writer; `seq` counts that writer's batches from 1. `told_ms` is the
+    writer's clock in milliseconds since 1970: the only time that a fold ever sees.
+    """
+
+    writer: str
+    seq: int
+    told_ms: int
+    events: tuple[Event, ...]

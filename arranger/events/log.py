@@ -1,0 +1,127 @@
+"""The log as everything else sees it: append a batch once, read from any offset, notice when it is not the
+same log any more.
+
+Positions. Events are numbered 1, 2, 3 … within an epoch; an entry holds the events of one batch, and
+`Entry.last` is the offset of its last event. Every entry carries a `chain`: the SHA-1 over the chain of the
+entry before it (empty for the first) followed by its own payload. A reader checks it, so an altered, missing
+or reordered entry, or a tail that was lost and written anew, can't go unnoticed.
+
+Epochs. A log that was emptied or lost its tail is not repaired: a new epoch begins, with offsets from 1.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from arranger.events.kinds import Batch
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a reader has come: the epoch, the offset of the last event read, and the chain up to it."""
+
+    epoch: int
+    offset: int
+    chain: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One batch in the log; its events have the offsets `first` to `last`."""
+
+    first: int
+    last: int
+    chain: str
+    batch: Batch
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Where a batch stands. `duplicate`: it had been appended before, by an attempt whose answer was lost."""
+
+    first: int
+    last: int
+    duplicate: bool
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A watcher's place in the API server's history, stored in the same atomic step as what it observed."""
+
+    name: str
+    value: str
+
+
+class StoredSnapshot(msgspec.Struct, frozen=True):
+    """A projection's bytes and the position that it was taken at."""
+
+    position: Position
+    content: bytes
+
+
+class Log(Protocol):
+    """One cluster's event log. Every method may raise `LogUnavailable`; it is safe to call again then."""
+
+    async def open(self) -> Position:
+        """The end of the log; an empty home gets its first epoch here."""
+        ...
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        """Append the whole batch and store the cursor, or do neither. The same (writer, seq) appends once.
+
+        Raises `EpochLost` if `epoch` is no longer the log's.
+        """
+        ...
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        """Entries whose events come after the position, oldest first, at most `limit`; waits up to `wait_s` for one.
+
+        Raises `EpochLost` when the position is not in this log any more (another epoch, a shorter log, a
+        different chain, or entries trimmed away that were not read), `DamagedEntry` or `UnknownEvent` with
+        the offset otherwise.
+        """
+        ...
+
+    async def end(self) -> Position:
+        """The position after the last entry. Raises `EpochLost` when the log has no epoch."""
+        ...
+
+    async def start(self) -> Position:
+        """The position before the oldest entry that is still there (what was trimmed lies before it)."""
+        ...
+
+    async def cursor(self, name: str) -> str | None:
+        """The stored cursor of that name, in this epoch."""
+        ...
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the new one."""
+        ...
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        """Keep a snapshot; the newest few are kept."""
+        ...
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        """The newest snapshot of this epoch, or the newest at or before the offset `at_most`."""
+        ...
+
+    async def trim(self, before: int) -> int:
+        """Drop whole entries whose events all come before the offset; answers how many entries went."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and files."""
+        ...
+
+
+async def entries(log: Log, after: Position, *, until: int | None = None) -> AsyncIterator[Entry]:
+    """All entries after a position up to the present end, or up to the entry that holds offset `until`."""
+    end = await log.end()
+    target = end.offset if until is None else min(until, end.offset)
+    while after.offset < target:
+        batch = await log.read(after)
+        if not batch:
+            return
+        for entry in batch:
+            yield entry
+            after = Position(after.epoch, entry.last, entry.chain)
+            if after.offset >= target:
+                return

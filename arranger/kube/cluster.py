@@ -1,0 +1,142 @@
+"""The Kubernetes API as the workers use it: a handful of verbs on a handful of resources, objects as raw JSON.
+
+Two things implement it: `kube.client` over HTTP, and `sandbox.direct` in memory for simulations. A contract
+suite holds both, and the embedded HTTP cluster, to what a real API server does.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from arranger.errors import ClusterError
+
+#: A Kubernetes object as JSON gives it.
+Object = dict[str, Any]
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A REST resource: its API group (empty for the core group), version, plural and kind."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """The path below the server's root; without a namespace, that of all namespaces."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+EVENTS = Resource("", "v1", "events", "Event")
+TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+
+
+class ApiError(ClusterError):
+    """The API server refused a request: `code` (HTTP), `reason` (`AlreadyExists`), and its message.
+
+    `retry_after_s` is what the server asked to wait, 0 if it said nothing.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.detail = message
+        self.retry_after_s = retry_after_s
+
+
+class ClusterUnavailable(ClusterError):
+    """No answer: connection refused, reset or timed out. Whether a write took effect is not known."""
+
+
+class Expired(ApiError):
+    """410: the resourceVersion is too old to watch from; list again."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a listing and the resourceVersion of the whole listing."""
+
+    items: list[Object]
+    resource_version: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One watch event. `type` is ADDED, MODIFIED, DELETED or BOOKMARK (only `resource_version` counts then).
+
+    `received_ms` is when it came from the wire, on this machine's wall clock.
+    """
+
+    type: str
+    object: Object
+    resource_version: str
+    received_ms: int
+
+
+class Cluster(Protocol):
+    """What workers ask of the API server. Every method may raise `ApiError` or `ClusterUnavailable`."""
+
+    def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+        """All objects of a resource, cluster-wide, a consistent listing in pages.
+
+        Never served from a stale cache (no resourceVersion=0). `Expired` when the listing outlived its
+        continuation: begin again.
+        """
+        ...
+
+    def watch(
+        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+    ) -> AsyncIterator[list[Change]]:
+        """Changes after a resourceVersion, cluster-wide, with bookmarks, in order; what has arrived comes together.
+
+        Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` when it breaks or stays
+        silent for longer than its bookmarks allow.
+        """
+        ...
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        """One object; `ApiError` 404 when it isn't there."""
+        ...
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        """Create an object; `ApiError` 409 AlreadyExists when the name is taken."""
+        ...
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """JSON merge patch (RFC 7386) of an object, or of its `status`."""
+        ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete; only the object of this UID if one is given (409 Conflict otherwise). 404 when it isn't there."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,1 @@
+"""One TYJob's life: which decision comes next, and which pods and status should exist. Pure."""

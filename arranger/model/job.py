@@ -1,0 +1,103 @@
+"""A TYJob as the scheduler and the life cycle need it: counts, requests and rules, without the pod templates.
+
+The templates stay in Kubernetes, which is the truth about them; the applier reads them there when it creates
+pods. What is here goes into the log, so it is small, and every field keeps its meaning for good.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from arranger.model.pod import PodShape
+
+#: Group number of the leader; worker set `i` of the spec is group `i + 1`.
+LEADER_GROUP = 0
+
+
+class Stage(StrEnum):
+    """Where a job is in its life; owned by the controller. Ended (SUCCEEDED, FAILED) is final."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESCHEDULING = "Rescheduling"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+ENDED = frozenset({Stage.SUCCEEDED, Stage.FAILED})
+
+
+class ScheduleState(StrEnum):
+    """How much of a job has nodes; owned by the scheduler."""
+
+    UNSCHEDULED = "Unscheduled"
+    PARTLY = "ScheduledPartly"
+    SUCCEED = "ScheduledSucceed"
+    FAILED = "ScheduledFailed"
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods are deleted when the job has ended."""
+
+    RUNNING = "Running"
+    ALL = "All"
+    NONE = "None"
+
+
+class PodGroup(msgspec.Struct, frozen=True, array_like=True):
+    """Equal pods: the leader (count 1), or one worker set with `count` workers."""
+
+    name: str
+    count: int
+    shape: PodShape
+
+
+class JobSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given.
+
+    `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies.
+    """
+
+    groups: tuple[PodGroup, ...]
+    min_workers: int
+    priority: int
+    queue_policy: str
+    pod_policy: str
+    restart_limit: int
+    clean_pod_policy: CleanPodPolicy
+    terminating: bool
+
+    @property
+    def total_workers(self) -> int:
+        """Workers of all sets together."""
+        return sum(group.count for group in self.groups[1:])
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One pod's place in its job: the group (0 is the leader) and the index in the group, from 0."""
+
+    group: int
+    index: int
+
+
+class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
+    """Pods of one group on one node. `indices` are inclusive runs `(first, last)`, ascending and disjoint."""
+
+    node: str
+    group: int
+    indices: tuple[tuple[int, int], ...]
+
+
+class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a TYJob's status from which a new epoch adopts the job."""
+
+    stage: str
+    schedule_state: str
+    attempt: int
+    restarts: int
+    leader_address: str
+    allocations: tuple[PlacedPods, ...]
+    start_ms: int = 0
+    completion_ms: int = 0
+    message: str = ""

@@ -1,0 +1,22 @@
+"""A node as the scheduler sees it: what it can hold and which pods it refuses."""
+
+import msgspec
+
+
+class Taint(msgspec.Struct, frozen=True, array_like=True):
+    """One taint: key, value and effect (NoSchedule, PreferNoSchedule or NoExecute)."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A node's facts. `allocatable` holds sorted `(resource name, amount)` pairs, units as in `PodShape`,
+    `pods` included; `labels` are sorted pairs."""
+
+    allocatable: tuple[tuple[str, int], ...]
+    ready: bool
+    cordoned: bool
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()

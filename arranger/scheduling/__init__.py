@@ -1,0 +1,1 @@
+"""One scheduling cycle: an immutable projection, a configuration and a time told in, a plan out. Pure."""

@@ -1,0 +1,1 @@
+"""The running roles: watcher, controller, scheduler, applier and maintenance, around one warm projection."""
