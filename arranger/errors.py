@@ -34,6 +34,14 @@ class EpochLost(LogError):
     """The log's epoch or tail is not the one that the caller has read: a new epoch has begun, or must begin."""
 
 
+class EntriesTrimmed(LogError):
+    """Entries that the caller hasn't read were trimmed away: start again from the newest snapshot, same epoch."""
+
+
+class OutdatedAppend(LogError):
+    """The same writer has appended a later batch already: two processes use one writer name, or an append is late."""
+
+
 class DamagedEntry(LogError):
     """An entry that can't be decoded, or whose chain hash doesn't follow from the entry before it."""
 

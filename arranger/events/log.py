@@ -56,6 +56,13 @@ class StoredSnapshot(msgspec.Struct, frozen=True):
     content: bytes
 
 
+#: How many snapshots a log keeps.
+SNAPSHOTS_KEPT = 3
+
+#: The writer of the batch that begins an epoch.
+EPOCH_WRITER = "epoch"
+
+
 class Log(Protocol):
     """One cluster's event log. Every method may raise `LogUnavailable`; it is safe to call again then."""
 
@@ -66,16 +73,17 @@ class Log(Protocol):
     async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
         """Append the whole batch and store the cursor, or do neither. The same (writer, seq) appends once.
 
-        Raises `EpochLost` if `epoch` is no longer the log's.
+        Writers append one batch after the other: a `seq` below the writer's last raises `OutdatedAppend`. Raises
+        `EpochLost` if `epoch` is no longer the log's, or its tail, as far as this object has seen it, is lost.
         """
         ...
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         """Entries whose events come after the position, oldest first, at most `limit`; waits up to `wait_s` for one.
 
-        Raises `EpochLost` when the position is not in this log any more (another epoch, a shorter log, a
-        different chain, or entries trimmed away that were not read), `DamagedEntry` or `UnknownEvent` with
-        the offset otherwise.
+        Positions are ends of entries; nobody stands in the middle of a batch. Raises `EpochLost` when the position
+        is not in this log any more (another epoch, a shorter log, a different chain), `EntriesTrimmed` when entries
+        after it were trimmed away, `DamagedEntry` or `UnknownEvent` with the offset otherwise.
         """
         ...
 
@@ -92,11 +100,15 @@ class Log(Protocol):
         ...
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
-        """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the new one."""
+        """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the present one.
+
+        Its number is the larger of `told_ms` and `lost` + 1. Nothing happens when the log's epoch is newer than
+        `lost`. The old epoch's cursors, snapshots and writers are dropped.
+        """
         ...
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        """Keep a snapshot; the newest few are kept."""
+        """Keep a snapshot; the newest three are kept. Raises `EpochLost` if it is of another epoch."""
         ...
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:

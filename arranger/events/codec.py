@@ -1,0 +1,141 @@
+"""The log's encoding: a batch as MessagePack, the chain of hashes over batches, and reading old versions.
+
+A payload is the array `[writer, seq, told_ms, [[tag, field, …], …]]`. Decoding is strict: an event whose tag isn't
+known, a field of the wrong type or a cut-off payload raise with the offset, and nothing is skipped. Old versions
+of a kind are decoded as what they were and then upcast to the present version, so readers only ever see that.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, Union, get_args
+
+import msgspec
+
+from arranger.errors import DamagedEntry, UnknownEvent
+from arranger.events import kinds
+from arranger.events.kinds import Batch, Event
+from arranger.events.log import Entry, Position
+
+_AnyVersion = TypeVar("_AnyVersion")
+
+
+class _WrittenBatch(msgspec.Struct, Generic[_AnyVersion], frozen=True, array_like=True):
+    """A batch as it was written: the fields of `Batch`, with events of any version that was ever current."""
+
+    writer: str
+    seq: int
+    told_ms: int
+    events: tuple[_AnyVersion, ...]
+
+
+class StoredEntry(msgspec.Struct, frozen=True):
+    """One entry as a home of the log keeps it: `count` events, the last of them at offset `last`."""
+
+    last: int
+    count: int
+    chain: str
+    payload: bytes
+
+    @property
+    def first(self) -> int:
+        """Offset of the entry's first event."""
+        return self.last - self.count + 1
+
+    @property
+    def before(self) -> int:
+        """Offset of the position that the entry follows."""
+        return self.last - self.count
+
+
+class Codec:
+    """Encodes and decodes batches of the `present` kinds, and of the old versions that `upcasts` can raise.
+
+    `present` is a union of tagged, array-like structs. Every key of `upcasts` is such a struct too, and its
+    function gives the present version. A decoder is built once; use one codec for many batches.
+    """
+
+    def __init__(self, present: Any, upcasts: Mapping[type[Any], Callable[[Any], Event]]) -> None:
+        self._upcasts = dict(upcasts)
+        readable = (*get_args(present), *self._upcasts)
+        self._tags = frozenset(str(kind.__struct_config__.tag) for kind in readable)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+            _WrittenBatch[Union[readable]]  # type: ignore[valid-type]  # noqa: UP007  # the members are only known now
+        )
+
+    def encode(self, batch: Batch) -> bytes:
+        """The batch's payload. Equal batches give equal bytes. Raises `ValueError` for one without events or sequence number."""
+        if not batch.events or batch.seq < 1:
+            raise ValueError("a batch needs at least one event, and a sequence number from 1")
+        return self._encoder.encode(batch)
+
+    def decode(self, payload: bytes, offset: int) -> Batch:
+        """The batch whose first event has this offset.
+
+        Raises `UnknownEvent` (a tag that isn't known) or `DamagedEntry` (anything else that can't be read) with
+        the offset of the event at fault, or of the first event where the payload as a whole can't be read.
+        """
+        try:
+            written = self._decoder.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._fault(payload, offset, error) from error
+        if not written.events:
+            raise DamagedEntry(offset, "the batch holds no events")
+        events = written.events
+        if self._upcasts:
+            present = self._upcasts
+            events = tuple(present[type(event)](event) if type(event) in present else event for event in events)
+        return Batch(written.writer, written.seq, written.told_ms, events)
+
+    def _fault(self, payload: bytes, offset: int, error: Exception) -> DamagedEntry:
+        """Names the event at fault; slow, for the one payload that couldn't be decoded."""
+        try:
+            raw_events = msgspec.msgpack.decode(payload, type=_WrittenBatch[msgspec.Raw]).events
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return DamagedEntry(offset, str(error))
+        for index, raw in enumerate(raw_events):
+            try:
+                self._decoder.decode(self._encoder.encode(["", 0, 0, [raw]]))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+                tag = _tag(raw)
+                if tag is not None and tag not in self._tags:
+                    return UnknownEvent(offset + index, f"unknown event kind {tag!r}")
+                return DamagedEntry(offset + index, f"{tag or 'event without a kind'}: {fault}")
+        return DamagedEntry(offset, str(error))
+
+
+def _tag(raw: msgspec.Raw) -> str | None:
+    """The tag of an event that can't be decoded, if it has one."""
+    try:
+        fields = msgspec.msgpack.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], str) else None
+
+
+_codec = Codec(Event, kinds.upcasts)
+encode_batch = _codec.encode
+decode_batch = _codec.decode
+
+
+def next_chain(previous: str, payload: bytes) -> str:
+    """The chain after an entry: SHA-1 in hex over the chain before it and its payload. It guards against accidents
+    and lost tails, not against forgery."""
+    return hashlib.sha1(previous.encode() + payload, usedforsecurity=False).hexdigest()
+
+
+def verified(stored: StoredEntry, after: Position) -> Entry:
+    """The entry that follows a position, decoded, once its place, its chain and its number of events are right.
+
+    The caller has made sure that the log holds `after` (that is, the chain there is the reader's), so whatever
+    is wrong is damage. Raises `DamagedEntry` or `UnknownEvent`.
+    """
+    first = after.offset + 1
+    if stored.first != first:
+        raise DamagedEntry(first, f"the next entry begins at offset {stored.first}; what lay between is missing")
+    if next_chain(after.chain, stored.payload) != stored.chain:
+        raise DamagedEntry(first, "its chain hash doesn't follow from the entry before it")
+    batch = decode_batch(stored.payload, first)
+    if len(batch.events) != stored.count:
+        raise DamagedEntry(first, f"it holds {len(batch.events)} events, and {stored.count} were appended")
+    return Entry(stored.first, stored.last, stored.chain, batch)
