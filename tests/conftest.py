@@ -1,0 +1,65 @@
+"""Fixtures that all tests share: real servers, and coroutine tests run by asyncio itself."""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
+
+REAL_FIXTURES = {"redis_server", "kube_server"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for a real server is marked so."""
+    for item in items:
+        if REAL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("real")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run `async def` tests, each in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly which real servers were missing."""
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
+    reasons = [r.longrepr[2].removeprefix("Skipped: ") for r in skipped if "NO REAL SERVER" in r.longrepr[2]]
+    if reasons:
+        terminalreporter.section("TESTS ON REAL SERVERS WERE SKIPPED", red=True, bold=True)
+        for reason in sorted(set(reasons)):
+            terminalreporter.write_line(f"{reasons.count(reason)} tests: {reason}", red=True)
+
+
+@contextlib.contextmanager
+def _required() -> Iterator[None]:
+    """Turns a missing real server into a loud skip, or into a failure with CI=true."""
+    try:
+        yield
+    except ServersUnavailable as error:
+        if in_ci():
+            pytest.fail(f"NO REAL SERVER: {error}", pytrace=False)
+        pytest.skip(f"NO REAL SERVER: {error}")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RealRedis]:
+    """A real Redis without password or TLS, shared by the session: use a database or keys of your own."""
+    with _required(), real_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kube_server() -> Iterator[RealKube]:
+    """A real API server with the TYJob definition, shared by the session: use `fresh_namespace()` or `clear()`."""
+    with _required(), real_kube() as server:
+        server.install_crd()
+        yield server

