@@ -1,0 +1,40 @@
+"""Time, as something that is handed in: everything in the workers that waits or stamps asks a `Clock`.
+
+A real process gets the `SystemClock`; a simulation drives the same code on a clock of its own.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What workers know of time."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970 UTC. It may jump, and differs between machines."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds since some fixed moment; never goes back. For durations and deadlines of this process."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without blocking the event loop; 0 lets other tasks run."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine that we run on."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without blocking the event loop."""
+        await asyncio.sleep(seconds)

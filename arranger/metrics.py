@@ -1,0 +1,123 @@
+"""What a process tells Prometheus: one registry, one object with every metric, made once and handed in.
+
+Gauges whose value is an age are computed when they are scraped, so that they grow while nothing happens.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from arranger.clock import Clock
+
+_CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """All metrics of one process. Labels are few and bounded: never a job's, pod's or node's name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard_s: dict[str, float] = {}
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        registry.register(_HeardAge(self))
+
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+            return Gauge(f"arranger_{name}", text, labels, registry=registry)
+
+        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"arranger_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
+            return Histogram(f"arranger_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self.lag_events = gauge("lag_events", "Events in the log that this reader hasn't folded.", ["reader"])
+        self.lag_seconds = gauge("lag_seconds", "Age of the newest event folded while there are more.", ["reader"])
+        self.epoch = gauge("epoch", "Epoch of the log that this process reads.")
+        self.offset = gauge("offset", "Offset of the last event folded.", ["reader"])
+        self.events = counter("events_appended", "Events that this process appended, by kind.", ["kind"])
+        self.appends = counter(
+            "appends", "Batches that this process appended: ok, duplicate, lost (epoch) or unavailable.", ["result"]
+        )
+        self.append_seconds = histogram("append_seconds", "Time that one append took.", _CYCLE_BUCKETS)
+        self.observations = counter("observations", "Observations from Kubernetes, by kind of object.", ["kind"])
+        self.relists = counter("relists", "Full listings, by kind of object and reason.", ["kind", "reason"])
+        self.cycles = counter("cycles", "Scheduling cycles: taken, idle (nothing to decide) or superseded.", ["result"])
+        self.cycle_seconds = histogram("cycle_seconds", "Duration of one scheduling cycle.", _CYCLE_BUCKETS)
+        self.decisions = counter(
+            "decisions_folded", "Decisions folded by this process, by kind and verdict.", ["kind", "verdict"]
+        )
+        self.requests = counter(
+            "api_requests", "Requests to the API server; code 0: no answer.", ["verb", "resource", "code"]
+        )
+        self.request_seconds = histogram(
+            "api_request_seconds", "Time to the answer of the API server.", _REQUEST_BUCKETS, ["verb", "resource"]
+        )
+        self.effects_in_flight = gauge("effects_in_flight", "Effects that the applier is carrying out now.")
+        self.effects = counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
+        self.snapshots = counter("snapshots", "Snapshots stored, by result.", ["result"])
+        self.trimmed = counter("trimmed_entries", "Entries trimmed from the log.")
+        self.ticks = counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
+        self.ready = gauge("ready", "1 if this process is ready.")
+
+    def lag(self, reader: str, *, events: int, seconds: float) -> None:
+        """How far a reader is behind the end of the log."""
+        self.lag_events.labels(reader).set(events)
+        self.lag_seconds.labels(reader).set(seconds)
+
+    def request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
+        """One request to the API server: `verb` as in RBAC, `resource` plural, `code` 0 when there was no answer."""
+        self.requests.labels(verb, resource, str(code)).inc()
+        self.request_seconds.labels(verb, resource).observe(seconds)
+
+    def heard(self, kind: str) -> None:
+        """The watch of this kind said something now, a bookmark included."""
+        self._heard_s[kind] = self._clock.monotonic_s()
+
+    def forget(self, kind: str) -> None:
+        """Stop telling an age for the kind, which is no longer watched by this process."""
+        self._heard_s.pop(kind, None)
+
+    def heard_age_s(self, kind: str) -> float | None:
+        """Seconds since the watch was last heard; None if this process doesn't watch the kind."""
+        heard_s = self._heard_s.get(kind)
+        return None if heard_s is None else max(0.0, self._clock.monotonic_s() - heard_s)
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def watched(self) -> list[str]:
+        """The kinds that this process watches, sorted."""
+        return sorted(self._heard_s)
+
+
+class _HeardAge(Collector):
+    """Age of each watch, computed at the scrape."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "arranger_watch_heard_age_seconds", "Seconds since the watch was last heard.", labels=["kind"]
+        )
+        for kind in self._metrics.watched():
+            age_s = self._metrics.heard_age_s(kind)
+            if age_s is not None:
+                family.add_metric([kind], age_s)
+        yield family

@@ -1,0 +1,306 @@
+"""The settings of a process: declared once here, read from four places with one precedence.
+
+Defaults, then the TOML file (`--config` or `ARRANGER_CONFIG`), then environment variables `ARRANGER_<NAME>`, then
+flags: the later wins. The description, range and allowed values on each field below are what `--help`, `arranger
+settings` and the error messages say. A setting that can't be used is a `UsageError` of one line that names the
+setting, where its value came from, and what is allowed.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Meta, inspect
+
+from arranger.errors import UsageError
+from arranger.model.config import CycleConfig
+
+_ENV_PREFIX = "ARRANGER_"
+
+#: Kubernetes puts variables like these into pods for Services whose names begin with "arranger": not ours.
+_SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
+
+_RESOURCE_WEIGHTS = "a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting; a field's metadata is its documentation."""
+
+    redis_url: Annotated[
+        str,
+        Meta(
+            description="Redis server that holds the log; password and TLS (rediss://) go into the URL",
+            pattern=r"^(redis|rediss|unix)://.",
+            extra={"allowed": "a URL that begins with redis://, rediss:// or unix://", "flag": "--redis"},
+        ),
+    ] = "redis://127.0.0.1:6379/0"
+    cluster: Annotated[
+        str,
+        Meta(
+            description="name of the cluster; it names the log in Redis, so several clusters can share one server",
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+            extra={"allowed": "a DNS label: at most 63 of a-z, 0-9 and '-', not '-' at either end"},
+        ),
+    ] = "default"
+    kubeconfig: Annotated[
+        str,
+        Meta(description="kubeconfig file; empty: $KUBECONFIG, then in-cluster, then ~/.kube/config"),
+    ] = ""
+    context: Annotated[str, Meta(description="context of the kubeconfig; empty: its current one")] = ""
+    http_host: Annotated[
+        str,
+        Meta(
+            description="address of /healthz, /readyz and /metrics; 0.0.0.0 lets kubelets and Prometheus in",
+            min_length=1,
+            extra={"allowed": "an IP address or host name of this machine"},
+        ),
+    ] = "127.0.0.1"
+    http_port: Annotated[
+        int,
+        Meta(description="port of /healthz, /readyz and /metrics; 0: any free one, told in the log", ge=0, le=65535),
+    ] = 8460
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="least severe line that is logged")
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Meta(description="form of the log lines; auto: text on a terminal, JSON otherwise"),
+    ] = "auto"
+    cycle_period_s: Annotated[
+        float, Meta(description="seconds between scheduling cycles when nothing changes", ge=0.05, le=3600)
+    ] = 1.0
+    queue_policy: Annotated[
+        Literal["Priority", "DRF"], Meta(description="order among jobs whose spec names no jobQueuePolicy")
+    ] = "Priority"
+    pod_policy: Annotated[
+        Literal["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity"],
+        Meta(description="how pods choose nodes in jobs whose spec names no basicPolicy"),
+    ] = "BinPack"
+    weights: Annotated[
+        dict[str, Annotated[int, Meta(ge=0, le=1000)]],
+        Meta(
+            description="weight of each resource in node scores; */gpu stands for every resource that ends so",
+            extra={"allowed": _RESOURCE_WEIGHTS},
+        ),
+    ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
+    infeasible_grace_s: Annotated[
+        int, Meta(description="seconds that a job may fit no empty cluster before it fails", ge=0, le=604_800)
+    ] = 300
+    image_grace_s: Annotated[
+        int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
+    ] = 120
+    lease_s: Annotated[
+        int, Meta(description="seconds after which another process takes over what a silent one held", ge=2, le=600)
+    ] = 15
+    heartbeat_s: Annotated[
+        float, Meta(description="seconds between heartbeats; a member is gone after three missed", ge=0.1, le=60)
+    ] = 3.0
+    api_in_flight: Annotated[
+        int, Meta(description="requests to the API server in flight at once, per process", ge=1, le=1024)
+    ] = 64
+    relist_s: Annotated[
+        int, Meta(description="seconds between full listings that are compared with the projection", ge=10, le=604_800)
+    ] = 3600
+    snapshot_every_events: Annotated[
+        int, Meta(description="events after which a snapshot is stored", ge=100, le=1_000_000_000)
+    ] = 100_000
+    snapshot_every_s: Annotated[
+        int, Meta(description="seconds after which a snapshot is stored if there was any event", ge=1, le=604_800)
+    ] = 300
+    keep_events: Annotated[
+        int, Meta(description="newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
+    ] = 1_000_000
+    drain_s: Annotated[
+        float, Meta(description="seconds that work in flight is given to end after SIGTERM", ge=0, le=600)
+    ] = 15.0
+
+    def cycle_config(self, versions: tuple[tuple[str, int], ...] = ()) -> CycleConfig:
+        """The part that decides a plan, as it is recorded with each cycle; `versions` of the policies installed."""
+        return CycleConfig(
+            queue_policy=self.queue_policy,
+            pod_policy=self.pod_policy,
+            weights=tuple(sorted(self.weights.items())),
+            infeasible_grace_ms=self.infeasible_grace_s * 1000,
+            versions=versions,
+        )
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting as it is documented: its names in each place, its default, and what is allowed."""
+
+    name: str
+    description: str
+    env: str
+    flag: str
+    default: Any
+    allowed: str
+    choices: tuple[str, ...] = ()
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Settings, and for each field where its value came from: `default`, `file …`, a variable's or flag's name."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _allowed(info: inspect.Type) -> str:
+    if isinstance(info, inspect.LiteralType):
+        return "one of " + ", ".join(map(str, info.values))
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
+        if info.ge is not None and info.le is not None:
+            return f"{noun} from {_number(info.ge)} to {_number(info.le)}"
+        return noun
+    return "text"
+
+
+def _declared() -> Iterator[Setting]:
+    struct = inspect.type_info(Settings)
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        meta = field.type
+        extra: dict[str, Any] = {}
+        description = ""
+        if isinstance(meta, inspect.Metadata):
+            extra = meta.extra or {}
+            description = (meta.extra_json_schema or {}).get("description", "")
+            meta = meta.type
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        yield Setting(
+            name=field.name,
+            description=description,
+            env=_ENV_PREFIX + field.name.upper(),
+            flag=extra.get("flag", "--" + field.name.replace("_", "-")),
+            default=default,
+            allowed=extra.get("allowed", _allowed(meta)),
+            choices=tuple(map(str, meta.values)) if isinstance(meta, inspect.LiteralType) else (),
+        )
+
+
+#: Every setting by name, in the order of the fields.
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _declared()}
+
+_TYPES = get_type_hints(Settings, include_extras=True)
+_BY_ENV = {setting.env: setting.name for setting in SETTINGS.values()}
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
+    """Settings from all four places. `flags` are by field name (`config` for the file); None: not given.
+
+    Raises `UsageError` for an unknown name, a wrong type or a value out of range.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(SETTINGS, "default")
+    for name, raw, origin in _given(flags, environ):
+        values[name] = _checked(name, raw, origin)
+        origins[name] = origin
+    settings = Settings(**values)
+    if settings.lease_s <= settings.heartbeat_s:
+        origin = origins["lease_s"] if origins["lease_s"] != "default" else origins["heartbeat_s"]
+        raise UsageError(
+            f"lease_s: {settings.lease_s} with heartbeat_s {settings.heartbeat_s:g}, from {origin}",
+            hint="allowed: a lease_s longer than heartbeat_s",
+        )
+    return Loaded(settings, origins)
+
+
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """As `load`, for who doesn't ask where a value came from."""
+    return load(flags, environ).settings
+
+
+def shown(name: str, value: Any) -> Any:
+    """A setting's value as it may be shown to people: without the password of a URL."""
+    if name != "redis_url":
+        return value
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return "***"
+    if parts.password is None:
+        return value
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
+
+
+def _given(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    """Name, raw value and origin of all that was given, the weakest place first."""
+    path, origin = flags.get("config"), "flag --config"
+    if path is None:
+        path, origin = environ.get(_ENV_PREFIX + "CONFIG") or None, f"environment variable {_ENV_PREFIX}CONFIG"
+    if path is not None:
+        yield from _from_file(Path(path), origin)
+    yield from _from_environment(environ)
+    for name, raw in flags.items():
+        if raw is None or name == "config":
+            continue
+        if name not in SETTINGS:
+            raise _unknown(name, "flags", list(SETTINGS))
+        yield name, raw, f"flag {SETTINGS[name].flag}"
+
+
+def _from_file(path: Path, origin: str) -> Iterator[tuple[str, Any, str]]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise UsageError(
+            f"config: can't read {path}, from {origin}: {problem.strerror}", hint="allowed: a TOML file"
+        ) from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"config: {path} is not valid TOML: {problem}", hint="allowed: a TOML file") from problem
+    for name, raw in table.items():
+        if name not in SETTINGS:
+            raise _unknown(name, f"file {path}", list(SETTINGS))
+        yield name, raw, f"file {path}"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    for variable in sorted(environ):
+        if not variable.startswith(_ENV_PREFIX) or variable == _ENV_PREFIX + "CONFIG":
+            continue
+        raw = environ[variable]
+        if _SERVICE_LINK.fullmatch(variable) or (variable.endswith("_PORT") and _SERVICE_LINK_VALUE.match(raw)):
+            continue
+        if variable not in _BY_ENV:
+            raise _unknown(variable, "the environment", list(_BY_ENV))
+        yield _BY_ENV[variable], raw, f"environment variable {variable}"
+
+
+def _unknown(name: str, place: str, names: list[str]) -> UsageError:
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else "`arranger settings` lists them all"
+    return UsageError(f"unknown setting {name} in {place}", hint=hint)
+
+
+def _checked(name: str, raw: Any, origin: str) -> Any:
+    """The value in its type. Text from variables and flags is parsed; TOML has types of its own."""
+    typed = origin.startswith("file ")
+    try:
+        if name == "weights" and isinstance(raw, str):
+            raw = dict(_weight(pair) for pair in raw.split(",") if pair.strip())
+        value = msgspec.convert(raw, _TYPES[name], strict=typed)
+        if name == "redis_url":
+            _ = urlsplit(value).port
+    except (msgspec.ValidationError, ValueError) as problem:
+        told = shown(name, raw) if isinstance(raw, str) else raw
+        raise UsageError(
+            f"{name}: {told!r} can't be used, from {origin}", hint=f"allowed: {SETTINGS[name].allowed}"
+        ) from problem
+    return value
+
+
+def _weight(pair: str) -> tuple[str, int]:
+    resource, equals, weight = pair.partition("=")
+    if not equals or not resource.strip():
+        raise ValueError(pair)
+    return resource.strip(), int(weight)

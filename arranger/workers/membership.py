@@ -1,0 +1,232 @@
+"""Who is running, who works on what, and how far everyone has read: heartbeats, shares and leases in Redis.
+
+All of it serves efficiency only. Two members that both believe a job is theirs, or two holders of one lease, cost
+some work done twice; the log decides whose decision counts. Expiry is judged by the Redis server's clock alone, so
+clocks of members may differ.
+
+Redis keys: the hash `arranger:<cluster>:members` (member id -> JSON and its expiry), and the string
+`arranger:<cluster>:lease:<name>` (the holder's id, with a time to live).
+"""
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import Any, cast
+
+import msgspec
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from arranger.clock import Clock
+from arranger.errors import LogUnavailable
+from arranger.logs import log_event
+
+_log = logging.getLogger(__name__)
+
+#: A member whose heartbeat is this many periods old is gone.
+MISSED_BEATS = 3
+
+# KEYS: members. ARGV: own id, own record, milliseconds it is valid (0: leave; negative: only read).
+# Answers the records of all live members; those that expired are removed on the way.
+_BEAT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local valid = tonumber(ARGV[3])
+if valid > 0 then
+  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now + valid) .. ' ' .. ARGV[2])
+elseif valid == 0 then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+end
+local live = {}
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local gap = string.find(all[i + 1], ' ', 1, true)
+  if tonumber(string.sub(all[i + 1], 1, gap - 1)) > now then
+    live[#live + 1] = string.sub(all[i + 1], gap + 1)
+  else
+    redis.call('HDEL', KEYS[1], all[i])
+  end
+end
+return live
+"""
+
+# KEYS: lease. ARGV: holder, milliseconds. Takes a free lease or renews one's own.
+_TAKE = """
+local holder = redis.call('GET', KEYS[1])
+if holder == ARGV[1] then
+  return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+if holder then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+# KEYS: lease. ARGV: holder. Gives back one's own lease, never another's.
+_GIVE_BACK = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0
+"""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One running process: its roles, and the epoch and offset up to which it has folded the log."""
+
+    id: str
+    roles: tuple[str, ...]
+    epoch: int
+    offset: int
+    started_ms: int
+
+
+def owner(key: str, members: Iterable[str]) -> str | None:
+    """The member that `key` belongs to (rendezvous hashing): the same for everyone who sees the same members.
+
+    A member that comes or goes moves only its own share of the keys. None when there are no members.
+    """
+    return max(members, key=lambda member: (_weight(key, member), member), default=None)
+
+
+def _weight(key: str, member: str) -> bytes:
+    # The separator can't occur in a member id, so no two pairs run together.
+    return hashlib.blake2b(f"{member}\x00{key}".encode(), digest_size=8).digest()
+
+
+class Membership:
+    """One process among the others of its cluster. Calls raise `LogUnavailable` while Redis can't be reached."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        *,
+        cluster: str,
+        member_id: str,
+        roles: tuple[str, ...],
+        clock: Clock,
+        heartbeat_s: float = 3.0,
+    ) -> None:
+        self.member_id = member_id
+        self._roles = roles
+        self._clock = clock
+        self._heartbeat_s = heartbeat_s
+        self._started_ms = clock.now_ms()
+        self._epoch = 0
+        self._offset = 0
+        self._key = f"arranger:{cluster}:members"
+        self._beat = client.register_script(_BEAT)
+        self._seen: tuple[Member, ...] = (self._record(),)
+
+    def progress(self, epoch: int, offset: int) -> None:
+        """How far this process has folded; told to the others with the next heartbeat."""
+        self._epoch, self._offset = epoch, offset
+
+    async def join(self) -> None:
+        """Beat once: from now on this member is seen, and what it hasn't folded is not trimmed."""
+        await self._exchange(int(self._heartbeat_s * MISSED_BEATS * 1000))
+
+    async def leave(self) -> None:
+        """Be gone at once, without waiting for the expiry."""
+        await self._exchange(0)
+
+    async def run(self) -> None:
+        """Beat until cancelled; an outage of Redis is logged once and ends by itself."""
+        reachable = True
+        while True:
+            try:
+                await self.join()
+                if not reachable:
+                    log_event(_log, "heartbeats reach Redis again")
+                reachable = True
+            except LogUnavailable as problem:
+                if reachable:
+                    log_event(_log, "heartbeat failed", level=logging.WARNING, problem=problem.message)
+                reachable = False
+            await self._clock.sleep(self._heartbeat_s)
+
+    async def live(self, role: str | None = None) -> tuple[Member, ...]:
+        """The members alive now, by id; only those with a role if one is given."""
+        await self._exchange(-1)
+        return self.seen(role)
+
+    def seen(self, role: str | None = None) -> tuple[Member, ...]:
+        """The members that were alive at the last exchange with Redis; costs nothing."""
+        return tuple(member for member in self._seen if role is None or role in member.roles)
+
+    def owns(self, key: str, role: str) -> bool:
+        """Whether `key` is this member's share among the members of a role, as far as it has seen."""
+        return owner(key, (member.id for member in self.seen(role))) == self.member_id
+
+    async def slowest_offset(self, epoch: int) -> int | None:
+        """The lowest offset that a live member has folded in this epoch: what comes after must not be trimmed.
+
+        A member that has joined and hasn't loaded anything yet (epoch 0) counts as offset 0. None without members.
+        """
+        members = await self.live()
+        return min((m.offset for m in members if m.epoch in (0, epoch)), default=None)
+
+    def _record(self) -> Member:
+        return Member(self.member_id, self._roles, self._epoch, self._offset, self._started_ms)
+
+    async def _exchange(self, valid_ms: int) -> None:
+        arguments = [self.member_id, msgspec.json.encode(self._record()), valid_ms]
+        try:
+            answer: Any = await self._beat(keys=[self._key], args=arguments)
+        except (RedisError, OSError) as problem:
+            raise LogUnavailable(f"Redis doesn't take the heartbeat: {problem}") from problem
+        members: list[Member] = []
+        for content in answer:
+            # A member of another version may tell more, or other things; it is no reason to stop beating.
+            try:
+                members.append(msgspec.json.decode(content, type=Member))
+            except msgspec.DecodeError as problem:
+                log_event(_log, "a member's record can't be read", level=logging.WARNING, problem=problem)
+        self._seen = tuple(sorted(members, key=lambda member: member.id))
+
+
+class Lease:
+    """The right to do something alone for a while. A hint: whoever holds it may be paused and not notice its end."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, *, cluster: str, name: str, holder: str, clock: Clock, lease_s: float = 15.0
+    ) -> None:
+        self.name = name
+        self.holder = holder
+        self._client = client
+        self._clock = clock
+        self._lease_s = lease_s
+        self._key = f"arranger:{cluster}:lease:{name}"
+        self._until_s = 0.0
+        self._take = client.register_script(_TAKE)
+        self._give_back = client.register_script(_GIVE_BACK)
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease was ours at the last call and can't have run out since, by this machine's clock."""
+        return self._clock.monotonic_s() < self._until_s
+
+    async def acquire(self) -> bool:
+        """Take the lease if it is free, or renew it if it is ours. Raises `LogUnavailable`."""
+        # Counted from before the request: our view may end early, never late.
+        asked_s = self._clock.monotonic_s()
+        taken = await self._ask(self._take(keys=[self._key], args=[self.holder, int(self._lease_s * 1000)]))
+        self._until_s = asked_s + self._lease_s if taken else 0.0
+        return bool(taken)
+
+    async def release(self) -> None:
+        """Give the lease back if it is ours. Raises `LogUnavailable`; it runs out by itself then."""
+        self._until_s = 0.0
+        await self._ask(self._give_back(keys=[self._key], args=[self.holder]))
+
+    async def present_holder(self) -> str | None:
+        """Who holds the lease now; None when it is free. Raises `LogUnavailable`."""
+        holder = await self._ask(cast(Awaitable[Any], self._client.get(self._key)))
+        return holder.decode() if isinstance(holder, bytes) else holder
+
+    async def _ask(self, request: Awaitable[Any]) -> Any:
+        try:
+            return await request
+        except (RedisError, OSError) as problem:
+            raise LogUnavailable(f"Redis doesn't answer for the lease {self.name}: {problem}") from problem
