@@ -143,6 +143,10 @@ class JobGone(msgspec.Struct, frozen=True, array_like=True, tag="JobGone.1"):
     uid: str
 
 
+#: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
+LEADER_FAILED = "LeaderFailed"
+
+
 # --- decisions: what a controller or a scheduler wants ------------------------------------------------------
 
 

@@ -1,0 +1,382 @@
+"""The fold: one entry of the log applied to the state, with the verdict on each decision in it.
+
+This is where the log is the arbiter (architecture rule 3): a decision takes effect only if it is still valid at
+its own offset, judged from the events before it alone. Observations under a superseded term are void in the same
+way. Nothing here decides anything; it only says what is so.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import LEADER_GROUP, JobSpec, ScheduleState, Stage
+from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
+from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.state import Changes, State, Verdict
+
+
+def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
+    """Fold one entry. Its offsets must follow the state's; the same entry twice is a bug in the reader."""
+    if entry.first != state.offset + 1:
+        raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
+    fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
+    for number, event in enumerate(entry.batch.events):
+        _APPLY[type(event)](fold, entry.first + number, event)
+    state.offset = entry.last
+    state.told_ms = fold.told_ms
+
+
+class _Fold:
+    """One entry being folded: the state, what it touches, and whether the cycle in it holds."""
+
+    __slots__ = ("changes", "cycle_refused", "state", "told_ms")
+
+    def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
+        self.state = state
+        self.changes = changes
+        self.told_ms = told_ms
+        self.cycle_refused = "no cycle was taken in this batch"
+
+    # --- observations --------------------------------------------------------------------------------------
+
+    def epoch_begun(self, _offset: int, event: k.EpochBegun) -> None:
+        self.state.epoch = event.epoch
+
+    def claimed(self, offset: int, event: k.WatchClaimed) -> None:
+        self.state.terms[event.kind] = offset
+
+    def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
+        pass  # stands in the log for its readers; the fold needs only the end
+
+    def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
+        if self._current(event.kind, event.term):
+            self.state.listed[event.kind] = True
+            self.changes.schedulable = True
+            self.changes.jobs.update(dict.fromkeys(self.state.jobs))
+
+    def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
+        if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
+            event.name, event.uid, event.resource_version, event.facts
+        ):
+            self.changes.schedulable = True
+
+    def node_gone(self, _offset: int, event: k.NodeGone) -> None:
+        if self._current(k.Watched.NODE, event.term) and self.state.nodes.forget(event.name, event.uid):
+            self.changes.schedulable = True
+
+    def pod_seen(self, _offset: int, event: k.PodSeen) -> None:
+        if not self._current(k.Watched.POD, event.term):
+            return
+        state = self.state
+        old = state.pods.get(event.uid)
+        state.pods[event.uid] = event
+        if old is not None and holds(old):
+            state.nodes.release(old.node, old.requests)
+        if holds(event):
+            state.nodes.hold(event.node, event.requests)
+        elif old is not None and holds(old):
+            self.changes.schedulable = True
+        if event.owner is not None:
+            uid = event.owner.job_uid
+            state.pods_of.setdefault(uid, {})[event.uid] = event
+            self.changes.jobs[uid] = None
+            job = state.jobs.get(uid)
+            if job is not None:
+                self._bind(job, event)
+
+    def pod_gone(self, _offset: int, event: k.PodGone) -> None:
+        if not self._current(k.Watched.POD, event.term):
+            return
+        state = self.state
+        pod = state.pods.pop(event.uid, None)
+        if pod is None:
+            return
+        if holds(pod):
+            state.nodes.release(pod.node, pod.requests)
+            self.changes.schedulable = True
+        if pod.owner is not None:
+            self._forget_pod_of_job(pod)
+
+    def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
+        assert pod.owner is not None
+        uid = pod.owner.job_uid
+        self.changes.jobs[uid] = None
+        of_job = self.state.pods_of[uid]
+        del of_job[pod.uid]
+        if not of_job:
+            del self.state.pods_of[uid]
+        job = self.state.jobs.get(uid)
+        place = job.place_of(pod.owner) if job is not None else None
+        if job is None or place is None or job.bound.get(place) != pod.uid:
+            return
+        del job.bound[place]  # still wanted there: the place holds its room again until a pod is seen
+        self.state.nodes.hold(job.placements[place], _requests(job, place))
+
+    def job_seen(self, offset: int, event: k.JobSeen) -> None:
+        if not self._current(k.Watched.JOB, event.term):
+            return
+        self.changes.jobs[event.uid] = None
+        job = self.state.jobs.get(event.uid)
+        if job is None:
+            self._begin_job(offset, event)
+            return
+        before = job.seen
+        job.seen = event
+        if (before.spec, before.invalid, before.deleting) != (event.spec, event.invalid, event.deleting):
+            job.version = offset
+            if event.spec is not None:
+                self._take_spec(job, event.spec)
+            self.changes.schedulable = True
+
+    def _begin_job(self, offset: int, event: k.JobSeen) -> None:
+        job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
+        self.state.jobs[event.uid] = job
+        self.changes.schedulable = True
+        if event.status is not None and event.status.stage:
+            self._adopt(job, offset, event)
+        for pod in self.state.pods_of.get(event.uid, {}).values():
+            self._bind(job, pod)
+
+    def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
+        """Architecture rule 5: what an earlier epoch had decided stands in the status."""
+        status = event.status
+        assert status is not None
+        job.adopted_at = offset
+        job.stage = Stage(status.stage)
+        job.schedule_state = ScheduleState(status.schedule_state or ScheduleState.UNSCHEDULED)
+        job.attempt, job.restarts = status.attempt, status.restarts
+        job.leader_address = status.leader_address
+        job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, status.stage, "Adopted", status.message)
+        if job.spec is None or job.ended:
+            return
+        for place, node in expand(status.allocations).items():
+            if _exists(job.spec, place):
+                self._reserve(job, place, node)
+
+    def job_gone(self, _offset: int, event: k.JobGone) -> None:
+        if not self._current(k.Watched.JOB, event.term):
+            return
+        job = self.state.jobs.pop(event.uid, None)
+        if job is not None:
+            self.changes.jobs[event.uid] = None
+            self.changes.schedulable = True
+            self._release_all(job)
+
+    # --- decisions -----------------------------------------------------------------------------------------
+
+    def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
+        last = self.state.last_cycle
+        self.cycle_refused = f"superseded by the cycle at offset {last}" if event.base < last else ""
+        if not self.cycle_refused:
+            self.state.last_cycle = offset
+        self._judge(offset, "CycleTaken", self.cycle_refused)
+
+    def placed(self, offset: int, event: k.Placed) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        wanted = expand(event.pods)
+        refused = self.cycle_refused or _outdated(job, event.based_on, event.attempt)
+        if not refused and job is not None:
+            refused = _misplaced(job, wanted) or _lacking(self.state.nodes, job, wanted)
+        if self._judge(offset, "Placed", refused) and job is not None:
+            for place, node in wanted.items():
+                self._reserve(job, place, node)
+            self._schedule_state(job, ScheduleState(event.schedule_state))
+            if job.schedule_state == ScheduleState.SUCCEED:
+                job.waits = None
+            job.infeasible_since_ms = 0
+            job.version = offset
+            self.changes.jobs[job.uid] = None
+
+    def waits(self, offset: int, event: k.Waits) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        refused = self.cycle_refused or _outdated(job, event.based_on, None)
+        if self._judge(offset, "Waits", refused) and job is not None:
+            job.waits = event
+            job.waits_since_ms = self.told_ms
+            self._schedule_state(job, ScheduleState(event.schedule_state))
+            if not event.infeasible:
+                job.infeasible_since_ms = 0
+            elif not job.infeasible_since_ms:
+                job.infeasible_since_ms = self.told_ms
+            self.changes.jobs[job.uid] = None
+
+    def stage_decided(self, offset: int, event: k.StageDecided) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        refused = _outdated(job, event.based_on, event.attempt, spec_needed=False)
+        if not self._judge(offset, "StageDecided", refused) or job is None:
+            return
+        job.stage = Stage(event.stage)
+        job.decided = event
+        job.stage_since_ms = self.told_ms
+        job.version = offset
+        self.changes.jobs[job.uid] = None
+        if job.stage == Stage.STARTING and not job.start_ms:
+            job.start_ms = self.told_ms
+        if job.stage == Stage.RESCHEDULING:
+            self._release_all(job)
+            job.attempt += 1
+            job.restarts += event.reason == k.LEADER_FAILED
+            job.leader_address = ""
+            self._schedule_state(job, ScheduleState.UNSCHEDULED)
+        if job.ended:
+            self._release_all(job)
+            job.completion_ms = self.told_ms
+
+    def leader_addressed(self, offset: int, event: k.LeaderAddressed) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        if self._judge(offset, "LeaderAddressed", _outdated(job, event.based_on, event.attempt)) and job is not None:
+            job.leader_address = event.address
+            job.version = offset
+            self.changes.jobs[job.uid] = None
+
+    # --- outcomes ------------------------------------------------------------------------------------------
+
+    def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        if job is not None and event.attempt == job.attempt:
+            job.failure = event
+            self.changes.jobs[job.uid] = None
+
+    # --- parts ---------------------------------------------------------------------------------------------
+
+    def _current(self, kind: str, term: int) -> bool:
+        if self.state.terms.get(kind) == term:
+            return True
+        self._count("Observation", accepted=False)
+        return False
+
+    def _judge(self, offset: int, kind: str, refused: str) -> bool:
+        self.changes.verdicts.append(Verdict(offset, kind, not refused, refused))
+        self._count(kind, accepted=not refused)
+        return not refused
+
+    def _count(self, kind: str, *, accepted: bool) -> None:
+        self.state.verdicts.setdefault(kind, [0, 0])[0 if accepted else 1] += 1
+
+    def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
+        if job.schedule_state != new:
+            job.schedule_state = new
+            job.scheduled_since_ms = self.told_ms
+
+    def _bind(self, job: JobRecord, pod: k.PodSeen) -> None:
+        assert pod.owner is not None
+        place = job.place_of(pod.owner)
+        if place is None or job.ended or place in job.bound:
+            return
+        if place in job.placements:
+            self.state.nodes.release(job.placements[place], _requests(job, place))
+        elif job.adopted_at == job.version and pod.node:
+            job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
+        else:
+            return
+        job.bound[place] = pod.uid
+
+    def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
+        job.placements[place] = node
+        self.state.nodes.hold(node, _requests(job, place))
+
+    def _unplace(self, job: JobRecord, place: PlaceKey) -> None:
+        node = job.placements.pop(place)
+        if job.bound.pop(place, None) is None:
+            self.state.nodes.release(node, _requests(job, place))
+
+    def _release_all(self, job: JobRecord) -> None:
+        for place in list(job.placements):
+            self._unplace(job, place)
+        self.changes.schedulable = True
+
+    def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
+        """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
+        kept = dict(job.placements)
+        if job.spec is not None:
+            self._release_all(job)
+        job.spec = spec
+        for place, node in kept.items():
+            if _exists(spec, place):
+                self._reserve(job, place, node)
+        for pod in self.state.pods_of.get(job.uid, {}).values():
+            self._bind(job, pod)
+        if job.schedule_state == ScheduleState.SUCCEED and len(job.placements) < job.pods_wanted():
+            self._schedule_state(job, ScheduleState.PARTLY)
+        elif job.schedule_state == ScheduleState.PARTLY and len(job.placements) == job.pods_wanted():
+            self._schedule_state(job, ScheduleState.SUCCEED)
+
+
+def _exists(spec: JobSpec, place: PlaceKey) -> bool:
+    group, index = place
+    return group < len(spec.groups) and index < spec.groups[group].count
+
+
+def _requests(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:
+    assert job.spec is not None
+    return job.spec.groups[place[0]].shape.requests
+
+
+def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
+    """Why a decision on a job is no longer current; empty if it is."""
+    if job is None:
+        return "the job is gone"
+    if job.ended:
+        return f"the job has ended as {job.stage}"
+    if job.version != based_on:
+        return f"the job changed at offset {job.version}, the decision is based on {based_on}"
+    if attempt is not None and job.attempt != attempt:
+        return f"the job is in attempt {job.attempt}, the decision is for {attempt}"
+    if spec_needed and not job.active:
+        return "the job is being deleted or invalid"
+    return ""
+
+
+def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+    assert job.spec is not None
+    for place in wanted:
+        if place in job.placements:
+            return f"place {place} has a node already"
+        if not _exists(job.spec, place):
+            return f"the job has no place {place}"
+    if not wanted.keys() | job.placements.keys() >= {(LEADER_GROUP, 0)}:
+        return "the quorum is not whole: the leader has no node"
+    if len(wanted) + len(job.placements) <= job.spec.min_workers:
+        return f"the quorum is not whole: {job.spec.min_workers} workers needed"
+    return ""
+
+
+def _lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+    """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
+    assert job.spec is not None
+    for group in job.spec.groups:  # every resource has its column before amounts are added up
+        nodes.vector(group.shape.requests)
+    need: dict[str, Amounts] = {}
+    for place, node in wanted.items():
+        vector = nodes.vector(_requests(job, place))
+        need[node] = need[node] + vector if node in need else vector
+    for node, amounts in need.items():
+        row = nodes.rows.get(node)
+        if row is None or not nodes.present(row):
+            return f"node {node} is gone"
+        short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
+        if short.any():
+            return f"node {node} lacks {next(name for name, i in nodes.columns.items() if short[i])}"
+    return ""
+
+
+_APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
+    k.EpochBegun: _Fold.epoch_begun,
+    k.WatchClaimed: _Fold.claimed,
+    k.ListingBegun: _Fold.listing_begun,
+    k.ListingEnded: _Fold.listing_ended,
+    k.NodeSeen: _Fold.node_seen,
+    k.NodeGone: _Fold.node_gone,
+    k.PodSeen: _Fold.pod_seen,
+    k.PodGone: _Fold.pod_gone,
+    k.JobSeen: _Fold.job_seen,
+    k.JobGone: _Fold.job_gone,
+    k.CycleTaken: _Fold.cycle_taken,
+    k.Placed: _Fold.placed,
+    k.Waits: _Fold.waits,
+    k.StageDecided: _Fold.stage_decided,
+    k.LeaderAddressed: _Fold.leader_addressed,
+    k.EffectFailed: _Fold.effect_failed,
+}

@@ -1,0 +1,111 @@
+"""One TYJob in the projection: what was seen of it, what was decided about it, and where its pods are.
+
+A *placement* is a decided place on a node. Until its pod is observed it holds the capacity itself
+(architecture rule 7); from then on the pod's own requests count, and the placement is *bound* to that pod.
+"""
+
+from dataclasses import dataclass, field
+
+from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
+from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
+from arranger.model.pod import PodOwner
+
+#: (group, index): a `Place` as a plain tuple, because it is a key on the hot path.
+PlaceKey = tuple[int, int]
+
+LEADER: PlaceKey = (LEADER_GROUP, 0)
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What the log says of one TYJob. `version` is the offset of the last change that decisions depend on."""
+
+    seen: JobSeen
+    spec: JobSpec | None
+    version: int
+    stage: Stage = Stage.PENDING
+    schedule_state: ScheduleState = ScheduleState.UNSCHEDULED
+    attempt: int = 0
+    restarts: int = 0
+    leader_address: str = ""
+    #: Offset at which a new epoch took the job over from its status; 0 for a job that the log saw begin.
+    adopted_at: int = 0
+    placements: dict[PlaceKey, str] = field(default_factory=dict)
+    #: Place → UID of the pod that fills it in this attempt.
+    bound: dict[PlaceKey, str] = field(default_factory=dict)
+    #: The last accepted decisions, for messages and conditions.
+    decided: StageDecided | None = None
+    waits: Waits | None = None
+    failure: EffectFailed | None = None
+    stage_since_ms: int = 0
+    scheduled_since_ms: int = 0
+    waits_since_ms: int = 0
+    infeasible_since_ms: int = 0
+    start_ms: int = 0
+    completion_ms: int = 0
+
+    @property
+    def uid(self) -> str:
+        """The TYJob's UID: the identity of a job; a name may be used again."""
+        return self.seen.uid
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or Failed: final."""
+        return self.stage in ENDED
+
+    @property
+    def active(self) -> bool:
+        """A valid job that has not ended and is not being deleted."""
+        return self.spec is not None and not self.seen.invalid and not self.ended and not self.seen.deleting
+
+    def place_of(self, owner: PodOwner) -> PlaceKey | None:
+        """The place that a pod claims, None when this attempt of the job has no such place."""
+        if self.spec is None or owner.attempt != self.attempt:
+            return None
+        for number, group in enumerate(self.spec.groups):
+            if group.name == owner.group_name and (number == LEADER_GROUP) == owner.leader:
+                return (number, owner.index) if owner.index < group.count else None
+        return None
+
+    def pods_wanted(self) -> int:
+        """Pods of the whole job, leader included."""
+        return 1 + self.spec.total_workers if self.spec is not None else 0
+
+    def quorum_placed(self) -> bool:
+        """Whether the leader and at least `min_workers` workers have nodes."""
+        return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
+
+
+def expand(pods: tuple[PlacedPods, ...]) -> dict[PlaceKey, str]:
+    """Place → node for every pod in a decision, in its order."""
+    return {
+        (placed.group, index): placed.node
+        for placed in pods
+        for first, last in placed.indices
+        for index in range(first, last + 1)
+    }
+
+
+def compact(placements: dict[PlaceKey, str]) -> tuple[PlacedPods, ...]:
+    """The inverse of `expand`: sorted by node, then group, indices in runs."""
+    by_node: dict[tuple[str, int], list[int]] = {}
+    for (group, index), node in placements.items():
+        by_node.setdefault((node, group), []).append(index)
+    return tuple(PlacedPods(node, group, runs(sorted(by_node[node, group]))) for node, group in sorted(by_node))
+
+
+def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending indices as inclusive runs: [0, 1, 2, 5] → ((0, 2), (5, 5))."""
+    found: list[tuple[int, int]] = []
+    for index in indices:
+        if found and found[-1][1] == index - 1:
+            found[-1] = (found[-1][0], index)
+        else:
+            found.append((index, index))
+    return tuple(found)
+
+
+def holds(pod: PodSeen) -> bool:
+    """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
+    return pod.node != "" and pod.phase != "Succeeded" and pod.phase != "Failed"

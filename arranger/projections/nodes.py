@@ -1,0 +1,161 @@
+"""Node capacity as numpy columns: what every node can hold and what is held on it.
+
+A row stands for a node name, not for a node object: pods are known before their node, and outlive it in the
+listing, so a row lives while its node is there or anything is held on it (scenario J06). Amounts are int64 in
+the units of `PodShape`; column 0 is always `pods`.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from arranger.model.node import NodeFacts
+
+Amounts = npt.NDArray[np.int64]
+Requests = tuple[tuple[str, int], ...]
+
+PODS = "pods"
+_FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage")
+_ABSENT = NodeFacts(allocatable=(), ready=False, cordoned=False)
+
+
+class NodeTable:
+    """Rows by node name, columns by resource name. Row and column numbers are this process's own."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, int] = {name: i for i, name in enumerate(_FIRST_COLUMNS)}
+        self.rows: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[NodeFacts] = []
+        self.uids: list[str] = []
+        self.versions: list[str] = []
+        self.allocatable: Amounts = np.zeros((64, len(self.columns)), np.int64)
+        self.used: Amounts = np.zeros_like(self.allocatable)
+        #: How many pods and unconfirmed placements are held on each row.
+        self.holders: list[int] = []
+        self._free: list[int] = []
+        self._vectors: dict[Requests, Amounts] = {}
+        self._name_order: Amounts | None = None
+        #: Counts changes of facts (not of use), so that what was derived from them can be cached.
+        self.facts_version = 0
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    def see(self, name: str, uid: str, version: str, facts: NodeFacts) -> bool:
+        """Take over a node's facts; answers whether they differ from those known."""
+        row = self._row(name)
+        changed = self.uids[row] != uid or self.facts[row] != facts
+        self.uids[row], self.versions[row] = uid, version
+        if changed:
+            self.facts[row] = facts
+            self._write_allocatable(row, facts)
+            self._facts_changed()
+        return changed
+
+    def forget(self, name: str, uid: str) -> bool:
+        """The node object is gone; what is still held on it stays counted. False if that object wasn't there."""
+        row = self.rows.get(name)
+        if row is None or self.uids[row] != uid:
+            return False
+        self.uids[row], self.versions[row], self.facts[row] = "", "", _ABSENT
+        self.allocatable[row] = 0
+        self._facts_changed()
+        self._drop_if_empty(row)
+        return True
+
+    def present(self, row: int) -> bool:
+        """Whether the node object is there."""
+        return self.uids[row] != ""
+
+    def by_name(self) -> Amounts:
+        """Rows of the present nodes in the order of their names: the order that breaks every tie."""
+        if self._name_order is None:
+            ordered = sorted(name for name, row in self.rows.items() if self.uids[row])
+            self._name_order = np.array([self.rows[name] for name in ordered], np.int64)
+        return self._name_order
+
+    # --- use -----------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, requests: Requests) -> None:
+        """Count one pod's requests as used on a node, known or not."""
+        row = self._row(name)
+        self.used[row] += self.vector(requests)
+        self.holders[row] += 1
+
+    def release(self, name: str, requests: Requests) -> None:
+        """Give back what `hold` counted."""
+        row = self.rows[name]
+        self.used[row] -= self.vector(requests)
+        self.holders[row] -= 1
+        self._drop_if_empty(row)
+
+    def vector(self, requests: Requests) -> Amounts:
+        """One pod's requests as a row of amounts, 1 pod included. Shared: don't write to it."""
+        found = self._vectors.get(requests)
+        if found is None:
+            self._ensure_columns(name for name, _ in requests)
+            found = np.zeros(self.used.shape[1], np.int64)
+            for name, amount in requests:
+                found[self.columns[name]] = amount
+            found[0] = 1
+            self._vectors[requests] = found
+        return found
+
+    def free(self) -> Amounts:
+        """Allocatable less used, nodes × resources, negative where strangers overbooked a node."""
+        return self.allocatable - self.used
+
+    # --- rows and columns -----------------------------------------------------------------------------------
+
+    def _row(self, name: str) -> int:
+        row = self.rows.get(name)
+        if row is not None:
+            return row
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+            self.facts.append(_ABSENT)
+            self.uids.append("")
+            self.versions.append("")
+            self.holders.append(0)
+            if row >= len(self.used):
+                self._grow(rows=2 * len(self.used), columns=self.used.shape[1])
+        self.rows[name] = row
+        return row
+
+    def _drop_if_empty(self, row: int) -> None:
+        if self.uids[row] or self.holders[row]:
+            return
+        del self.rows[self.names[row]]
+        self.names[row] = ""
+        self._free.append(row)
+
+    def _write_allocatable(self, row: int, facts: NodeFacts) -> None:
+        self._ensure_columns(name for name, _ in facts.allocatable)
+        self.allocatable[row] = 0
+        for name, amount in facts.allocatable:
+            self.allocatable[row, self.columns[name]] = amount
+
+    def _ensure_columns(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.columns:
+                self.columns[name] = len(self.columns)
+        if len(self.columns) > self.used.shape[1]:
+            self._grow(rows=len(self.used), columns=len(self.columns))
+
+    def _grow(self, *, rows: int, columns: int) -> None:
+        if columns != self.used.shape[1]:
+            self._vectors.clear()
+        for field in ("allocatable", "used"):
+            old: Amounts = getattr(self, field)
+            new = np.zeros((rows, columns), np.int64)
+            new[: old.shape[0], : old.shape[1]] = old
+            setattr(self, field, new)
+
+    def _facts_changed(self) -> None:
+        self.facts_version += 1
+        self._name_order = None

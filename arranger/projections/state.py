@@ -1,0 +1,63 @@
+"""The projection: everything that the log has said so far, as of one offset.
+
+`State` is changed by `fold.apply_entry` alone. Whoever decides only reads it. What a fold touched is told through
+`Changes`, which is not part of the state: it only spares the readers a full look.
+"""
+
+from dataclasses import dataclass, field
+
+from arranger.events.kinds import PodSeen, Watched
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import NodeTable
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Whether a decision took effect at its own offset, and if not, why not."""
+
+    offset: int
+    kind: str
+    accepted: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What folding some entries touched: jobs by UID in order of first touch, and the verdicts on decisions."""
+
+    jobs: dict[str, None] = field(default_factory=dict)
+    #: A job that may now be placed, or room that a waiting job may now use.
+    schedulable: bool = False
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class State:
+    """The cluster and the jobs as the log has them at `offset` of `epoch`.
+
+    `told_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID.
+    `terms` hold each watched kind's current term, `listed` the kinds listed in full in this epoch.
+    """
+
+    epoch: int = 0
+    offset: int = 0
+    told_ms: int = 0
+    nodes: NodeTable = field(default_factory=NodeTable)
+    pods: dict[str, PodSeen] = field(default_factory=dict)
+    pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    terms: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, bool] = field(default_factory=dict)
+    last_cycle: int = 0
+    #: Kind of decision → [accepted, rejected].
+    verdicts: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def synced(self) -> bool:
+        """Every kind has been listed in this epoch. Before that nobody may decide: absence says nothing yet."""
+        return all(self.listed.get(kind, False) for kind in Watched)
+
+    def find_job(self, namespace: str, name: str) -> JobRecord | None:
+        """The job of that name that is not being deleted, else the newest of that name, else None."""
+        found = [j for j in self.jobs.values() if j.seen.name == name and j.seen.namespace == namespace]
+        return max(found, key=lambda j: (not j.seen.deleting, j.seen.created_ms, j.uid), default=None)

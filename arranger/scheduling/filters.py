@@ -1,0 +1,177 @@
+"""Which nodes a pod may run on, and for those that it may not, the first reason why.
+
+Every filter answers for all nodes at once. A node is counted under the first filter that refuses it, in the order
+of `reasons`, so that the counts of one pod always add up to the number of nodes.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from arranger.model.node import NodeFacts, Taint
+from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.scheduling.view import ClusterView, Mask
+
+
+class Filters:
+    """Filter answers for one view, remembered per shape: equal pods ask once."""
+
+    def __init__(self, view: ClusterView, *, ignore_health: bool = False) -> None:
+        self._view = view
+        self._ignore_health = ignore_health
+        self._static: dict[PodShape, Mask] = {}
+        self._reasons: dict[PodShape, tuple[int, tuple[tuple[str, int], ...]]] = {}
+
+    def static(self, shape: PodShape) -> Mask:
+        """Nodes that pass everything but resources, which change as the cycle goes on."""
+        found = self._static.get(shape)
+        if found is None:
+            view = self._view
+            found = np.ones(len(view), bool) if self._ignore_health else view.ready & ~view.cordoned
+            found &= _per_distinct(view, lambda facts: facts.taints, lambda taints: not untolerated(taints, shape))
+            if shape.node_selector or shape.required_terms is not None:
+                found &= np.array(
+                    [matches(facts, name, shape) for facts, name in zip(view.facts, view.names, strict=True)], bool
+                )
+            self._static[shape] = found
+        return found
+
+    def room(self, shape: PodShape) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """How many pods of this shape each node takes now; 0 where a filter refuses."""
+        view = self._view
+        request = view.request(shape)
+        asked = np.flatnonzero(request)
+        counts = (view.free[:, asked] // request[asked]).min(axis=1) if len(view) else np.zeros(0, np.int64)
+        return np.where(self.static(shape), np.maximum(counts, 0), 0)
+
+    def reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
+        """For a pod that fits no node: the number of nodes by reason, most frequent first, then by text."""
+        known = self._reasons.get(shape)
+        if known is None or known[0] != self._view.content:
+            known = (self._view.content, self._count_reasons(shape))
+            self._reasons[shape] = known
+        return known[1]
+
+    def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
+        view = self._view
+        counts: dict[str, int] = {}
+        lacking: dict[str, list[int]] = {}
+        for row in range(len(view)):
+            reason = self._refusal(shape, row)
+            if reason.startswith(_LACKS):
+                lacking.setdefault(reason[len(_LACKS) :], []).append(row)
+            else:
+                counts[reason] = counts.get(reason, 0) + 1
+        for resource, rows in lacking.items():
+            column = view.column(resource)
+            most = max(int(view.free[rows, column].max()), 0)
+            need = int(view.request(shape)[column])
+            counts[f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"] = len(rows)
+        return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def _refusal(self, shape: PodShape, row: int) -> str:
+        view = self._view
+        facts = view.facts[row]
+        if not self._ignore_health:
+            if not facts.ready:
+                return "not ready"
+            if facts.cordoned:
+                return "cordoned"
+        taint = untolerated(facts.taints, shape)
+        if taint is not None:
+            return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
+        if not _selected(facts, shape):
+            return "node selector doesn't match"
+        if not matches(facts, view.names[row], shape):
+            return "required node affinity doesn't match"
+        request = view.request(shape)
+        short = np.flatnonzero((request > 0) & (view.free[row] < request))
+        if not len(short):
+            return "fit"
+        # The scarcest kind of resource says most: name devices before cpu and memory, whatever order they came in.
+        return _LACKS + min((view.resource(int(i)) for i in short), key=lambda name: ("/" not in name, name))
+
+
+_LACKS = "\0"
+
+
+def _per_distinct(
+    view: ClusterView, key: Callable[[NodeFacts], tuple[Taint, ...]], passes: Callable[[tuple[Taint, ...]], bool]
+) -> Mask:
+    answers: dict[tuple[Taint, ...], bool] = {}
+    found = np.ones(len(view), bool)
+    for row, facts in enumerate(view.facts):
+        value = key(facts)
+        if value:
+            if value not in answers:
+                answers[value] = passes(value)
+            found[row] = answers[value]
+    return found
+
+
+def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
+    """The first taint that keeps the pod away (NoSchedule, NoExecute), None if it is welcome."""
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in shape.tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def matches(facts: NodeFacts, name: str, shape: PodShape) -> bool:
+    """Whether a node's labels and name satisfy the pod's nodeSelector and required node affinity."""
+    if not _selected(facts, shape):
+        return False
+    if shape.required_terms is None:
+        return True
+    labels = dict(facts.labels)
+    return any(term and all(_holds(r, labels, name) for r in term) for term in shape.required_terms)
+
+
+def _selected(facts: NodeFacts, shape: PodShape) -> bool:
+    labels = dict(facts.labels) if shape.node_selector else {}
+    return all(labels.get(key) == value for key, value in shape.node_selector)
+
+
+def _holds(requirement: Requirement, labels: dict[str, str], name: str) -> bool:
+    """Kubernetes' node selector operators; Gt and Lt compare integers and fail on anything else."""
+    value = name if requirement.field else labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            left, right = _integer(value), _integer(requirement.values[0] if requirement.values else None)
+            if left is None or right is None:
+                return False
+            return left > right if requirement.operator == "Gt" else left < right
+        case _:
+            return False
+
+
+def _integer(text: str | None) -> int | None:
+    digits = text[1:] if text and text[0] in "+-" else text
+    return int(text or "") if digits and digits.isascii() and digits.isdigit() else None
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix where it is exact enough."""
+    if resource == "cpu":
+        return f"{value // 1000}" if value % 1000 == 0 else f"{value}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+            if value >= size:
+                return f"{value / size:.1f}".removesuffix(".0") + suffix
+    return str(value)
