@@ -115,8 +115,11 @@ class Log(Protocol):
         """The newest snapshot of this epoch, or the newest at or before the offset `at_most`."""
         ...
 
-    async def trim(self, before: int) -> int:
-        """Drop whole entries whose events all come before the offset; answers how many entries went."""
+    async def trim(self, before: int, *, epoch: int) -> int:
+        """Drop whole entries whose events all come before the offset; answers how many entries went.
+
+        Raises `EpochLost` if `epoch` is no longer the log's: the offset would mean other events.
+        """
         ...
 
     async def close(self) -> None:

@@ -134,10 +134,9 @@ class MemoryLog:
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
         if self._epoch is None or self._epoch <= lost:
-            previous = lost if self._epoch is None else self._epoch
             self._epoch = max(told_ms, lost + 1)
             self._forget()
-            begun = EpochBegun(self._epoch, previous, reason)
+            begun = EpochBegun(self._epoch, lost, reason)
             self._append(encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))), 1)
             self._wake()
         return await self.end()
@@ -155,7 +154,9 @@ class MemoryLog:
                 return snapshot
         return None
 
-    async def trim(self, before: int) -> int:
+    async def trim(self, before: int, *, epoch: int) -> int:
+        if epoch != self._epoch:
+            raise EpochLost(f"the log is in epoch {self._epoch}, not {epoch}")
         # An entry goes when its last event comes before the offset.
         gone = bisect_left(self._lasts, before)
         if gone:

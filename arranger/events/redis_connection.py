@@ -1,0 +1,154 @@
+"""Connections to Redis: from a URL to a client, and from what can go wrong to Arranger's errors.
+
+URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_cert_reqs=required|none`,
+`?ssl_certfile=FILE&ssl_keyfile=FILE`) and `unix://`, with user and password. No message shows a password.
+"""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from arranger.errors import LogError, LogUnavailable, UsageError
+
+SCHEMES = ("redis", "rediss", "unix")
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
+
+#: Error codes of a server that works again, or takes writes again, when somebody has helped it or it has finished.
+PASSING_ERRORS = (
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
+)
+PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+
+
+def redacted(url: str) -> str:
+    """The URL as it may be shown: without user, password and options."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            return f"unix://{parts.path}"
+        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+    except ValueError:
+        return f"{url.partition('://')[0]}://…"
+
+
+def connect(url: str) -> "redis.asyncio.Redis":
+    """An asyncio client for the URL; nothing is sent yet. Raises `UsageError` for a URL that can't be used."""
+    client = _client(redis.asyncio.Redis, url, AsyncRetry(ConstantBackoff(0.05), 1))
+    assert isinstance(client, redis.asyncio.Redis)
+    return client
+
+
+def sync_client(url: str) -> redis.Redis:
+    """A blocking client for the URL, as rq needs it. Raises `UsageError` for a URL that can't be used."""
+    client = _client(redis.Redis, url, Retry(ConstantBackoff(0.05), 1))
+    assert isinstance(client, redis.Redis)
+    return client
+
+
+def _client(kind: Any, url: str, retry: Any) -> Any:
+    shown = redacted(url)
+    if scheme_of(url) not in SCHEMES:
+        raise UsageError(f"{shown!r} is no Redis URL", hint="use redis://, rediss:// (TLS) or unix://")
+    try:
+        client = kind.from_url(
+            url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S, retry=retry
+        )
+        # Unknown options and unreadable certificates only show when a connection is built.
+        client.connection_pool.make_connection()
+    except (ValueError, TypeError, OSError, RedisError):
+        # Their text may hold parts of the URL, a password among them.
+        raise UsageError(
+            f"the Redis URL for {shown} can't be used",
+            hint="check its port, its options and the files that they name; special characters need %-encoding",
+        ) from None
+    if client.connection_pool.connection_kwargs.get("decode_responses"):
+        raise UsageError(f"the Redis URL for {shown} can't be used", hint="leave decode_responses out")
+    return client
+
+
+def scheme_of(url: str) -> str:
+    """The URL's scheme, empty where there is none."""
+    return url.partition("://")[0] if "://" in url else ""
+
+
+@contextmanager
+def translated(where: str, *, opening: bool = False) -> Iterator[None]:
+    """Turns redis-py's errors into ours; `where` names the server.
+
+    What passes is `LogUnavailable`. A password, permission or certificate that is wrong is a `UsageError` while
+    `opening`, and `LogUnavailable` later, when somebody is perhaps just changing it.
+    """
+    try:
+        yield
+    except (AuthenticationError, AuthenticationWrongNumberOfArgsError, NoPermissionError) as error:
+        if not opening:
+            raise LogUnavailable(f"Redis at {where} refuses us: {_line(error)}") from error
+        raise UsageError(
+            f"Redis at {where} refuses us: {_line(error)}", hint="check user, password and permissions"
+        ) from error
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        if opening and _is_tls_trouble(error):
+            raise UsageError(
+                f"no TLS connection to Redis at {where}: {_line(error)}",
+                hint="check the certificate authority (?ssl_ca_certs=FILE) and that the port speaks TLS",
+            ) from error
+        raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}") from error
+    except ResponseError as error:
+        # Inside a script Redis 6.2 wraps the code into its own text, so it is looked for anywhere.
+        if _passing(error):
+            raise LogUnavailable(f"Redis at {where} can't do that now: {_line(error)}") from error
+        raise LogError(f"Redis at {where} refused a command: {_line(error)}") from error
+    except RedisError as error:
+        raise LogUnavailable(f"Redis at {where} doesn't answer as it should: {_line(error)}") from error
+
+
+def _passing(error: ResponseError) -> bool:
+    # redis-py strips the code of an error that it has a class for, and keeps it otherwise.
+    if isinstance(error, PASSING_CLASSES):
+        return True
+    words = str(error).replace("-", " ").split()
+    return any(word in PASSING_ERRORS for word in words)
+
+
+def _is_tls_trouble(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,288 @@
+"""The log in Redis: one stream per cluster, one entry per batch with the ID `<last offset>-0`.
+
+All keys begin with `arranger:{<cluster>}:`, so they share a slot. Every change is one script (`redis_scripts`), which
+makes it safe to repeat after a lost answer. Each object remembers the furthest position that it has seen, and no append
+of its goes into a log that doesn't hold that position.
+
+What a reader concludes, in this order: another epoch or none, or a log that ends before the position or has another
+chain there, is `EpochLost`; a position before the oldest entry is `EntriesTrimmed`. When the next entry doesn't follow
+from the position, the entry at the position decides: if it isn't the one that was read, the tail was written anew
+(`EpochLost`), else the next entry is damaged (`DamagedEntry`).
+"""
+
+# ruff: noqa: D102 - the methods are documented in `Log`.
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import redis.asyncio
+
+from arranger.errors import (
+    DamagedEntry,
+    EntriesTrimmed,
+    EpochLost,
+    LogError,
+    OutdatedAppend,
+    UnknownEvent,
+    UsageError,
+)
+from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified
+from arranger.events.kinds import Batch, EpochBegun
+from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Cursor, Entry, Position, StoredSnapshot
+from arranger.events.redis_connection import connect, redacted, translated
+from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, PUT_SNAPSHOT, TRIM
+
+OLDEST_SERVER = (6, 2)
+WRITERS_KEPT = 10_000
+WAIT_SLICE_S = 1.0
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RedisLog:
+    """A cluster's `Log` in Redis. `server` is a URL or an asyncio client, which then stays the caller's to close.
+
+    `now_ms` numbers the first epoch of an empty home. With `read_only` nothing is ever written: `open` raises
+    `UsageError` where there is no log. Raises `UsageError` for a URL or cluster name that can't be used.
+    """
+
+    def __init__(
+        self,
+        server: "str | redis.asyncio.Redis",
+        cluster: str,
+        *,
+        now_ms: Callable[[], int] = _wall_clock_ms,
+        read_only: bool = False,
+    ) -> None:
+        if not _CLUSTER.fullmatch(cluster):
+            raise UsageError(
+                f"cluster name {cluster!r} can't be used", hint="1 to 63 letters, digits, dots, dashes, underscores"
+            )
+        self._owns_client = isinstance(server, str)
+        self._where = redacted(server) if isinstance(server, str) else "the given client"
+        self._client: Any = connect(server) if isinstance(server, str) else server
+        self._now_ms = now_ms
+        self._read_only = read_only
+        prefix = f"arranger:{{{cluster}}}:"
+        self._keys = [prefix + name for name in ("log", "meta", "writers", "cursors", "snapshots")]
+        self._stream, self._meta, _, self._cursors, self._snapshots = self._keys
+        self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
+        self._seen: Position | None = None
+
+    async def open(self) -> Position:
+        with translated(self._where, opening=True):
+            await self._check_server()
+        end = await self._end(opening=True)
+        if end is not None:
+            return end
+        if self._read_only:
+            raise UsageError(f"there is no log at {self._where}", hint="check the URL and the cluster's name")
+        return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
+
+    async def _check_server(self) -> None:
+        info: Mapping[str, Any] = await self._client.info()
+        version = str(info.get("redis_version", ""))
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        if numbers < OLDEST_SERVER:
+            raise UsageError(f"Redis at {self._where} is version {version or 'unknown'}", hint="6.2 or newer is needed")
+        policy = str(info.get("maxmemory_policy", ""))
+        if int(info.get("maxmemory", 0)) and policy.startswith("allkeys-"):
+            raise UsageError(
+                f"Redis at {self._where} may evict the log (maxmemory-policy {policy})", hint="set it to noeviction"
+            )
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        payload = encode_batch(batch)
+        seen = self._seen if self._seen is not None and self._seen.epoch == epoch else Position(epoch, 0, "")
+        named, value = (cursor.name, cursor.value) if cursor is not None else ("", "")
+        answer = await self._run(
+            *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
+            *(named, value),
+        )
+        match answer[0]:
+            case b"appended":
+                self._saw(Position(epoch, int(answer[2]), answer[3].decode()))
+                return Appended(int(answer[1]), int(answer[2]), duplicate=False)
+            case b"duplicate":
+                return Appended(int(answer[1]), int(answer[2]), duplicate=True)
+            case b"later":
+                raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {int(answer[1])}")
+            case b"tail":
+                raise EpochLost(f"the log was read up to offset {seen.offset}, and that is no longer in it")
+            case _:
+                raise _other_epoch(answer[1], epoch)
+
+    async def _run(self, script: str, *arguments: Any) -> list[Any]:
+        if self._read_only:
+            raise LogError(f"the log at {self._where} is open for reading only")
+        with translated(self._where):
+            try:
+                answer: list[Any] = await self._scripts[script](keys=self._keys, args=arguments)
+            except redis.exceptions.ResponseError as error:
+                # The stream knows a later ID than the record of its end: an end that went back by itself.
+                if "equal or smaller" in str(error):
+                    raise EpochLost("the log's end lies before entries that it held once") from error
+                raise
+        return answer
+
+    def _saw(self, position: Position) -> None:
+        seen = self._seen
+        if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
+            self._seen = position
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while True:
+            found = await self._read_now(after, limit)
+            left_s = deadline - loop.time()
+            if found or left_s <= 0:
+                return found
+            # In slices, because nothing wakes a reader whose stream has been deleted or begun anew.
+            wait_ms = max(1, round(min(left_s, WAIT_SLICE_S) * 1000))
+            with translated(self._where):
+                await self._client.execute_command(
+                    *("XREAD", "COUNT", 1, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
+                )
+
+    async def _read_now(self, after: Position, limit: int) -> list[Entry]:
+        """One round trip: the state of the log and the next entries, both as of one moment."""
+        with translated(self._where):
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.execute_command("HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain")
+                pipe.execute_command(
+                    *("XRANGE", self._stream, f"{after.offset + 1}-0", "+", "COUNT", limit),
+                )
+                meta, raw = await pipe.execute()
+        end = _check_position(meta, after)
+        if not raw and end.offset > after.offset:
+            raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+        position, found = after, []
+        for entry_id, fields in raw:
+            try:
+                entry = verified(_stored(entry_id, fields, position), position)
+            except UnknownEvent:
+                raise
+            except DamagedEntry:
+                if position is after and not await self._holds(after, start=int(meta[3])):
+                    raise EpochLost(
+                        f"the log up to offset {after.offset} is not the one that was read: it was written anew"
+                    ) from None
+                raise
+            position = Position(after.epoch, entry.last, entry.chain)
+            found.append(entry)
+        self._saw(position)
+        return found
+
+    async def _holds(self, position: Position, *, start: int) -> bool:
+        """Whether the entry that ends at this position is the one that was read (checked already at the start)."""
+        if position.offset == start:
+            return True
+        exact = f"{position.offset}-0"
+        with translated(self._where):
+            raw = await self._client.execute_command("XRANGE", self._stream, exact, exact)
+        return bool(raw) and (raw[0][1] or {}).get(b"c") == position.chain.encode()
+
+    async def _end(self, *, opening: bool = False) -> Position | None:
+        with translated(self._where, opening=opening):
+            epoch, end, chain = await self._client.execute_command("HMGET", self._meta, "epoch", "end", "chain")
+        if epoch is None:
+            return None
+        position = Position(int(epoch), int(end), chain.decode())
+        self._saw(position)
+        return position
+
+    async def end(self) -> Position:
+        position = await self._end()
+        if position is None:
+            raise _other_epoch(None, None)
+        return position
+
+    async def start(self) -> Position:
+        with translated(self._where):
+            epoch, start, chain = await self._client.execute_command(
+                "HMGET", self._meta, "epoch", "start", "start_chain"
+            )
+        if epoch is None:
+            raise _other_epoch(None, None)
+        return Position(int(epoch), int(start), chain.decode())
+
+    async def cursor(self, name: str) -> str | None:
+        with translated(self._where):
+            value = await self._client.execute_command("HGET", self._cursors, name)
+        return None if value is None else str(value.decode())
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        epoch = max(told_ms, lost + 1)
+        payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
+        present, end, chain = await self._run(BEGIN_EPOCH, lost, epoch, payload)
+        position = Position(int(present), int(end), chain.decode())
+        self._saw(position)
+        return position
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        content = await asyncio.to_thread(encode_snapshot, snapshot)
+        position = snapshot.position
+        answer = await self._run(PUT_SNAPSHOT, position.epoch, position.offset, content, SNAPSHOTS_KEPT)
+        if answer[0] == b"epoch":
+            raise _other_epoch(answer[1], position.epoch)
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        while True:
+            with translated(self._where):
+                offsets = [int(key) for key in await self._client.execute_command("HKEYS", self._snapshots)]
+                suitable = [offset for offset in offsets if at_most is None or offset <= at_most]
+                if not suitable:
+                    return None
+                content = await self._client.execute_command("HGET", self._snapshots, max(suitable))
+            # It may have been replaced by newer ones between the two commands.
+            if content is not None:
+                return await asyncio.to_thread(decode_snapshot, content, max(suitable))
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        answer = await self._run(TRIM, epoch, before, WRITERS_KEPT)
+        if answer[0] == b"epoch":
+            raise _other_epoch(answer[1], epoch)
+        return int(answer[1])
+
+    async def close(self) -> None:
+        if self._owns_client:
+            await self._client.aclose()
+
+
+def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
+    if present is None or present == b"none":
+        return EpochLost("the log is empty: it has no epoch")
+    return EpochLost(f"the log is in epoch {int(present)}, not {mine}")
+
+
+def _check_position(meta: Sequence[bytes | None], after: Position) -> Position:
+    """The log's end, once nothing in its record contradicts the position."""
+    epoch, end, chain, start, start_chain = meta
+    if epoch is None or int(epoch) != after.epoch:
+        raise _other_epoch(epoch, after.epoch)
+    if end is None or chain is None or start is None or start_chain is None:
+        raise LogError("the log's record of its end is incomplete", hint="restore the log from its archive")
+    if after.offset < int(start):
+        raise EntriesTrimmed(f"events up to offset {int(start)} were trimmed; read up to {after.offset}")
+    if after.offset > int(end):
+        raise EpochLost(f"the log ends at offset {int(end)}; read up to {after.offset}: its tail was lost")
+    for offset, known in ((end, chain), (start, start_chain)):
+        if after.offset == int(offset) and after.chain.encode() != known:
+            raise EpochLost(f"the log up to offset {after.offset} is not the one that was read: it was written anew")
+    return Position(after.epoch, int(end), chain.decode())
+
+
+def _stored(entry_id: bytes, fields: Mapping[bytes, bytes] | None, after: Position) -> StoredEntry:
+    try:
+        last = int(entry_id.partition(b"-")[0])
+        present = fields or {}
+        return StoredEntry(last, int(present[b"n"]), present[b"c"].decode(), present[b"p"])
+    except (KeyError, ValueError) as error:
+        raise DamagedEntry(after.offset + 1, f"stream entry {entry_id.decode()} isn't an entry of ours") from error

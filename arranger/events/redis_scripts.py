@@ -1,0 +1,98 @@
+"""The Lua scripts of the log in Redis: each is one atomic step. Nothing in them is newer than Redis 6.2.
+
+Keys, in this order: log (stream), meta (hash: epoch, end, chain, start, start_chain, old), writers (hash: writer to
+`seq:first:last`), cursors (hash), snapshots (hash: offset to bytes). Offsets stay below 2^53, where Lua's numbers
+are exact; they are formatted, because Lua would write large ones with an exponent.
+
+Redis refuses a script for want of memory or a failing disk at its first write only, so it is refused whole or carried
+out whole. Trimming begins with the write that needs no memory: it must work when memory is full.
+"""
+
+#: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload, cursor's name and
+#: value (empty name: none). Answers `{word, …}`: appended first last chain | duplicate first last | later seq |
+#: epoch present | tail end.
+APPEND = """
+local meta = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'start')
+if not meta[1] or meta[1] ~= ARGV[1] then return {'epoch', meta[1] or 'none'} end
+local last, known = tonumber(meta[2]), tonumber(ARGV[2])
+if known > last or (known == last and ARGV[3] ~= meta[3]) then return {'tail', meta[2]} end
+if known < last and known > tonumber(meta[4]) then
+  local id = ARGV[2] .. '-0'
+  local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
+  local chain = ''
+  for i = 1, entry and #entry[2] or 0, 2 do
+    if entry[2][i] == 'c' then chain = entry[2][i + 1] end
+  end
+  if chain ~= ARGV[3] then return {'tail', meta[2]} end
+end
+local mark = redis.call('HGET', KEYS[3], ARGV[4])
+if mark then
+  local seq, first, finish = string.match(mark, '^(%d+):(%d+):(%d+)$')
+  if tonumber(seq) == tonumber(ARGV[5]) then return {'duplicate', first, finish} end
+  if tonumber(seq) > tonumber(ARGV[5]) then return {'later', seq} end
+end
+local chain = redis.sha1hex(meta[3] .. ARGV[7])
+local first, finish = string.format('%.0f', last + 1), string.format('%.0f', last + tonumber(ARGV[6]))
+redis.call('XADD', KEYS[1], finish .. '-0', 'p', ARGV[7], 'c', chain, 'n', ARGV[6])
+redis.call('HSET', KEYS[2], 'end', finish, 'chain', chain)
+redis.call('HSET', KEYS[3], ARGV[4], ARGV[5] .. ':' .. first .. ':' .. finish)
+if ARGV[8] ~= '' then redis.call('HSET', KEYS[4], ARGV[8], ARGV[9]) end
+return {'appended', first, finish, chain}
+"""
+
+#: Arguments: the lost epoch, the new epoch, the payload of its first batch. Answers `{epoch, end, chain}`. The two
+#: newest old streams are kept beside the log as `…log:old:<epoch>`.
+BEGIN_EPOCH = """
+local present = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'old')
+if present[1] and tonumber(present[1]) > tonumber(ARGV[1]) then return {present[1], present[2], present[3]} end
+local chain = redis.sha1hex(ARGV[3])
+local old, kept = present[4] or '', {}
+for epoch in string.gmatch(old, '%d+') do kept[#kept + 1] = epoch end
+redis.call('HSET', KEYS[2], 'epoch', ARGV[2], 'end', '1', 'chain', chain, 'start', '0', 'start_chain', '')
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  local name = present[1] or ARGV[1]
+  redis.call('RENAME', KEYS[1], KEYS[1] .. ':old:' .. name)
+  kept[#kept + 1] = name
+end
+while #kept > 2 do redis.call('UNLINK', KEYS[1] .. ':old:' .. table.remove(kept, 1)) end
+redis.call('HSET', KEYS[2], 'old', table.concat(kept, ' '))
+redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5])
+redis.call('XADD', KEYS[1], '1-0', 'p', ARGV[3], 'c', chain, 'n', '1')
+return {ARGV[2], '1', chain}
+"""
+
+#: Arguments: epoch, the offset before which entries go, how many writers to remember. Answers `{'trimmed', count}`
+#: or `{'epoch', present}`. Writers are forgotten only beyond that number, and only with their last batch trimmed.
+TRIM = """
+local epoch = redis.call('HGET', KEYS[2], 'epoch')
+if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end
+local bound = ARGV[2] .. '-0'
+local newest = redis.call('XREVRANGE', KEYS[1], '(' .. bound, '-', 'COUNT', 1)[1]
+if not newest then return {'trimmed', 0} end
+local chain = ''
+for i = 1, #newest[2], 2 do
+  if newest[2][i] == 'c' then chain = newest[2][i + 1] end
+end
+local start = string.match(newest[1], '^%d+')
+local count = redis.call('XTRIM', KEYS[1], 'MINID', bound)
+redis.call('HSET', KEYS[2], 'start', start, 'start_chain', chain)
+if redis.call('HLEN', KEYS[3]) > tonumber(ARGV[3]) then
+  local writers = redis.call('HGETALL', KEYS[3])
+  for i = 1, #writers, 2 do
+    local last = string.match(writers[i + 1], '%d+$')
+    if tonumber(last) <= tonumber(start) then redis.call('HDEL', KEYS[3], writers[i]) end
+  end
+end
+return {'trimmed', count}
+"""
+
+#: Arguments: epoch, offset, content, how many to keep. Answers `{'kept'}` or `{'epoch', present}`.
+PUT_SNAPSHOT = """
+local epoch = redis.call('HGET', KEYS[2], 'epoch')
+if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end
+redis.call('HSET', KEYS[5], ARGV[2], ARGV[3])
+local offsets = redis.call('HKEYS', KEYS[5])
+table.sort(offsets, function(a, b) return tonumber(a) > tonumber(b) end)
+for i = tonumber(ARGV[4]) + 1, #offsets do redis.call('HDEL', KEYS[5], offsets[i]) end
+return {'kept'}
+"""
