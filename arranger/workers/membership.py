@@ -171,7 +171,7 @@ class Membership:
         return Member(self.member_id, self._roles, self._epoch, self._offset, self._started_ms)
 
     async def _exchange(self, valid_ms: int) -> None:
-        arguments = [self.member_id, msgspec.json.encode(self._record()), valid_ms]
+        arguments: list[str | bytes | int] = [self.member_id, msgspec.json.encode(self._record()), valid_ms]
         try:
             answer: Any = await self._beat(keys=[self._key], args=arguments)
         except (RedisError, OSError) as problem:

@@ -1,0 +1,208 @@
+"""Members see each other, share the work without talking, and hold back trimming; on a real Redis."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+import redis.asyncio
+
+from arranger.clock import SystemClock
+from arranger.errors import LogUnavailable
+from arranger.workers.membership import Lease, Membership, owner
+from tests.servers import RealRedis, free_port
+
+pytestmark = pytest.mark.timeout(60)
+
+KEYS = [f"uid-{number}" for number in range(2000)]
+
+
+class FrozenClock(SystemClock):
+    """A monotonic clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.at_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+
+@pytest.fixture
+def cluster() -> str:
+    return f"c{uuid.uuid4().hex[:8]}"
+
+
+@contextlib.asynccontextmanager
+async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
+    client = redis.asyncio.Redis.from_url(server.url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def member(
+    client: redis.asyncio.Redis,
+    cluster: str,
+    name: str,
+    *,
+    roles: tuple[str, ...] = ("controller",),
+    heartbeat_s: float = 30.0,
+) -> Membership:
+    return Membership(
+        client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=heartbeat_s
+    )
+
+
+def lease(client: redis.asyncio.Redis, cluster: str, holder: str, **changed: object) -> Lease:
+    arguments = {"lease_s": 30.0, "clock": SystemClock()} | changed
+    return Lease(client, cluster=cluster, name="watch.pod", holder=holder, **arguments)  # type: ignore[arg-type]
+
+
+def test_every_key_has_an_owner_and_the_order_of_members_does_not_matter() -> None:
+    owners = [owner(key, ["a", "b", "c"]) for key in KEYS]
+    assert owners == [owner(key, ["c", "a", "b"]) for key in KEYS]
+    shares = {name: owners.count(name) for name in ("a", "b", "c")}
+    assert sum(shares.values()) == len(KEYS)
+    assert all(0.8 < share / (len(KEYS) / 3) < 1.2 for share in shares.values())
+
+
+def test_a_member_that_goes_moves_only_its_own_keys() -> None:
+    for key in KEYS:
+        before, after = owner(key, ["a", "b", "c"]), owner(key, ["a", "b"])
+        assert after == before or before == "c"
+
+
+def test_without_members_nobody_owns_a_key() -> None:
+    assert owner("uid-1", []) is None
+
+
+def test_every_process_names_the_same_owner() -> None:
+    program = (
+        "from arranger.workers.membership import owner\n"
+        "print([owner(f'uid-{n}', ['a', 'b', 'c']) for n in range(50)])\n"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert answers == {(str([owner(key, ["a", "b", "c"]) for key in KEYS[:50]]) + "\n").encode()}
+
+
+async def test_members_see_each_other_by_role(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        one = member(client, cluster, "one", roles=("controller", "applier"))
+        two = member(client, cluster, "two", roles=("controller",))
+        await one.join()
+        await two.join()
+        assert [m.id for m in await one.live("controller")] == ["one", "two"]
+        assert [m.id for m in await two.live("applier")] == ["one"]
+        assert all(one.owns(key, "applier") for key in KEYS[:20])
+        assert all(one.owns(key, "controller") != two.owns(key, "controller") for key in KEYS)
+        await two.leave()
+        assert [m.id for m in await one.live()] == ["one"]
+
+
+async def test_members_of_another_cluster_are_not_seen(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        await member(client, cluster, "one").join()
+        await member(client, cluster + "x", "two").join()
+        assert [m.id for m in await member(client, cluster, "three").live()] == ["one"]
+
+
+async def test_a_member_that_stopped_beating_is_gone_after_three_beats(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        silent = member(client, cluster, "silent", heartbeat_s=0.1)
+        await silent.join()
+        other = member(client, cluster, "other")
+        await other.join()
+        assert [m.id for m in await other.live()] == ["other", "silent"]
+        await asyncio.sleep(0.5)
+        assert [m.id for m in await other.live()] == ["other"]
+        assert await client.hlen(f"arranger:{cluster}:members") == 1  # type: ignore[misc]
+
+
+async def test_a_member_that_beats_stays(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        beating = member(client, cluster, "beating", heartbeat_s=0.5)
+        task = asyncio.create_task(beating.run())
+        other = member(client, cluster, "other")
+        await asyncio.sleep(2)
+        assert [m.id for m in await other.live()] == ["beating"]
+        task.cancel()
+
+
+async def test_trimming_waits_for_the_slowest_reader_of_the_epoch(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        fast, slow, stale = (member(client, cluster, name) for name in ("fast", "slow", "stale"))
+        assert await fast.slowest_offset(2) is None
+        for each, epoch, offset in ((fast, 2, 900), (slow, 2, 400), (stale, 1, 7)):
+            each.progress(epoch, offset)
+            await each.join()
+        assert await fast.slowest_offset(2) == 400
+        starting = member(client, cluster, "starting")
+        await starting.join()
+        assert await fast.slowest_offset(2) == 0
+        starting.progress(2, 800)
+        await starting.join()
+        assert await fast.slowest_offset(2) == 400
+
+
+async def test_an_unreadable_record_is_told_and_passed_over(
+    redis_server: RealRedis, cluster: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(redis_server) as client:
+        one = member(client, cluster, "one")
+        await client.hset(f"arranger:{cluster}:members", "odd", "99999999999999 not json")  # type: ignore[misc]
+        await one.join()
+        assert [m.id for m in one.seen()] == ["one"]
+    assert "a member's record can't be read" in caplog.text
+
+
+async def test_redis_away_is_log_unavailable() -> None:
+    client = redis.asyncio.Redis(host="127.0.0.1", port=free_port())
+    with pytest.raises(LogUnavailable):
+        await member(client, "c", "one").join()
+    with pytest.raises(LogUnavailable):
+        await lease(client, "c", "one").acquire()
+    await client.aclose()
+
+
+async def test_a_lease_has_one_holder(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        one, two = lease(client, cluster, "one"), lease(client, cluster, "two")
+        assert sorted(await asyncio.gather(one.acquire(), two.acquire())) == [False, True]
+        holder, other = (one, two) if one.held else (two, one)
+        assert await holder.acquire(), "a holder renews its own lease"
+        assert not await other.acquire()
+        await other.release()
+        assert await other.present_holder() == holder.holder, "nobody gives back another's lease"
+        await holder.release()
+        assert not holder.held
+        assert await other.acquire()
+
+
+async def test_a_lease_that_was_not_renewed_goes_to_another(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        one, two = lease(client, cluster, "one", lease_s=0.2), lease(client, cluster, "two")
+        assert await one.acquire()
+        await asyncio.sleep(0.4)
+        assert await two.acquire()
+        assert not await one.acquire()
+        assert not one.held
+
+
+async def test_a_holder_stops_believing_when_its_lease_has_run_out(redis_server: RealRedis, cluster: str) -> None:
+    clock = FrozenClock()
+    async with connected(redis_server) as client:
+        one = lease(client, cluster, "one", clock=clock)
+        assert await one.acquire()
+        clock.at_s += 29
+        assert one.held
+        clock.at_s += 2
+        assert not one.held

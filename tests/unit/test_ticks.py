@@ -1,0 +1,316 @@
+"""Ticks on a real Redis: one waits at most, none is lost for long, and nothing pickled gets there."""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import uuid
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import redis
+import redis.asyncio
+
+from arranger.clock import SystemClock
+from arranger.workers.ticks import Ticker, TickLoop, queue_name
+from tests.servers import RealRedis, real_redis
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RealRedis]:
+    with real_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster() -> str:
+    return f"c{uuid.uuid4().hex[:8]}"
+
+
+@contextlib.asynccontextmanager
+async def ticker_of(server: RealRedis, cluster: str) -> AsyncIterator[Ticker]:
+    client = redis.asyncio.Redis.from_url(server.url)
+    try:
+        yield Ticker(client, cluster=cluster, clock=SystemClock())
+    finally:
+        await client.aclose()
+
+
+@contextlib.asynccontextmanager
+async def working(server: RealRedis, cluster: str, **handlers: Callable[[], object]) -> AsyncIterator[TickLoop]:
+    loop = TickLoop(
+        server.url,
+        cluster=cluster,
+        member_id="m1",
+        handlers=handlers,  # type: ignore[arg-type]
+        loop=asyncio.get_running_loop(),
+    )
+    loop.start()
+    try:
+        yield loop
+    finally:
+        await loop.stop(drain_s=0.5)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is awaited happens in another thread or process
+        await asyncio.sleep(0.01)
+
+
+def waiting(server: RealRedis, cluster: str, tick: str) -> int:
+    with redis.Redis.from_url(server.url) as client:
+        return int(client.llen(f"rq:queue:{queue_name(cluster, tick)}"))  # type: ignore[arg-type]
+
+
+def everything(client: "redis.Redis") -> Iterator[bytes]:
+    """All bytes in Redis: key names and values, rq's compressed ones unpacked."""
+    for key in client.scan_iter():
+        yield key
+        kind = client.type(key)
+        if kind == b"hash":
+            values = [part for pair in client.hgetall(key).items() for part in pair]
+        elif kind == b"list":
+            values = client.lrange(key, 0, -1)
+        elif kind == b"set":
+            values = list(client.smembers(key))
+        elif kind == b"zset":
+            values = client.zrange(key, 0, -1)
+        elif kind == b"string":
+            values = [client.get(key)]
+        else:
+            values = [part for _, fields in client.xrange(key) for pair in fields.items() for part in pair]
+        for value in values:
+            yield value
+            with contextlib.suppress(zlib.error):
+                yield zlib.decompress(value)
+
+
+async def test_a_handler_runs_on_the_event_loops_thread(redis_server: RealRedis, cluster: str) -> None:
+    ran: list[int] = []
+
+    async def cycle() -> None:
+        ran.append(threading.get_ident())
+
+    async with ticker_of(redis_server, cluster) as ticker, working(redis_server, cluster, cycle=cycle):
+        assert await ticker.push("cycle")
+        await until(lambda: ran)
+    assert ran == [threading.get_ident()]
+
+
+async def test_however_many_push_one_tick_waits(redis_server: RealRedis, cluster: str) -> None:
+    async with (
+        ticker_of(redis_server, cluster) as one,
+        ticker_of(redis_server, cluster) as two,
+        ticker_of(redis_server, cluster) as three,
+    ):
+        pushed = await asyncio.gather(*(ticker.push("cycle") for ticker in (one, two, three) for _ in range(30)))
+        assert sum(pushed) == 1
+        assert waiting(redis_server, cluster, "cycle") == 1
+        assert await one.push("snapshot"), "ticks of another name wait in a queue of their own"
+
+
+async def test_a_change_during_a_handler_gives_another_tick(redis_server: RealRedis, cluster: str) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    runs = 0
+
+    async def cycle() -> None:
+        nonlocal runs
+        runs += 1
+        begun.set()
+        await may_end.wait()
+
+    async with ticker_of(redis_server, cluster) as ticker, working(redis_server, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await begun.wait()
+        assert await ticker.push("cycle")
+        assert not await ticker.push("cycle")
+        may_end.set()
+        await until(lambda: runs == 2)
+
+
+async def test_no_pickle_reaches_redis(own_redis: RealRedis, cluster: str) -> None:
+    seen: list[bytes] = []
+
+    async def cycle() -> None:
+        with redis.Redis.from_url(own_redis.url) as client:
+            seen.extend(everything(client))
+
+    async with ticker_of(own_redis, cluster) as ticker:
+        await ticker.push("cycle")
+        with redis.Redis.from_url(own_redis.url) as client:
+            seen.extend(everything(client))
+        async with working(own_redis, cluster, cycle=cycle):
+            length = len(seen)
+            await until(lambda: len(seen) > length)
+        with redis.Redis.from_url(own_redis.url) as client:
+            seen.extend(everything(client))
+    # A pickle of protocol 2 and above begins with 0x80 and its number, and ends with a full stop.
+    assert [value for value in seen if value[:1] == b"\x80" and value[1:2] in b"\x02\x03\x04\x05"] == []
+    assert any(value.startswith(b'["arranger.workers.ticks.handle_tick"') for value in seen)
+
+
+async def test_a_tick_that_is_done_leaves_nothing_that_stays(own_redis: RealRedis, cluster: str) -> None:
+    done = 0
+
+    async def cycle() -> None:
+        nonlocal done
+        done += 1
+
+    async def failing() -> None:
+        nonlocal done
+        done += 1
+        raise ValueError("on purpose")
+
+    async with (
+        ticker_of(own_redis, cluster) as ticker,
+        working(own_redis, cluster, cycle=cycle, failing=failing),
+    ):
+        for count in range(1, 21):
+            await ticker.push("cycle" if count % 2 else "failing")
+            await until(lambda count=count: done == count)
+    with redis.Redis.from_url(own_redis.url) as client:
+        staying = {key for key in client.scan_iter() if client.ttl(key) == -1}
+    assert staying <= {b"rq:queues"}
+
+
+async def test_a_handler_that_fails_is_logged_and_the_next_tick_runs(
+    redis_server: RealRedis, cluster: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = 0
+
+    async def cycle() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ValueError("on purpose")
+
+    async with ticker_of(redis_server, cluster) as ticker, working(redis_server, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await until(lambda: runs == 1)
+        await ticker.push("cycle")
+        await until(lambda: runs == 2)
+    failures = [record for record in caplog.records if record.message == "a tick's handler failed"]
+    assert len(failures) == 1
+    assert failures[0].exc_info and "on purpose" in str(failures[0].exc_info[1])
+
+
+async def test_stopping_does_not_wait_for_a_tick(redis_server: RealRedis, cluster: str) -> None:
+    async def cycle() -> None: ...
+
+    loop = TickLoop(
+        redis_server.url,
+        cluster=cluster,
+        member_id="m1",
+        handlers={"cycle": cycle},
+        loop=asyncio.get_running_loop(),
+    )
+    loop.start()
+    await asyncio.sleep(0.3)
+    await asyncio.wait_for(loop.stop(), timeout=30)
+    async with ticker_of(redis_server, cluster) as ticker:
+        await ticker.push("cycle")
+    assert waiting(redis_server, cluster, "cycle") == 1
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.smembers(f"rq:workers:{queue_name(cluster, 'cycle')}") == set()
+
+
+async def test_stopping_cancels_a_handler_that_outlasts_the_drain(redis_server: RealRedis, cluster: str) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def cycle() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with ticker_of(redis_server, cluster) as ticker:
+        async with working(redis_server, cluster, cycle=cycle):
+            await ticker.push("cycle")
+            await begun.wait()
+        await cancelled.wait()
+
+
+async def test_ticks_go_on_after_flushall(own_redis: RealRedis, cluster: str) -> None:
+    runs = 0
+
+    async def cycle() -> None:
+        nonlocal runs
+        runs += 1
+
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await until(lambda: runs == 1)
+        own_redis.command("FLUSHALL")
+        await ticker.push("cycle")
+        await until(lambda: runs == 2)
+
+
+async def test_ticks_go_on_after_redis_was_away(own_redis: RealRedis, cluster: str) -> None:
+    runs = 0
+
+    async def cycle() -> None:
+        nonlocal runs
+        runs += 1
+
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle):
+        await ticker.push("cycle")
+        await until(lambda: runs == 1)
+        own_redis.stop(kill=True)
+        assert not await ticker.push("cycle")
+        own_redis.start()
+        period = asyncio.create_task(ticker.run("cycle", 0.1))
+        await until(lambda: runs >= 2)
+        period.cancel()
+
+
+async def test_ticks_wait_for_a_redis_that_comes_late(own_redis: RealRedis, cluster: str) -> None:
+    ran = asyncio.Event()
+
+    async def cycle() -> None:
+        ran.set()
+
+    own_redis.stop()
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle):
+        await asyncio.sleep(0.3)
+        own_redis.start()
+        assert await ticker.push("cycle")
+        await ran.wait()
+
+
+async def test_the_tick_of_a_killed_worker_does_not_stop_the_next(own_redis: RealRedis, cluster: str) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from arranger.workers.ticks import TickLoop\n"
+        "async def cycle():\n"
+        "    print('begun', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "async def main():\n"
+        "    loop = asyncio.get_running_loop()\n"
+        "    TickLoop(sys.argv[1], cluster=sys.argv[2], member_id='m1', handlers={'cycle': cycle}, loop=loop).start()\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    async with ticker_of(own_redis, cluster) as ticker:
+        await ticker.push("cycle")
+        victim = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, own_redis.url, cluster, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert victim.stdout is not None
+            assert await victim.stdout.readline() == b"begun\n"
+        finally:
+            victim.kill()
+            await victim.wait()
+        ran = asyncio.Event()
+
+        async def cycle() -> None:
+            ran.set()
+
+        assert await ticker.push("cycle")
+        async with working(own_redis, cluster, cycle=cycle):
+            await ran.wait()
