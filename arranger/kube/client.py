@@ -1,0 +1,361 @@
+"""The Kubernetes API over HTTP: raw JSON on one pool of connections.
+
+The typed calls of the `kubernetes` package validate every body and cost some 24 ms of CPU each; this client sends and
+reads dictionaries and reaches nearly what bare aiohttp does. The list-watch protocol is spoken here down to the bytes,
+because what a worker may conclude depends on it: what a watch that fell silent, a line cut in the middle, or an error
+event in a stream of changes means is said by an exception, never swallowed.
+"""
+
+import math
+import urllib.parse
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from arranger import __version__
+from arranger.clock import Clock, SystemClock
+from arranger.kube.cluster import ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
+from arranger.kube.config import Access, Credentials
+
+#: A server sends a bookmark about every minute, so a watch that says nothing for longer is dead.
+SILENCE_S = 75.0
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+CONNECTIONS = 128
+#: An object is at most some 1.5 MB in etcd; a watch line far beyond that is no line.
+LONGEST_LINE_BYTES = 32 * 1024 * 1024
+_READ_BUFFER_BYTES = 1024 * 1024
+
+
+class OnRequest(Protocol):
+    """Whoever counts requests."""
+
+    def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
+        """Told when the answer has begun: RBAC verb, plural, HTTP code (0: no answer), time until then."""
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Listing(msgspec.Struct):
+    metadata: _Meta
+    items: list[Object] | None = None
+
+
+class _Details(msgspec.Struct):
+    retry_after_s: float = msgspec.field(name="retryAfterSeconds", default=0.0)
+
+
+class _Status(msgspec.Struct):
+    """Kubernetes' way to say no."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: Object
+
+
+#: What a broken connection looks like. A TimeoutError is an OSError.
+_FAULTS = (aiohttp.ClientError, OSError)
+#: Kubernetes' reasons for codes that proxies and overloaded servers send without a Status.
+_REASONS = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 503: "ServiceUnavailable"}
+
+_T = TypeVar("_T")
+_listings = msgspec.json.Decoder(_Listing)
+_lines = msgspec.json.Decoder(_Line)
+_statuses = msgspec.json.Decoder(_Status)
+_objects = msgspec.json.Decoder(Object)
+
+
+class HttpCluster:
+    """A `Cluster` on a Kubernetes API server. Make and use it in one event loop; `close` it there."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        on_request: OnRequest | None = None,
+        clock: Clock | None = None,
+        silence_s: float = SILENCE_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        connections: int = CONNECTIONS,
+        user_agent: str = f"arranger/{__version__}",
+    ) -> None:
+        self._access = access
+        self._on_request = on_request
+        self._clock = clock or SystemClock()
+        self._connections = connections
+        self._user_agent = user_agent
+        self._request_timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
+        self._lazy_session: aiohttp.ClientSession | None = None
+
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+        """All objects in pages; see `Cluster.listing`."""
+        next_page = ""
+        while True:
+            query = {"limit": str(limit)} | ({"continue": next_page} if next_page else {})
+            raw = await self._call("list", resource, "GET", resource.path(), query=query)
+            page = _decoded(_listings, raw)
+            yield Page(items=page.items or [], resource_version=page.metadata.resource_version)
+            next_page = page.metadata.next_page
+            if not next_page:
+                return
+
+    async def watch(
+        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+    ) -> AsyncIterator[list[Change]]:
+        """Changes after a resourceVersion, in order; see `Cluster.watch`."""
+        query = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            # At least one second: 0 would mean the server's own choice, up to an hour.
+            "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
+        }
+        response = await self._open("watch", resource, "GET", resource.path(), query=query, timeout=self._watch_timeout)
+        try:
+            async for raw in _complete_lines(response.content, f"the watch of {resource.plural}"):
+                received_ms = self._clock.now_ms()
+                lines = _decoded_lines(raw, resource)
+                errors = [index for index, line in enumerate(lines) if line.type == "ERROR"]
+                changes = [_change(line, received_ms) for line in lines[: errors[0] if errors else None]]
+                if changes:
+                    yield changes
+                if errors:
+                    raise _refusal(_status_of(lines[errors[0]].object), code=500)
+        finally:
+            # Without its end having been read, this closes the connection.
+            response.release()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        """One object."""
+        return _decoded(_objects, await self._call("get", resource, "GET", resource.path(namespace, name)))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        """Create an object."""
+        return _decoded(_objects, await self._call("create", resource, "POST", resource.path(namespace), body=body))
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """JSON merge patch of an object, or of its `status`."""
+        path = resource.path(namespace, name, subresource)
+        kind = "application/merge-patch+json"
+        return _decoded(_objects, await self._call("patch", resource, "PATCH", path, body=body, content_type=kind))
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete an object, only the one of this UID if one is given."""
+        # Without it, some kinds would orphan what they own.
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        session, self._lazy_session = self._lazy_session, None
+        if session is not None:
+            await session.close()
+
+    async def _call(
+        self,
+        verb: str,
+        resource: Resource,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        timeout = self._request_timeout
+        response = await self._open(
+            verb, resource, method, path, query=query, body=body, content_type=content_type, timeout=timeout
+        )
+        try:
+            return await response.read()
+        except _FAULTS as error:
+            raise _unavailable(f"{verb} {path}", error) from error
+        finally:
+            response.release()
+
+    async def _open(
+        self,
+        verb: str,
+        resource: Resource,
+        method: str,
+        path: str,
+        *,
+        timeout: aiohttp.ClientTimeout,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        """Send a request, once more with fresh credentials when they are rejected; the answer if it is a good one."""
+        payload = None if body is None else msgspec.json.encode(body)
+        target = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        credentials = await self._access.current()
+
+        async def send(credentials: Credentials) -> aiohttp.ClientResponse:
+            return await self._send(
+                verb, resource, method, target, credentials, payload=payload, content_type=content_type, timeout=timeout
+            )
+
+        response = await send(credentials)
+        if response.status == 401:
+            fresh = await self._access.renewed(credentials)
+            if fresh is not credentials:
+                response.release()
+                response = await send(fresh)
+        if response.status < 300:
+            return response
+        try:
+            raw = await response.read()
+        except _FAULTS as error:
+            raise _unavailable(f"{verb} {path}", error) from error
+        finally:
+            response.release()
+        raise _refusal(_status_of(raw), code=response.status, retry_after=response.headers.get("Retry-After", ""))
+
+    async def _send(
+        self,
+        verb: str,
+        resource: Resource,
+        method: str,
+        target: str,
+        credentials: Credentials,
+        *,
+        payload: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """One request on the wire, told to whoever counts them."""
+        headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
+        if payload is not None:
+            headers["Content-Type"] = content_type
+        started_s = self._clock.monotonic_s()
+        code = 0
+        try:
+            response = await self._session().request(
+                method,
+                URL(credentials.server + target, encoded=True),
+                data=payload,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=credentials.tls if credentials.tls is not None else True,
+                server_hostname=credentials.tls_server_name,
+                proxy=credentials.proxy,
+            )
+            code = response.status
+        except _FAULTS as error:
+            raise _unavailable(f"{verb} {target}", error) from error
+        finally:
+            if self._on_request is not None:
+                seconds = self._clock.monotonic_s() - started_s
+                self._on_request(verb=verb, resource=resource.plural, code=code, seconds=seconds)
+        return response
+
+    def _session(self) -> aiohttp.ClientSession:
+        # Made at the first request, because aiohttp wants a running event loop.
+        if self._lazy_session is None:
+            self._lazy_session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # To a server nearby, compression costs both sides more time than the bytes do.
+                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                read_bufsize=_READ_BUFFER_BYTES,
+            )
+        return self._lazy_session
+
+
+async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncIterator[bytes]:
+    """The complete lines of a stream, all that have arrived together in one piece of bytes."""
+    pieces: list[bytes] = []
+    kept_bytes = 0
+    while True:
+        try:
+            chunk = await stream.readany()
+        except _FAULTS as error:
+            raise _unavailable(what, error) from error
+        if not chunk:
+            if pieces:
+                raise ClusterUnavailable(f"{what} was cut in the middle of a line")
+            return
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*pieces, chunk[:end]])
+            pieces, kept_bytes = [], 0
+        if end < len(chunk):
+            pieces.append(chunk[end:])
+            kept_bytes += len(chunk) - end
+            if kept_bytes > LONGEST_LINE_BYTES:
+                raise ClusterUnavailable(f"{what} sent a line of more than {LONGEST_LINE_BYTES} bytes")
+
+
+def _decoded_lines(raw: bytes, resource: Resource) -> list[_Line]:
+    try:
+        return _lines.decode_lines(raw)
+    except msgspec.MsgspecError as error:
+        raise ClusterUnavailable(f"the watch of {resource.plural} sent what isn't a watch event: {error}") from error
+
+
+def _change(line: _Line, received_ms: int) -> Change:
+    version = (line.object.get("metadata") or {}).get("resourceVersion", "")
+    return Change(type=line.type, object=line.object, resource_version=version, received_ms=received_ms)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], raw: bytes) -> _T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        # Something stands between us and the API server; what it did with a write isn't known.
+        raise ClusterUnavailable(f"the API server's answer isn't what it should be: {error}") from error
+
+
+def _status_of(body: bytes | Object) -> _Status:
+    """The Status in an error's body; the beginning of the body itself when it is something else."""
+    try:
+        return msgspec.json.decode(body, type=_Status) if isinstance(body, bytes) else msgspec.convert(body, _Status)
+    except msgspec.MsgspecError:
+        text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+        return _Status(message=" ".join(text.split())[:300])
+
+
+def _refusal(status: _Status, *, code: int, retry_after: str = "") -> ApiError:
+    """The error for a Status; `code` and `retry_after` are HTTP's, for what the Status doesn't say."""
+    retry_after_s = status.details.retry_after_s if status.details else 0.0
+    # As a date it would be for caches; API servers send seconds.
+    if retry_after.isdecimal():
+        retry_after_s = max(retry_after_s, float(retry_after))
+    code = status.code or code
+    kind = Expired if code == 410 else ApiError
+    return kind(code, status.reason or _REASONS.get(code, "Unknown"), status.message or "", retry_after_s=retry_after_s)
+
+
+def _unavailable(what: str, error: BaseException) -> ClusterUnavailable:
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        said = f"no answer in time ({said})"
+    return ClusterUnavailable(f"{what}: {said}")

@@ -1,0 +1,240 @@
+"""Finds the API server and how to speak to it: a kubeconfig, or the service account of the pod we run in.
+
+The `kubernetes` package reads both, exec plugins, client certificates and token files included. It is imported only
+here and only when asked, because it costs a tenth of a second and some 20 MB. Nothing of its typed client is used.
+"""
+
+import asyncio
+import ipaddress
+import os
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from arranger.errors import UsageError
+from arranger.kube.cluster import ClusterUnavailable
+
+#: How often a credential that can change by itself (a mounted token, a plugin's token with an expiry) is looked at.
+LOOK_AGAIN_S = 60.0
+SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Where the API server is and what it wants to see.
+
+    `authorization` is the whole header, empty for none (a client certificate is in `tls`). `refresh` returns the
+    header that is valid now, and may read a file or run a plugin, so it may block.
+    """
+
+    server: str
+    authorization: str = ""
+    tls: ssl.SSLContext | None = None
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    refresh: Callable[[], str] | None = None
+
+
+class Access:
+    """Credentials that stay valid: looked at again every minute, and read anew when the server rejects them."""
+
+    def __init__(
+        self, load: Callable[[], Credentials], *, source: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.source = source
+        self._load = load
+        self._clock = clock
+        self._credentials = load()
+        self._look_again = clock() + LOOK_AGAIN_S
+        self._renewing = asyncio.Lock()
+
+    @classmethod
+    def fixed(cls, server: str, *, token: str = "", tls: ssl.SSLContext | None = None) -> "Access":
+        """Access to a server whose address and token are known and don't change."""
+        credentials = Credentials(server=server.rstrip("/"), authorization=f"Bearer {token}" if token else "", tls=tls)
+        return cls(lambda: credentials, source=server)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, without a slash at its end."""
+        return self._credentials.server
+
+    async def current(self) -> Credentials:
+        """The credentials to use for a request now."""
+        refresh = self._credentials.refresh
+        if refresh is None or self._clock() < self._look_again or self._renewing.locked():
+            return self._credentials
+        async with self._renewing:
+            self._look_again = self._clock() + LOOK_AGAIN_S
+            self._credentials = replace(
+                self._credentials, authorization=await asyncio.to_thread(_or_unavailable, refresh)
+            )
+        return self._credentials
+
+    async def renewed(self, rejected: Credentials) -> Credentials:
+        """Credentials read anew, a plugin run again, after the server answered 401 to `rejected`.
+
+        Of many requests that are rejected together, one reads; the others get what it got.
+        """
+        async with self._renewing:
+            if self._credentials is rejected:
+                self._credentials = await asyncio.to_thread(_or_unavailable, self._load)
+                self._look_again = self._clock() + LOOK_AGAIN_S
+        return self._credentials
+
+
+def find_access(kubeconfig: str | Path | None = None, context: str | None = None) -> Access:
+    """Access as asked for: `kubeconfig`, else the files of KUBECONFIG, else ~/.kube/config, else the pod's own.
+
+    `UsageError` names the file, the context or the variable that can't be used.
+    """
+    paths = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
+    if not paths:
+        home = Path.home() / ".kube" / "config"
+        if not home.exists() and context is None and os.environ.get(SERVICE_HOST):
+            return Access(_in_cluster, source="the pod's service account")
+        if not home.exists():
+            raise UsageError(
+                f"no Kubernetes cluster to work with: there is no {home}, and this isn't a pod",
+                hint="give --kubeconfig FILE or set KUBECONFIG",
+            )
+        paths = str(home)
+    shown = f"kubeconfig {paths}" + (f", context {context}" if context else "")
+    return Access(lambda: _from_kubeconfig(paths, context), source=shown)
+
+
+def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    missing = [path for path in paths.split(os.pathsep) if path and not Path(path).expanduser().is_file()]
+    # Of several files in KUBECONFIG some may be missing, as kubectl has it.
+    if len(missing) == len([path for path in paths.split(os.pathsep) if path]):
+        raise UsageError(f"there is no kubeconfig file {paths}", hint="give --kubeconfig FILE or set KUBECONFIG")
+    configuration = Configuration()
+    try:
+        merged = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]
+        plugin = _plugin(paths, merged.value, context)
+        loader = KubeConfigLoader(config_dict=merged, active_context=context)  # type: ignore[no-untyped-call]
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"kubeconfig {paths} can't be used: {_one_line(error)}") from error
+    credentials = _credentials(configuration, named=f"kubeconfig {paths}")
+    if plugin and not credentials.authorization and not configuration.cert_file:
+        raise UsageError(
+            f"kubeconfig {paths}: the credential plugin `{plugin}` gave no credentials",
+            hint="run it by hand to see why",
+        )
+    return credentials
+
+
+def _plugin(paths: str, merged: dict[str, Any], context: str | None) -> str:
+    """The exec plugin that the context's user names, if any; `UsageError` when the context or its parts don't exist."""
+
+    def named(kind: str, name: str) -> Any:
+        return next((node.value for node in merged.get(kind) or [] if node.value.get("name") == name), None)
+
+    name = context or merged.get("current-context") or ""
+    chosen = named("contexts", name)
+    if chosen is None:
+        known = ", ".join(sorted(str(node.value.get("name")) for node in merged.get("contexts") or [])) or "none"
+        problem = f"has no context {name!r}" if name else "has no current-context"
+        raise UsageError(f"kubeconfig {paths} {problem}", hint=f"give --context; it has: {known}")
+    parts = chosen.get("context") or {}
+    cluster = named("clusters", parts.get("cluster", ""))
+    if not (cluster and (cluster.get("cluster") or {}).get("server")):
+        raise UsageError(f"kubeconfig {paths}: context {name!r} names no cluster with a server")
+    user = named("users", parts.get("user", "")) or {}
+    command: str = ((user.get("user") or {}).get("exec") or {}).get("command", "")
+    return command
+
+
+def _in_cluster() -> Credentials:
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, load_incluster_config
+
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        raise UsageError(
+            f"{SERVICE_HOST} is set, but this pod's service account can't be used: {_one_line(error)}",
+            hint="set automountServiceAccountToken: true, or give --kubeconfig FILE",
+        ) from error
+    return _credentials(configuration, named="the pod's service account")
+
+
+def _credentials(configuration: Any, *, named: str) -> Credentials:
+    def authorization() -> str:
+        return str(configuration.api_key.get("BearerToken", "")).strip()
+
+    def refresh() -> str:
+        configuration.refresh_api_key_hook(configuration)
+        return authorization()
+
+    server = str(configuration.host).rstrip("/")
+    if urllib.parse.urlsplit(server).scheme not in ("http", "https"):
+        raise UsageError(f"{named}: the server {server!r} is neither an http:// nor an https:// URL")
+    return Credentials(
+        server=server,
+        authorization=authorization(),
+        tls=_tls(configuration, named=named) if server.startswith("https") else None,
+        tls_server_name=getattr(configuration, "tls_server_name", None),
+        proxy=_proxy(configuration.proxy, server),
+        refresh=refresh if configuration.refresh_api_key_hook else None,
+    )
+
+
+def _tls(configuration: Any, *, named: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"{named}: its certificates can't be used: {_one_line(error)}") from error
+    # Authorities that clusters made for themselves often lack what the strict mode of Python 3.13 wants.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _proxy(proxy: str | None, server: str) -> str | None:
+    """The proxy to go through: the kubeconfig's, or the environment's unless that excludes this server."""
+    if not proxy:
+        return None
+    address = urllib.parse.urlsplit(server)
+    from_environment = urllib.request.getproxies().get(address.scheme) == proxy
+    if from_environment and (_is_loopback(address.hostname or "") or urllib.request.proxy_bypass(address.netloc)):
+        return None
+    return proxy
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _or_unavailable(read: Callable[[], _T]) -> _T:
+    """What was usable at the start and isn't now is worth trying again, like a server that doesn't answer."""
+    try:
+        return read()
+    except Exception as error:
+        raise ClusterUnavailable(f"the credentials for the API server can't be renewed: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
