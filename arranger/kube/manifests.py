@@ -1,0 +1,102 @@
+"""The pod to create for one place of a job, from the TYJob's own template.
+
+What Arranger sets wins over the template: name, namespace, owner, labels under arranger.dev/, the node, and the
+environment variables TYJOB_*. Those come first in each container, so that a template's own variables and arguments
+can refer to them as $(TYJOB_NAME). A shared volume steps back where the template has one of the same name. Whatever
+else the template says goes to the API server as it is.
+"""
+
+from typing import Any
+
+from arranger.kube.cluster import TYJOBS, Object
+from arranger.model.job import LEADER_GROUP
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_labels, pod_name
+from arranger.model.validation import DEFAULT_COUNTS
+
+#: A failed container is started again by the kubelet, which is what `restartLimit` counts.
+DEFAULT_RESTART_POLICY = "OnFailure"
+
+
+def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str, leader_address: str | None) -> Object:
+    """The pod of a valid TYJob at this place, bound to `node`. Workers are told `leader_address`.
+
+    `group` is 0 for the leader and `i + 1` for worker set `i`.
+    """
+    spec = job["spec"]
+    part = spec["leader"] if group == LEADER_GROUP else spec["workerSets"][group - 1]
+    template = part["template"]
+    metadata: Object = {
+        "name": pod_name(job["metadata"]["name"], part["name"], index, attempt),
+        "namespace": job["metadata"]["namespace"],
+        "labels": {
+            **((template.get("metadata") or {}).get("labels") or {}),
+            **pod_labels(
+                job["metadata"]["name"], part["name"], leader=group == LEADER_GROUP, index=index, attempt=attempt
+            ),
+        },
+        "ownerReferences": [owner_reference(job)],
+    }
+    annotations = (template.get("metadata") or {}).get("annotations")
+    if annotations:
+        metadata["annotations"] = annotations
+    environment = _environment(job, group=group, index=index, leader_address=leader_address)
+    pod_spec: Object = {
+        **template["spec"],
+        "nodeName": node,
+        "containers": [_told(container, environment) for container in template["spec"]["containers"]],
+    }
+    if not pod_spec.get("restartPolicy"):
+        pod_spec["restartPolicy"] = DEFAULT_RESTART_POLICY
+    if pod_spec.get("initContainers"):
+        pod_spec["initContainers"] = [_told(container, environment) for container in pod_spec["initContainers"]]
+    volumes = _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or [])
+    if volumes:
+        pod_spec["volumes"] = volumes
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def owner_reference(job: Object) -> Object:
+    """The reference by which a job's pods belong to it, and go with it."""
+    return {
+        "apiVersion": TYJOBS.api_version,
+        "kind": TYJOBS.kind,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _environment(job: Object, *, group: int, index: int, leader_address: str | None) -> list[Object]:
+    """TYJOB_*: who this pod is. A leader has no worker set, and its worker count is that of the whole job."""
+    sets = job["spec"]["workerSets"]
+    leader = group == LEADER_GROUP
+    counted = sets if leader else [sets[group - 1]]
+    variables = {
+        "TYJOB_NAME": job["metadata"]["name"],
+        "TYJOB_NAMESPACE": job["metadata"]["namespace"],
+        "TYJOB_ROLE": LEADER_ROLE if leader else WORKER_ROLE,
+        "TYJOB_WORKER_SET": "" if leader else sets[group - 1]["name"],
+        "TYJOB_WORKER_INDEX": str(index),
+        "TYJOB_WORKER_COUNT": str(sum(int(_counts(workers)) for workers in counted)),
+    }
+    if leader_address and not leader:
+        variables["TYJOB_LEADER_ADDRESS"] = leader_address
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _counts(workers: Object) -> Any:
+    counts = workers.get("counts")
+    return DEFAULT_COUNTS if counts is None else counts
+
+
+def _told(container: Object, environment: list[Object]) -> Object:
+    """The container with Arranger's variables before its own."""
+    ours = {variable["name"] for variable in environment}
+    own = [variable for variable in container.get("env") or () if variable.get("name") not in ours]
+    return {**container, "env": environment + own}
+
+
+def _volumes(own: list[Object], shared: list[Object]) -> list[Object]:
+    taken = {volume.get("name") for volume in own}
+    return [*own, *(volume for volume in shared if volume["name"] not in taken)]

@@ -1,0 +1,242 @@
+"""From Kubernetes objects, as JSON, to observations. Pure functions of the object; nothing here reads or waits.
+
+Objects come from the API server, so their built-in parts are well-typed; only a TYJob is checked. Most pods and nodes
+of a cluster share their requests, labels and words, so those are remembered and shared, within bounds.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from arranger.events.kinds import JobSeen, NodeSeen, PodSeen
+from arranger.model.allocations import decode_allocations
+from arranger.model.checks import FieldError
+from arranger.model.job import JobSpec, JobStatusSeen
+from arranger.model.names import GROUP, KIND, owner_of
+from arranger.model.node import NodeFacts, Taint
+from arranger.model.pod import Phase, PodOwner
+from arranger.model.quantity import amount
+from arranger.model.template import effective_requests
+from arranger.model.tyjob import job_spec
+from arranger.model.validation import validate
+
+Json = Mapping[str, Any]
+
+#: Waiting reasons of a container that is only on its way.
+_ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
+
+#: What someone else's message may take in the log, in characters.
+_MAX_MESSAGE = 300
+
+#: What is wrong with a TYJob is told up to this many fields.
+_MAX_FIELDS_TOLD = 5
+
+_NOTHING: Json = {}
+
+_canonical = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder().encode
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def node_seen(node: Json, term: int) -> NodeSeen:
+    """The observation of a Node, as of the watcher's term."""
+    metadata = node["metadata"]
+    spec = node.get("spec") or _NOTHING
+    status = node.get("status") or _NOTHING
+    return NodeSeen(
+        term=term,
+        name=metadata["name"],
+        uid=metadata.get("uid") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        facts=NodeFacts(
+            allocatable=_amounts(_encode(status.get("allocatable") or _NOTHING)),
+            ready=_condition_is_true(status, "Ready"),
+            cordoned=spec.get("unschedulable") is True,
+            labels=_label_pairs(_encode(metadata.get("labels") or _NOTHING)),
+            taints=tuple(
+                Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
+                for taint in spec.get("taints") or ()
+            ),
+        ),
+    )
+
+
+def pod_seen(pod: Json, term: int) -> PodSeen:
+    """The observation of a Pod, ours or not, as of the watcher's term."""
+    metadata = pod["metadata"]
+    spec = pod.get("spec") or _NOTHING
+    status = pod.get("status") or _NOTHING
+    phase = status.get("phase") or Phase.PENDING.value
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting, why_waiting = _first_waiting(containers)
+    reason, message = status.get("reason") or "", status.get("message") or why_waiting
+    if phase == Phase.FAILED.value and not reason:
+        reason, message = _first_failed(containers, message)
+    return PodSeen(
+        term=term,
+        namespace=metadata.get("namespace") or "",
+        name=metadata["name"],
+        uid=metadata.get("uid") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        node=spec.get("nodeName") or "",
+        phase=phase,
+        requests=effective_requests(spec),
+        owner=_owner(metadata),
+        ready=_condition_is_true(status, "Ready"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        ip=status.get("podIP") or "",
+        restarts=sum(container.get("restartCount") or 0 for container in containers),
+        reason=reason,
+        message=message[:_MAX_MESSAGE],
+        waiting=waiting,
+    )
+
+
+def job_seen(job: Json, term: int, *, with_status: bool) -> JobSeen:
+    """The observation of a TYJob; `with_status` adds what a new epoch adopts the job from.
+
+    Whatever the object holds, this answers: a wrong spec is told in `invalid`.
+    """
+    metadata = job["metadata"]
+    errors = validate(job)
+    spec = None if errors else job_spec(job)
+    status = job.get("status")
+    if not isinstance(status, dict):
+        status = {}
+    return JobSeen(
+        term=term,
+        namespace=metadata.get("namespace") or "",
+        name=metadata["name"],
+        uid=metadata.get("uid") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        generation=_whole(metadata.get("generation")),
+        created_ms=time_ms(metadata.get("creationTimestamp")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        spec=spec,
+        invalid=invalid_message(errors),
+        status_digest=status_digest(status),
+        status=job_status_seen(status, spec) if with_status else None,
+    )
+
+
+def invalid_message(errors: list[FieldError]) -> str:
+    """What is wrong with a TYJob, on one line; empty for no errors."""
+    told = "; ".join(str(error) for error in errors[:_MAX_FIELDS_TOLD])
+    more = len(errors) - _MAX_FIELDS_TOLD
+    return f"{told}; and {more} more" if more > 0 else told
+
+
+def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
+    """What the status of a TYJob says of its past; None when it has no stage yet."""
+    stage = status.get("stage")
+    if not isinstance(stage, str) or not stage:
+        return None
+    names = tuple(group.name for group in spec.groups) if spec is not None else ()
+    return JobStatusSeen(
+        stage=stage,
+        schedule_state=_text(status.get("scheduleState")),
+        attempt=_whole(status.get("attempt")),
+        restarts=_whole(status.get("restarts")),
+        leader_address=_text(status.get("leaderAddress")),
+        allocations=decode_allocations(status.get("allocations"), names),
+        start_ms=time_ms(status.get("startTime")),
+        completion_ms=time_ms(status.get("completionTime")),
+        message=_text(status.get("message"))[:_MAX_MESSAGE],
+    )
+
+
+def status_digest(status: Any) -> str:
+    """A short name for a status, the same before and after it went through the API server; "" for an empty one.
+
+    Null, absent and empty mean the same, and so do all orders of an object's fields.
+    """
+    kept = _without_empty(status)
+    if kept is None:
+        return ""
+    return hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
+
+
+def time_ms(text: Any) -> int:
+    """An RFC 3339 time, as Kubernetes writes it, in milliseconds since 1970; 0 for anything else."""
+    return _time_ms(text) if isinstance(text, str) else 0
+
+
+@lru_cache(maxsize=4096)
+def _time_ms(text: str) -> int:
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return 0
+    return round(parsed.timestamp() * 1000) if parsed.tzinfo is not None else 0
+
+
+def _without_empty(value: Any) -> Any:
+    """The value without nulls, empty strings, lists and objects, at any depth; None when nothing is left."""
+    if isinstance(value, Mapping):
+        fields = {name: _without_empty(value[name]) for name in value}
+        return {name: field for name, field in fields.items() if field is not None} or None
+    if isinstance(value, (list, tuple)):
+        entries = [_without_empty(entry) for entry in value]
+        return [entry for entry in entries if entry is not None] or None
+    return None if value == "" else value
+
+
+def _owner(metadata: Json) -> PodOwner | None:
+    """The place of a pod whose controller is a TYJob."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") is True:
+            group = (reference.get("apiVersion") or "").partition("/")[0]
+            if reference.get("kind") != KIND or group != GROUP:
+                return None
+            labels = metadata.get("labels") or {}
+            return owner_of(metadata["name"], labels, job=reference.get("name") or "", job_uid=reference["uid"])
+    return None
+
+
+def _condition_is_true(status: Json, kind: str) -> bool:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == kind:
+            return bool(condition.get("status") == "True")
+    return False
+
+
+def _first_waiting(containers: list[Json]) -> tuple[str, str]:
+    """Why the first container that can't start waits: the kubelet's reason and message."""
+    for container in containers:
+        waiting = (container.get("state") or _NOTHING).get("waiting")
+        if waiting and waiting.get("reason") and waiting["reason"] not in _ON_ITS_WAY:
+            return waiting["reason"], waiting.get("message") or ""
+    return "", ""
+
+
+def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:
+    """Of a failed pod that gives no reason itself: why its first failed container ended."""
+    for container in containers:
+        ended = (container.get("state") or _NOTHING).get("terminated")
+        if ended and ended.get("exitCode"):
+            told = f'container "{container.get("name") or ""}" ended with exit code {ended["exitCode"]}'
+            return ended.get("reason") or "Error", message or ended.get("message") or told
+    return "", message
+
+
+@lru_cache(maxsize=1024)
+def _amounts(allocatable: bytes) -> tuple[tuple[str, int], ...]:
+    quantities: dict[str, Any] = msgspec.json.decode(allocatable)
+    return tuple(sorted((name, amount(name, quantity)) for name, quantity in quantities.items()))
+
+
+@lru_cache(maxsize=16384)
+def _label_pairs(labels: bytes) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(_decode_labels(labels).items()))
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

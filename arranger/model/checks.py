@@ -1,0 +1,203 @@
+"""Checks of JSON values against a declared form, with the words that the Kubernetes API server uses.
+
+A check takes a value and its path and yields what is wrong; it never raises, whatever the JSON. As on the server, a
+null where a field may be absent counts as absent.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with which field: `spec.priority`, and a message that says what is allowed."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+Errors = Iterator[FieldError]
+Check = Callable[[Any, str], Errors]
+
+#: A quoted value in a message is cut after this many characters.
+_QUOTED = 60
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: JSON, cut where it is long; objects and lists by their kind."""
+    if isinstance(value, (dict, list)):
+        return json_type(value)
+    text = msgspec.json.encode(value if isinstance(value, (str, bool, int, float)) else str(value)).decode()
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
+
+
+def json_type(value: object) -> str:
+    """The name that JSON schema has for the value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    names: tuple[tuple[type, str], ...] = (
+        (str, "string"),
+        (int, "integer"),
+        (float, "number"),
+        (dict, "object"),
+    )
+    return next((name for kind, name in names if isinstance(value, kind)), "array")
+
+
+def invalid(path: str, value: object, reason: str) -> FieldError:
+    """An `Invalid value` in the API server's words."""
+    return FieldError(path, f"Invalid value: {shown(value)}: {reason}")
+
+
+def wrong_type(path: str, value: object, wanted: str) -> FieldError:
+    """A value of another type than `wanted`."""
+    return FieldError(path, f'Invalid value: "{json_type(value)}": must be of type {wanted}')
+
+
+def whole(minimum: int, maximum: int) -> Check:
+    """An integer in a range, bounds included."""
+
+    def check(value: Any, path: str) -> Errors:
+        if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
+            yield wrong_type(path, value, "integer")
+        elif value < minimum:
+            yield invalid(path, value, f"should be greater than or equal to {minimum}")
+        elif value > maximum:
+            yield invalid(path, value, f"should be less than or equal to {maximum}")
+
+    return check
+
+
+def flag(value: Any, path: str) -> Errors:
+    """A boolean."""
+    if not isinstance(value, bool):
+        yield wrong_type(path, value, "boolean")
+
+
+def anything(value: Any, path: str) -> Errors:
+    """Any JSON value."""
+    yield from ()
+
+
+def text(
+    *,
+    least: int = 0,
+    most: int | None = None,
+    form: re.Pattern[str] | None = None,
+    reason: str = "",
+) -> Check:
+    """A string of `least` to `most` characters; `form` has to match all of it, or else `reason` is why not."""
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, str):
+            yield wrong_type(path, value, "string")
+        elif len(value) < least:
+            yield invalid(path, value, f"should be at least {least} chars long")
+        elif most is not None and len(value) > most:
+            yield FieldError(path, f"Too long: may not be more than {most} characters")
+        elif form is not None and form.fullmatch(value) is None:
+            yield invalid(path, value, reason)
+
+    return check
+
+
+def one_of(*allowed: str) -> Check:
+    """One of these strings."""
+    listed = ", ".join(f'"{value}"' for value in allowed)
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, str):
+            yield wrong_type(path, value, "string")
+        elif value not in allowed:
+            yield FieldError(path, f"Unsupported value: {shown(value)}: supported values: {listed}")
+
+    return check
+
+
+def items(of: Check, *, least: int = 0, most: int | None = None, key: str = "") -> Check:
+    """A list of `least` to `most` items; no two of its objects may share the value of `key`."""
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, list):
+            yield wrong_type(path, value, "array")
+            return
+        if len(value) < least:
+            yield FieldError(path, f"Invalid value: {len(value)}: should have at least {least} items")
+        if most is not None and len(value) > most:
+            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items")
+            return
+        for position, item in enumerate(value):
+            yield from of(item, f"{path}[{position}]")
+        if key:
+            yield from _duplicates(value, path, key)
+
+    return check
+
+
+def _duplicates(entries: Sequence[Any], path: str, key: str) -> Errors:
+    seen = set()
+    for position, item in enumerate(entries):
+        name = item.get(key) if isinstance(item, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            yield FieldError(f"{path}[{position}]", f"Duplicate value: {key} {shown(name)} must be used once")
+        seen.add(name)
+
+
+def keyed(of: Check, *, most: int | None = None) -> Check:
+    """An object with any keys, at most `most`, whose values all pass `of`."""
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, dict):
+            yield wrong_type(path, value, "object")
+        elif most is not None and len(value) > most:
+            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items")
+        else:
+            for name in value:
+                yield from of(value[name], f"{path}.{name}")
+
+    return check
+
+
+def record(fields: Mapping[str, Check], *, required: Sequence[str] = (), closed: bool = False) -> Check:
+    """An object with these fields; `closed` refuses others."""
+    listed = ", ".join(fields)
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, dict):
+            yield wrong_type(path, value, "object")
+            return
+        for name in required:
+            if value.get(name) is None:
+                yield FieldError(_below(path, name), "Required value")
+        for name, of in fields.items():
+            if value.get(name) is not None:
+                yield from of(value[name], _below(path, name))
+        if closed:
+            for name in value:
+                if name not in fields:
+                    yield FieldError(_below(path, str(name)), f"unknown field, known are: {listed}")
+
+    return check
+
+
+def both(first: Check, then: Check) -> Check:
+    """`then` is asked only about what passed `first`, so it may rely on its types."""
+
+    def check(value: Any, path: str) -> Errors:
+        found = list(first(value, path))
+        yield from found or then(value, path)
+
+    return check
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

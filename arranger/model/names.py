@@ -1,0 +1,70 @@
+"""Names and labels of a job's pods: a function of job, group, index and attempt, and the way back from a pod.
+
+`{job}-{group}-{index}`, with `-r{attempt}` appended from the second attempt on; the leader's index is 0. A pod whose
+labels and name don't agree is not ours, whatever its owner reference says.
+"""
+
+from collections.abc import Mapping
+
+from arranger.model.pod import PodOwner
+
+GROUP = "arranger.dev"
+KIND = "TYJob"
+
+#: Everything below this prefix among a pod's labels is Arranger's.
+LABEL_PREFIX = "arranger.dev/"
+JOB_LABEL = LABEL_PREFIX + "job"
+ROLE_LABEL = LABEL_PREFIX + "role"
+#: The worker set's name; a leader has no such label.
+WORKER_SET_LABEL = LABEL_PREFIX + "worker-set"
+INDEX_LABEL = LABEL_PREFIX + "index"
+ATTEMPT_LABEL = LABEL_PREFIX + "attempt"
+
+LEADER_ROLE = "leader"
+WORKER_ROLE = "worker"
+
+#: Characters that a job's name and a group's name may have together, so that a pod's name fits into 63.
+MAX_NAMES_LENGTH = 50
+
+
+def pod_name(job: str, group_name: str, index: int, attempt: int) -> str:
+    """The name of the pod at this place in this attempt."""
+    name = f"{job}-{group_name}-{index}"
+    return f"{name}-r{attempt}" if attempt else name
+
+
+def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: int) -> dict[str, str]:
+    """The labels that Arranger gives to the pod at this place."""
+    labels = {JOB_LABEL: job, ROLE_LABEL: LEADER_ROLE if leader else WORKER_ROLE}
+    if not leader:
+        labels[WORKER_SET_LABEL] = group_name
+    labels[INDEX_LABEL] = str(index)
+    labels[ATTEMPT_LABEL] = str(attempt)
+    return labels
+
+
+def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) -> PodOwner | None:
+    """The place that a pod owned by this job fills; None when its name and labels don't tell one."""
+    index = _number(labels.get(INDEX_LABEL))
+    attempt = _number(labels.get(ATTEMPT_LABEL))
+    role = labels.get(ROLE_LABEL)
+    if index is None or attempt is None or labels.get(JOB_LABEL) != job:
+        return None
+    if role == WORKER_ROLE:
+        group_name = labels.get(WORKER_SET_LABEL, "")
+    elif role == LEADER_ROLE and index == 0:
+        ending = f"-0-r{attempt}" if attempt else "-0"
+        group_name = name.removeprefix(f"{job}-").removesuffix(ending)
+    else:
+        return None
+    if not group_name or pod_name(job, group_name, index, attempt) != name:
+        return None
+    return PodOwner(job_uid=job_uid, attempt=attempt, group_name=group_name, leader=role == LEADER_ROLE, index=index)
+
+
+def _number(text: str | None) -> int | None:
+    """A number as `str` writes it, or None."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
+        return None
+    number = int(text)
+    return number if str(number) == text else None

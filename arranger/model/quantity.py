@@ -1,0 +1,61 @@
+"""Quantities in Kubernetes' notation ("500m", "16Gi", "1e3", 2) as whole numbers of a resource's unit.
+
+cpu counts in millicores, every other resource in units (bytes for memory and storage). Fractions of a unit are
+rounded up, as Kubernetes does. Reference: the API convention for `resource.Quantity`.
+"""
+
+import re
+from functools import lru_cache
+
+#: The largest amount told apart; more counts as this much. It keeps sums of a cluster within 64-bit columns.
+MAX_AMOUNT = 1 << 53
+
+CPU = "cpu"
+
+#: What a quantity of 0 or more looks like; the CRD's schema holds the same pattern.
+PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+
+_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
+_BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_MAX_DIGITS = 64
+_MAX_EXPONENT = 64
+
+
+class QuantityError(ValueError):
+    """The text is not a quantity."""
+
+
+def amount(resource: str, quantity: object) -> int:
+    """The quantity in the resource's unit (cpu: millicores), rounded up, within ±`MAX_AMOUNT`.
+
+    Raises `QuantityError` for what is not a quantity.
+    """
+    scale = 3 if resource == CPU else 0
+    if isinstance(quantity, str):
+        return _parse(quantity, scale)
+    if isinstance(quantity, bool) or not isinstance(quantity, int):
+        raise QuantityError(f"{quantity!r} is not a quantity: a number as in 2, or a text as in '500m', '16Gi'")
+    return _bounded(quantity * 10**scale)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str, scale: int) -> int:
+    """The text times 10**scale, rounded up. Bounds on digits and exponent keep a hostile text cheap."""
+    found = _NUMBER.fullmatch(text)
+    if found is None or len(text) > _MAX_DIGITS:
+        raise QuantityError(f"{text[:_MAX_DIGITS]!r} is not a quantity: a number as in '2', '500m', '16Gi' or '1e3'")
+    sign, whole, fraction, suffix = found.group(1), found.group(2), found.group(3) or "", found.group(4) or ""
+    if not whole and not fraction:
+        raise QuantityError(f"{text!r} is not a quantity: it has no digits")
+    factor = _BINARY.get(suffix, 1)
+    exponent = 0 if suffix in _BINARY else _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    exponent = max(-_MAX_EXPONENT * 2, min(_MAX_EXPONENT, exponent)) + scale - len(fraction)
+    mantissa = int(whole + fraction) * factor * (-1 if sign == "-" else 1)
+    if exponent >= 0:
+        return _bounded(mantissa * 10**exponent)
+    return _bounded(-(-mantissa // 10**-exponent))
+
+
+def _bounded(value: int) -> int:
+    return max(-MAX_AMOUNT, min(MAX_AMOUNT, value))

@@ -1,0 +1,126 @@
+"""From a pod's specification, as JSON, to what decides its node: effective requests and the rest of a `PodShape`.
+
+The request of a pod follows Kubernetes ("Pod scheduling and resource quota": sidecar containers): the sum over
+containers and restartable init containers, at least what each init container needs beside the sidecars started
+before it, replaced by pod-level requests where given, plus overhead. A limit stands in for a missing request.
+
+Everything here expects a specification that is well-typed: the API server's own, or one that `validation` passed.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from arranger.model.pod import NodeTerms, PodShape, Requirement, Toleration
+from arranger.model.quantity import MAX_AMOUNT, amount
+
+Requests = tuple[tuple[str, int], ...]
+
+#: Resources that `spec.resources` of a pod (pod-level resources) may name.
+_POD_LEVEL = ("cpu", "memory", "hugepages-")
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def pod_shape(spec: Mapping[str, Any]) -> PodShape:
+    """The shape of the pods of a PodSpec."""
+    return PodShape(
+        requests=effective_requests(spec),
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        tolerations=tuple(_toleration(entry) for entry in spec.get("tolerations") or ()),
+        required_terms=_required_terms(spec.get("affinity")),
+    )
+
+
+def effective_requests(spec: Mapping[str, Any]) -> Requests:
+    """What a pod of this PodSpec holds on its node: sorted `(resource, amount)`, zero amounts left out.
+
+    Remembered by the text of the parts that count, because most pods of a cluster ask for the same.
+    """
+    parts = [
+        [container.get("resources") for container in spec.get("containers") or ()],
+        [
+            [container.get("resources"), container.get("restartPolicy") == "Always"]
+            for container in spec.get("initContainers") or ()
+        ],
+        spec.get("resources"),
+        spec.get("overhead"),
+    ]
+    return _requests_of(_encode(parts))
+
+
+@lru_cache(maxsize=8192)
+def _requests_of(encoded: bytes) -> Requests:
+    containers, init_containers, pod_level, overhead = _decode(encoded)
+    total: dict[str, int] = {}
+    for resources in containers:
+        _add(total, _declared(resources))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for resources, restartable in init_containers:
+        declared = _declared(resources)
+        if restartable:
+            _add(total, declared)
+            _add(sidecars, declared)
+            declared = sidecars
+        else:
+            _add(declared, sidecars)
+        _raise_to(starting, declared)
+    _raise_to(total, starting)
+    for name, value in _declared(pod_level).items():
+        if name.startswith(_POD_LEVEL):
+            total[name] = value
+    _add(total, {name: amount(name, quantity) for name, quantity in (overhead or {}).items()})
+    return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in total.items() if value and name != "pods"))
+
+
+def _declared(resources: Mapping[str, Any] | None) -> dict[str, int]:
+    """The requests of one container, limits standing in for missing ones."""
+    if not resources:
+        return {}
+    quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(name, quantity) for name, quantity in quantities.items()}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
+    for name, value in least.items():
+        if value > total.get(name, 0):
+            total[name] = value
+
+
+def _toleration(entry: Mapping[str, Any]) -> Toleration:
+    return Toleration(
+        key=entry.get("key") or "",
+        operator=entry.get("operator") or "Equal",
+        value=entry.get("value") or "",
+        effect=entry.get("effect") or "",
+    )
+
+
+def _required_terms(affinity: Mapping[str, Any] | None) -> NodeTerms | None:
+    node_affinity = (affinity or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return None
+    return tuple(
+        tuple(_requirement(entry, field=False) for entry in term.get("matchExpressions") or ())
+        + tuple(_requirement(entry, field=True) for entry in term.get("matchFields") or ())
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def _requirement(entry: Mapping[str, Any], *, field: bool) -> Requirement:
+    return Requirement(
+        key=entry.get("key") or "",
+        operator=entry.get("operator") or "",
+        values=tuple(entry.get("values") or ()),
+        field=field,
+    )

@@ -1,0 +1,69 @@
+"""From a valid TYJob, as JSON, to the `JobSpec` that goes into the log: with defaults, templates reduced to shapes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
+from arranger.model.template import pod_shape
+from arranger.model.validation import (
+    DEFAULT_COUNTS,
+    DEFAULT_MIN_WORKERS,
+    DEFAULT_PRIORITY,
+    DEFAULT_RESTART_LIMIT,
+)
+
+
+def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
+    """The spec of a TYJob in which `validate` finds nothing wrong; the leader's group comes first."""
+    spec: Mapping[str, Any] = tyjob["spec"]
+    policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
+    return JobSpec(
+        groups=(
+            PodGroup(name=spec["leader"]["name"], count=1, shape=pod_shape(spec["leader"]["template"]["spec"])),
+            *(
+                PodGroup(
+                    name=workers["name"],
+                    count=_whole(workers, "counts", DEFAULT_COUNTS),
+                    shape=pod_shape(workers["template"]["spec"]),
+                )
+                for workers in spec["workerSets"]
+            ),
+        ),
+        min_workers=_whole(spec, "minWorkersNum", DEFAULT_MIN_WORKERS),
+        priority=_whole(spec, "priority", DEFAULT_PRIORITY),
+        queue_policy=policy.get("jobQueuePolicy") or "",
+        pod_policy=policy.get("basicPolicy") or "",
+        restart_limit=_whole(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
+        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.ALL),
+        terminating=spec.get("terminating") is True,
+    )
+
+
+def refused_change(old: JobSpec, new: JobSpec) -> str:
+    """What a started job's new spec changes that may not change any more, by field; empty when nothing.
+
+    The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
+    """
+    same_sets = [(group.name, group.shape) for group in old.groups[1:]] == [
+        (group.name, group.shape) for group in new.groups[1:]
+    ]
+    changed = [
+        field
+        for field, same in (
+            ("spec.leader", old.groups[0] == new.groups[0]),
+            ("spec.workerSets", same_sets),
+            ("spec.restartLimit", old.restart_limit == new.restart_limit),
+            ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
+            ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
+        )
+        if not same
+    ]
+    if not changed:
+        return ""
+    reason = "only terminating, priority, minWorkersNum and the counts of worker sets can"
+    return f"{', '.join(changed)}: can't be changed once the job has started; {reason}"
+
+
+def _whole(fields: Mapping[str, Any], name: str, default: int) -> int:
+    value = fields.get(name)
+    return default if value is None else int(value)

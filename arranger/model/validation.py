@@ -1,0 +1,256 @@
+"""Every check of a TYJob, on the object as JSON: what the CRD's schema and rules say, said again.
+
+An object can be older than the schema in `crds/tyjob.yaml`, or come from a server without CEL; then this is what
+keeps it from harming other jobs. `TYJOB` below is the one table of checks; the tests hold it, the embedded cluster
+and a real API server to the same verdicts.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from arranger.model.checks import (
+    Check,
+    Errors,
+    FieldError,
+    anything,
+    both,
+    flag,
+    invalid,
+    items,
+    keyed,
+    one_of,
+    record,
+    shown,
+    text,
+    whole,
+    wrong_type,
+)
+from arranger.model.job import CleanPodPolicy
+from arranger.model.names import LABEL_PREFIX, MAX_NAMES_LENGTH
+from arranger.model.quantity import PATTERN
+
+QUEUE_POLICIES = ("Priority", "DRF")
+POD_POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+
+DEFAULT_RESTART_LIMIT = 3
+DEFAULT_COUNTS = 1
+DEFAULT_MIN_WORKERS = 1
+DEFAULT_PRIORITY = 5
+
+#: Workers that one job may have, all sets together.
+MAX_WORKERS = 10_000
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_LABEL_REASON = (
+    'must be a DNS label: lower-case letters, digits and "-", beginning and ending with a letter or a digit'
+)
+_QUANTITY = re.compile(PATTERN, re.ASCII)
+_QUANTITY_REASON = "must be a quantity of 0 or more: a number as in 2, or a text as in '500m', '1.5', '16Gi'"
+
+
+def validate(tyjob: Any) -> list[FieldError]:
+    """What is wrong with a TYJob as JSON, in the order of its fields; empty when it is valid. Never raises."""
+    return list(TYJOB(tyjob, ""))
+
+
+def _quantity(value: Any, path: str) -> Errors:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        yield wrong_type(path, value, 'integer or string, as in 2, "500m" or "16Gi"')
+    elif isinstance(value, int):
+        if value < 0:
+            yield invalid(path, value, "should be greater than or equal to 0")
+    elif len(value) > 32:
+        yield FieldError(path, "Too long: may not be more than 32 characters")
+    elif _QUANTITY.fullmatch(value) is None:
+        yield invalid(path, value, _QUANTITY_REASON)
+
+
+def _unset(reason: str) -> Check:
+    """A string that has to be empty."""
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, str):
+            yield wrong_type(path, value, "string")
+        elif value:
+            yield invalid(path, value, reason)
+
+    return check
+
+
+def _no_reserved_labels(labels: dict[str, str], path: str) -> Errors:
+    for name in labels:
+        if name.startswith(LABEL_PREFIX):
+            reason = f"labels under {LABEL_PREFIX} are set by Arranger and must not be set here"
+            yield FieldError(path, f"Invalid value: {shown(name)}: {reason}")
+
+
+def _workers(spec: Mapping[str, Any]) -> int:
+    return sum(int(_or_default(workers.get("counts"), DEFAULT_COUNTS)) for workers in spec["workerSets"])
+
+
+def _or_default(value: Any, default: int) -> Any:
+    return default if value is None else value
+
+
+def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
+    """What holds between fields of a spec whose fields are well-typed."""
+    leader_name = spec["leader"]["name"]
+    if any(workers["name"] == leader_name for workers in spec["workerSets"]):
+        yield invalid(
+            f"{path}.workerSets",
+            leader_name,
+            "a worker set can't have the leader's name: every name must be used once",
+        )
+    total = _workers(spec)
+    least = _or_default(spec.get("minWorkersNum"), DEFAULT_MIN_WORKERS)
+    if least > total:
+        yield invalid(
+            f"{path}.minWorkersNum",
+            least,
+            f"must not be above the sum of the worker sets' counts, here {total} "
+            '(a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")',
+        )
+    if total > MAX_WORKERS:
+        yield invalid(
+            f"{path}.workerSets", total, f"the counts of all worker sets together must be at most {MAX_WORKERS}"
+        )
+
+
+def _names_fit(tyjob: dict[str, Any], path: str) -> Errors:
+    """The names of the pods fit into 63 characters."""
+    room = MAX_NAMES_LENGTH - len(tyjob["metadata"]["name"])
+    spec = tyjob["spec"]
+    both_names = f"together may have at most {MAX_NAMES_LENGTH} characters, so that pod names fit into 63"
+    if len(spec["leader"]["name"]) > room:
+        yield invalid(
+            "spec.leader.name", spec["leader"]["name"], f"too long: the job's name and the leader's name {both_names}"
+        )
+    for workers in spec["workerSets"]:
+        if len(workers["name"]) > room:
+            reason = f"too long: the job's name and a worker set's name {both_names}"
+            yield invalid("spec.workerSets", workers["name"], reason)
+
+
+_REQUIREMENTS = items(
+    record(
+        {
+            "key": text(least=1),
+            "operator": one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+            "values": items(text()),
+        },
+        required=("key", "operator"),
+    )
+)
+
+_NODE_TERMS = record(
+    {"nodeSelectorTerms": items(record({"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}), least=1)},
+    required=("nodeSelectorTerms",),
+)
+
+_TOLERATION = record(
+    {
+        "key": text(),
+        "operator": one_of("", "Exists", "Equal"),
+        "value": text(),
+        "effect": one_of("", "NoSchedule", "PreferNoSchedule", "NoExecute"),
+    }
+)
+
+_QUANTITIES = keyed(_quantity, most=64)
+_RESOURCES = record({"requests": _QUANTITIES, "limits": _QUANTITIES})
+
+_CONTAINER = record(
+    {
+        "name": text(least=1, most=63),
+        "image": text(least=1),
+        "restartPolicy": text(),
+        "env": items(record({"name": text(least=1)}, required=("name",))),
+        "resources": _RESOURCES,
+    },
+    required=("name", "image"),
+)
+
+_POD_SPEC = record(
+    {
+        "nodeName": _unset("must not be set, Arranger chooses the node (use nodeSelector or affinity)"),
+        "schedulerName": _unset("must not be set, Arranger places the job's pods itself"),
+        "restartPolicy": one_of("Always", "OnFailure", "Never"),
+        "containers": items(_CONTAINER, least=1, most=64),
+        "initContainers": items(_CONTAINER, most=64),
+        "resources": _RESOURCES,
+        "overhead": _QUANTITIES,
+        "volumes": items(record({"name": text(least=1)}, required=("name",))),
+        "nodeSelector": keyed(text()),
+        "tolerations": items(_TOLERATION),
+        "affinity": record({"nodeAffinity": record({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_TERMS})}),
+    },
+    required=("containers",),
+)
+
+_TEMPLATE = record(
+    {
+        "metadata": record(
+            {
+                "labels": both(keyed(text(most=63), most=256), _no_reserved_labels),
+                "annotations": keyed(text()),
+            }
+        ),
+        "spec": _POD_SPEC,
+    },
+    required=("spec",),
+)
+
+_GROUP_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
+
+_SPEC = both(
+    record(
+        {
+            "restartLimit": whole(0, 1_000_000),
+            "volumes": items(
+                record({"name": text(most=63, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)}, required=("name",)),
+                most=64,
+                key="name",
+            ),
+            "leader": record({"name": _GROUP_NAME, "template": _TEMPLATE}, required=("name", "template"), closed=True),
+            "workerSets": items(
+                record(
+                    {"name": _GROUP_NAME, "template": _TEMPLATE, "counts": whole(1, MAX_WORKERS)},
+                    required=("name", "template"),
+                    closed=True,
+                ),
+                most=64,
+                key="name",
+            ),
+            "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
+            "terminating": flag,
+            "minWorkersNum": whole(0, MAX_WORKERS),
+            "priority": whole(1, 10),
+            "schedulerPolicy": record(
+                {"jobQueuePolicy": one_of(*QUEUE_POLICIES), "basicPolicy": one_of(*POD_POLICIES)}, closed=True
+            ),
+        },
+        required=("leader", "workerSets"),
+        closed=True,
+    ),
+    _spec_as_a_whole,
+)
+
+#: The table: a TYJob, field by field, as `crds/tyjob.yaml` has it.
+TYJOB = both(
+    record(
+        {
+            "apiVersion": anything,
+            "kind": anything,
+            "metadata": record(
+                {"name": text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)},
+                required=("name",),
+            ),
+            "spec": _SPEC,
+            "status": anything,
+        },
+        required=("metadata", "spec"),
+        closed=True,
+    ),
+    _names_fit,
+)
