@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
-from arranger.model.pod import PodOwner
+from arranger.model.pod import TERMINAL, PodOwner
 
 #: (group, index): a `Place` as a plain tuple, because it is a key on the hot path.
 PlaceKey = tuple[int, int]
@@ -108,4 +108,4 @@ def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 
 def holds(pod: PodSeen) -> bool:
     """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
-    return pod.node != "" and pod.phase != "Succeeded" and pod.phase != "Failed"
+    return pod.node != "" and pod.phase not in TERMINAL

@@ -1,0 +1,154 @@
+"""The TYJob's stages: given a job and its pods, the one decision that comes next, or none.
+
+One function per stage, each a reading of the table in `docs/architecture.md`. Decisions are made from the projection
+and the time told alone; the fold judges them at their own offset, so a stale one is simply void.
+"""
+
+import msgspec
+
+from arranger.events.kinds import LEADER_FAILED, LeaderAddressed, PodSeen, StageDecided
+from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import Phase
+from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.state import State
+
+#: Waiting reasons of a container whose image can't be had.
+IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+
+#: Why a pod failed that isn't the program's fault: such an end doesn't eat the restart budget.
+NOT_ITS_FAULT = ("Evicted", "Preempt", "NodeLost", "NodeShutdown", "Terminated", "OutOf", "UnexpectedAdmissionError")
+
+
+class LifecycleConfig(msgspec.Struct, frozen=True):
+    """`image_grace_ms`: how long a leader's image may fail to be pulled before the job fails."""
+
+    image_grace_ms: int = 120_000
+
+
+def next_decision(
+    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int
+) -> StageDecided | LeaderAddressed | None:
+    """The next decision on one job. Call again once it is folded: there may be another."""
+    if job.ended or job.seen.deleting:
+        return None
+    if job.seen.invalid:
+        return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid)
+    if job.spec is None:
+        return None
+    if job.spec.terminating:
+        return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
+    if job.failure is not None and job.failure.permanent:
+        return _decide(job, Stage.FAILED, "PodRefused", f"the API server refuses its pods: {job.failure.message}")
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        return _pending(job)
+    return _with_leader(state, job, config, told_ms)
+
+
+def _pending(job: JobRecord) -> StageDecided | None:
+    if job.schedule_state == ScheduleState.FAILED:
+        return _decide(job, Stage.FAILED, "Unschedulable", job.waits.message if job.waits else "no node can hold it")
+    if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
+        return _decide(job, Stage.STARTING, "Scheduled", "its quorum has nodes; the leader is started first")
+    return None
+
+
+def _with_leader(
+    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int
+) -> StageDecided | LeaderAddressed | None:
+    """Starting and Running: the leader's fate comes first, then the workers'."""
+    leader = leader_pod(state, job)
+    if leader is None:
+        if not job.leader_address:
+            return None  # not created yet
+        return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
+    if leader.phase == Phase.SUCCEEDED:
+        return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
+    failed = _leader_failed(job, leader) or _image_missing(job, leader, config, told_ms) or _workers_lost(state, job)
+    if failed is not None:
+        return failed
+    if not job.leader_address and leader.ip and not leader.deleting:
+        return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
+    if job.stage == Stage.STARTING and leader.phase == Phase.RUNNING and job.leader_address:
+        ready = sum(counts.ready + counts.succeeded for counts in worker_counts(state, job))
+        assert job.spec is not None
+        if ready >= job.spec.min_workers:
+            return _decide(job, Stage.RUNNING, "WorkersReady", f"{ready} of {job.spec.total_workers} workers are ready")
+    return None
+
+
+def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
+    assert job.spec is not None
+    limit = job.spec.restart_limit
+    used = job.restarts + leader.restarts
+    if leader.phase != Phase.FAILED:
+        if used <= limit:
+            return None
+        return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
+    why = leader.reason or leader.message or "its containers failed"
+    if leader.reason.startswith(NOT_ITS_FAULT):
+        return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
+    if used + 1 > limit:
+        return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
+    return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")
+
+
+def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+    if leader.waiting not in IMAGE_ERRORS or told_ms - job.stage_since_ms < config.image_grace_ms:
+        return None
+    return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
+
+
+def _workers_lost(state: State, job: JobRecord) -> StageDecided | None:
+    assert job.spec is not None
+    failed = sum(counts.failed for counts in worker_counts(state, job))
+    if job.spec.total_workers - failed >= job.spec.min_workers:
+        return None
+    return _decide(
+        job, Stage.FAILED, "WorkersFailed", f"{failed} workers failed and minWorkersNum is {job.spec.min_workers}"
+    )
+
+
+def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
+    """The pod that fills the leader's place in this attempt."""
+    uid = job.bound.get(LEADER)
+    return state.pods.get(uid) if uid is not None else None
+
+
+class WorkerCounts(msgspec.Struct):
+    """How one worker set stands: pods by what they do now, and container restarts."""
+
+    total: int
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    restarts: int = 0
+
+
+def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
+    """Counts by worker set, in the spec's order."""
+    assert job.spec is not None
+    counts = [WorkerCounts(group.count) for group in job.spec.groups[1:]]
+    for (group, _), uid in job.bound.items():
+        pod = state.pods.get(uid)
+        if group == 0 or pod is None:
+            continue
+        of_set = counts[group - 1]
+        of_set.ready += pod.ready and not pod.deleting
+        of_set.succeeded += pod.phase == Phase.SUCCEEDED
+        of_set.failed += pod.phase == Phase.FAILED
+        of_set.restarts += pod.restarts
+    return counts
+
+
+def deadline_ms(state: State, job: JobRecord, config: LifecycleConfig) -> int | None:
+    """When a decision falls due by time alone, None if none does."""
+    if job.ended or job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return None
+    leader = leader_pod(state, job)
+    if leader is None or leader.waiting not in IMAGE_ERRORS:
+        return None
+    return job.stage_since_ms + config.image_grace_ms
+
+
+def _decide(job: JobRecord, stage: Stage, reason: str, message: str) -> StageDecided:
+    return StageDecided(job.uid, job.version, job.attempt, stage, reason, message)

@@ -1,0 +1,161 @@
+"""What should exist for one TYJob: which pods to create, which to delete, and the status to show.
+
+Appliers close the difference between this and the API server. It is level-triggered: it looks at what is, not at
+how it came about, so a crash between any two steps leaves nothing that the next look doesn't mend.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from arranger.events.kinds import PodSeen
+from arranger.lifecycle.stages import WorkerCounts, worker_counts
+from arranger.model.allocations import encode_allocations
+from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
+from arranger.model.pod import TERMINAL
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact
+from arranger.projections.state import State
+
+#: A status message longer than this is cut: a status stays small.
+MESSAGE_LIMIT = 1000
+
+
+class Wanted(msgspec.Struct):
+    """Pods to create (place → node, leader first) and to delete. Both are done once the status is stored."""
+
+    create: list[tuple[PlaceKey, str]]
+    delete: list[PodSeen]
+
+
+def wanted_pods(state: State, job: JobRecord) -> Wanted:
+    """The difference between the job's accepted decisions and its pods as observed."""
+    pods = state.pods_of.get(job.uid, {})
+    if job.seen.deleting or not state.synced:
+        return Wanted([], [])  # its pods follow it by owner reference
+    if job.ended:
+        return Wanted([], [pod for pod in pods.values() if not pod.deleting and _cleaned(job, pod)])
+    delete = [pod for uid, pod in pods.items() if not pod.deleting and not _in_place(job, uid, pod)]
+    return Wanted(_missing(state, job), delete)
+
+
+def orphans(state: State, job_uid: str) -> list[PodSeen]:
+    """Pods whose TYJob is gone: deleted here too, for clusters whose garbage collector is late."""
+    if job_uid in state.jobs or not state.synced:
+        return []
+    return [pod for pod in state.pods_of.get(job_uid, {}).values() if not pod.deleting]
+
+
+def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
+    policy = job.spec.clean_pod_policy if job.spec is not None else CleanPodPolicy.ALL
+    if policy == CleanPodPolicy.NONE:
+        return False
+    return policy == CleanPodPolicy.ALL or pod.phase not in TERMINAL
+
+
+def _in_place(job: JobRecord, uid: str, pod: PodSeen) -> bool:
+    place = job.place_of(pod.owner) if pod.owner is not None else None
+    return place is not None and job.bound.get(place) == uid
+
+
+def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
+    """Places with a node and no pod: the leader first and alone, the workers once they can be told its address."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return []
+    if not job.leader_address:
+        places = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
+    elif LEADER not in job.bound:
+        places = []  # a lost leader is the controller's to decide
+    else:
+        places = sorted(place for place in job.placements if place not in job.bound and place != LEADER)
+    return [(place, job.placements[place]) for place in places if _there(state, job.placements[place])]
+
+
+def _there(state: State, node: str) -> bool:
+    row = state.nodes.rows.get(node)
+    return row is not None and state.nodes.present(row)
+
+
+# --- status ------------------------------------------------------------------------------------------------
+
+
+def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
+    """The TYJob's whole status, as JSON. Absent fields are unset."""
+    counts = worker_counts(state, job) if job.spec is not None else []
+    ready = sum(of_set.ready for of_set in counts)
+    total = sum(of_set.total for of_set in counts)
+    status: dict[str, Any] = {
+        "stage": str(job.stage),
+        "scheduleState": str(job.schedule_state),
+        "attempt": job.attempt,
+        "restarts": job.restarts,
+        "totalWorkers": total,
+        "readyWorkers": ready,
+        "ready": f"{ready}/{total}",
+        "message": _message(job)[:MESSAGE_LIMIT],
+        "observedGeneration": job.seen.generation,
+        "conditions": _conditions(job),
+    }
+    if job.leader_address:
+        status["leaderAddress"] = job.leader_address
+    if job.start_ms:
+        status["startTime"] = rfc3339(job.start_ms)
+    if job.completion_ms:
+        status["completionTime"] = rfc3339(job.completion_ms)
+    if job.spec is not None:
+        status["workers"] = [_set_status(group.name, c) for group, c in zip(job.spec.groups[1:], counts, strict=True)]
+        status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
+    return status
+
+
+def _set_status(name: str, counts: WorkerCounts) -> dict[str, Any]:
+    return {
+        "name": name,
+        "total": counts.total,
+        "ready": counts.ready,
+        "failed": counts.failed,
+        "restarts": counts.restarts,
+    }
+
+
+def _message(job: JobRecord) -> str:
+    """One line that a person can act on: what it waits for, else why it is where it is."""
+    if job.ended and job.decided is not None:
+        return job.decided.message
+    if job.failure is not None:
+        return f"{job.failure.effect} refused: {job.failure.message}"
+    if job.schedule_state != ScheduleState.SUCCEED and job.waits is not None:
+        return job.waits.message
+    if job.decided is not None:
+        return job.decided.message
+    return "waits for the next scheduling cycle"
+
+
+def _conditions(job: JobRecord) -> list[dict[str, Any]]:
+    """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
+    reason = job.decided.reason if job.decided is not None else "Accepted"
+    message = _message(job)[:MESSAGE_LIMIT]
+    scheduled = job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)
+    ended_ms = job.completion_ms or job.seen.created_ms
+    facts = (
+        ("Scheduled", scheduled, str(job.schedule_state), job.scheduled_since_ms),
+        ("Running", job.stage == Stage.RUNNING, reason, job.stage_since_ms),
+        ("Succeeded", job.stage == Stage.SUCCEEDED, reason, ended_ms),
+        ("Failed", job.stage == Stage.FAILED, reason, ended_ms),
+    )
+    return [
+        {
+            "type": kind,
+            "status": "True" if holds else "False",
+            "reason": why,
+            "message": message if holds or kind == "Scheduled" else "",
+            "lastTransitionTime": rfc3339(since_ms),
+            "observedGeneration": job.seen.generation,
+        }
+        for kind, holds, why, since_ms in facts
+    ]
+
+
+def rfc3339(ms: int) -> str:
+    """Milliseconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
