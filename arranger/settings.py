@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -150,13 +150,14 @@ class Loaded(msgspec.Struct, frozen=True):
     origins: dict[str, str]
 
 
+_TYPES = get_type_hints(Settings, include_extras=True)
+
+
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
 def _allowed(info: inspect.Type) -> str:
-    if isinstance(info, inspect.LiteralType):
-        return "one of " + ", ".join(map(str, info.values))
     if isinstance(info, inspect.IntType | inspect.FloatType):
         noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
         if info.ge is not None and info.le is not None:
@@ -176,6 +177,8 @@ def _declared() -> Iterator[Setting]:
             extra = meta.extra or {}
             description = (meta.extra_json_schema or {}).get("description", "")
             meta = meta.type
+        # msgspec sorts a Literal's values; people should see them in the order that they were declared in.
+        choices = get_args(get_args(_TYPES[field.name])[0]) if isinstance(meta, inspect.LiteralType) else ()
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         yield Setting(
             name=field.name,
@@ -183,15 +186,14 @@ def _declared() -> Iterator[Setting]:
             env=_ENV_PREFIX + field.name.upper(),
             flag=extra.get("flag", "--" + field.name.replace("_", "-")),
             default=default,
-            allowed=extra.get("allowed", _allowed(meta)),
-            choices=tuple(map(str, meta.values)) if isinstance(meta, inspect.LiteralType) else (),
+            allowed="one of " + ", ".join(choices) if choices else extra.get("allowed", _allowed(meta)),
+            choices=choices,
         )
 
 
 #: Every setting by name, in the order of the fields.
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _declared()}
 
-_TYPES = get_type_hints(Settings, include_extras=True)
 _BY_ENV = {setting.env: setting.name for setting in SETTINGS.values()}
 
 

@@ -1,0 +1,146 @@
+"""Health and metrics over HTTP: `/healthz`, `/readyz` and `/metrics`, read-only, on loopback unless told otherwise.
+
+`/healthz` answers 503 when the process can't get better by itself: a fold that stopped, a watch gone silent. That
+it answers at all shows that the event loop turns. `/readyz` answers 200 only while everything this process needs is
+connected and caught up; its body tells each check and its reason, so that "not ready" is never a riddle.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Iterable
+
+import msgspec
+from aiohttp import web
+
+from arranger.errors import UsageError
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that must hold; `reason` says why it doesn't. `vital`: a failure calls for a restart."""
+
+    ok: bool
+    reason: str
+    vital: bool
+
+
+class Health:
+    """What the roles of this process report of themselves. Names given as `expected` are not ok until they report."""
+
+    def __init__(self, expected: Iterable[str], metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._checks = {name: Check(ok=False, reason="not reported yet", vital=False) for name in expected}
+        self._changed = asyncio.Event()
+        self._tell()
+
+    def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False) -> None:
+        """Report a check. A change is logged, so the log tells when and why a process became unready."""
+        before = self._checks.get(name)
+        self._checks[name] = Check(ok, "" if ok else reason, vital)
+        if before is None or before.ok != ok:
+            level = logging.INFO if ok else logging.WARNING
+            log_event(_log, "check passes" if ok else "check fails", level=level, check=name, reason=reason or None)
+        self._tell()
+
+    def drop(self, name: str) -> None:
+        """The check no longer applies: the role that reported it has ended as it should."""
+        self._checks.pop(name, None)
+        self._tell()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every check passes."""
+        return all(check.ok for check in self._checks.values())
+
+    @property
+    def alive(self) -> bool:
+        """Whether no vital check fails."""
+        return all(check.ok for check in self._checks.values() if check.vital)
+
+    def checks(self, *, vital_only: bool = False) -> dict[str, Check]:
+        """The checks by name, sorted."""
+        return {name: c for name, c in sorted(self._checks.items()) if c.vital or not vital_only}
+
+    async def wait_ready(self) -> None:
+        """Wait until every check passes."""
+        while not self.ready:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._metrics.ready.set(1 if self.ready else 0)
+        self._changed.set()
+
+
+class HttpServer:
+    """The HTTP side of one process, running from `start` to `stop`."""
+
+    def __init__(self, health: Health, metrics: Metrics, *, host: str, port: int) -> None:
+        self._health = health
+        self._metrics = metrics
+        self._host = host
+        self._asked_port = port
+        #: The port that it listens on; 0 before `start`.
+        self.port = 0
+        app = web.Application()
+        app.router.add_get("/", self._index)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._exposition)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self) -> None:
+        """Listen. Raises `UsageError` when the address can't be had."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._asked_port)
+        try:
+            await site.start()
+        except OSError as problem:
+            await self._runner.cleanup()
+            raise self._unusable(problem) from problem
+        self.port = self._runner.addresses[0][1]
+        log_event(_log, "listening", url=f"http://{self._host}:{self.port}", paths="/healthz /readyz /metrics")
+
+    async def stop(self) -> None:
+        """Stop listening; requests under way get a second to end."""
+        await self._runner.cleanup()
+
+    def _unusable(self, problem: OSError) -> UsageError:
+        if problem.errno == errno.EADDRINUSE:
+            return UsageError(
+                f"http_port: port {self._asked_port} of {self._host} is in use",
+                hint="choose another with --http-port; 0 takes any free one",
+            )
+        if problem.errno == errno.EACCES:
+            return UsageError(
+                f"http_port: this user may not listen on port {self._asked_port}", hint="choose one above 1023"
+            )
+        return UsageError(
+            f"http_host: can't listen on {self._host!r}: {problem.strerror or problem}",
+            hint="allowed: an IP address or host name of this machine",
+        )
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return web.Response(text="Arranger: /healthz /readyz /metrics\n")
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return _answer(self._health.alive, self._health.checks(vital_only=True))
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return _answer(self._health.ready, self._health.checks())
+
+    async def _exposition(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": _METRICS_TYPE})
+
+
+def _answer(ok: bool, checks: dict[str, Check]) -> web.Response:
+    body = {"ok": ok, "checks": checks}
+    return web.Response(
+        body=msgspec.json.encode(body) + b"\n", status=200 if ok else 503, content_type="application/json"
+    )

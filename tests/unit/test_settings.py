@@ -1,0 +1,146 @@
+"""One precedence for settings, and errors that say what, where and what instead."""
+
+from pathlib import Path
+
+import pytest
+
+from arranger.errors import UsageError
+from arranger.model.config import CycleConfig
+from arranger.settings import SETTINGS, Settings, load, load_settings, shown
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "arranger.toml"
+    path.write_text('http_port = 1001\nlog_level = "error"\nlease_s = 20\n[weights]\ncpu = 2\n')
+    return path
+
+
+def test_defaults_stand_when_nothing_is_given() -> None:
+    assert load_settings({}, {}) == Settings()
+
+
+def test_flags_beat_environment_beats_file_beats_defaults(file: Path) -> None:
+    environ = {"ARRANGER_CONFIG": str(file), "ARRANGER_HTTP_PORT": "1002", "ARRANGER_LOG_LEVEL": "debug"}
+    loaded = load({"http_port": "1003", "log_level": None}, environ)
+    settings, origins = loaded.settings, loaded.origins
+    assert (settings.http_port, origins["http_port"]) == (1003, "flag --http-port")
+    assert (settings.log_level, origins["log_level"]) == ("debug", "environment variable ARRANGER_LOG_LEVEL")
+    assert (settings.lease_s, origins["lease_s"]) == (20, f"file {file}")
+    assert (settings.api_in_flight, origins["api_in_flight"]) == (64, "default")
+
+
+def test_the_config_flag_beats_the_config_variable(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("http_port = 1009\n")
+    assert load_settings({"config": str(other)}, {"ARRANGER_CONFIG": str(file)}).http_port == 1009
+
+
+def test_weights_come_from_a_table_or_from_text(file: Path) -> None:
+    assert load_settings({"config": str(file)}, {}).weights == {"cpu": 2}
+    assert load_settings({"weights": "cpu=1, */gpu=7"}, {}).weights == {"cpu": 1, "*/gpu": 7}
+
+
+def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -> None:
+    one = load_settings({"weights": "memory=1,cpu=1,*/gpu=5"}, {}).cycle_config()
+    assert one == Settings().cycle_config() == CycleConfig()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "said"),
+    [
+        (
+            {"http_port": "70000"},
+            {},
+            "http_port: '70000' can't be used, from flag --http-port (allowed: a whole number from 0 to 65535)",
+        ),
+        (
+            {},
+            {"ARRANGER_CYCLE_PERIOD_S": "soon"},
+            "cycle_period_s: 'soon' can't be used, from environment variable ARRANGER_CYCLE_PERIOD_S"
+            " (allowed: a number from 0.05 to 3600)",
+        ),
+        (
+            {},
+            {"ARRANGER_CYCLE_PERIOD_S": "nan"},
+            "cycle_period_s: 'nan' can't be used, from environment variable ARRANGER_CYCLE_PERIOD_S"
+            " (allowed: a number from 0.05 to 3600)",
+        ),
+        (
+            {"log_level": "loud"},
+            {},
+            "log_level: 'loud' can't be used, from flag --log-level (allowed: one of debug, info, warning, error)",
+        ),
+        (
+            {"redis_url": "http://localhost"},
+            {},
+            "redis_url: 'http://localhost' can't be used, from flag --redis"
+            " (allowed: a URL that begins with redis://, rediss:// or unix://)",
+        ),
+        (
+            {},
+            {"ARRANGER_HTP_PORT": "1"},
+            "unknown setting ARRANGER_HTP_PORT in the environment (did you mean ARRANGER_HTTP_PORT?)",
+        ),
+        (
+            {"lease_s": "3"},
+            {},
+            "lease_s: 3 with heartbeat_s 3, from flag --lease-s (allowed: a lease_s longer than heartbeat_s)",
+        ),
+        (
+            {"config": "/nowhere/a.toml"},
+            {},
+            "config: can't read /nowhere/a.toml, from flag --config: No such file or directory (allowed: a TOML file)",
+        ),
+    ],
+)
+def test_bad_settings_are_one_line_that_says_what_to_do(
+    flags: dict[str, str], environ: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        load(flags, environ)
+    assert str(error.value) == said
+    assert error.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("http_port = '80'", "http_port: '80' can't be used, from file {path} (allowed: a whole number"),
+        ("http_prot = 80", "unknown setting http_prot in file {path} (did you mean http_port?)"),
+        ("[weights]\ncpu = -1", "weights: {{'cpu': -1}} can't be used, from file {path} (allowed: a table of"),
+        ("http_port = ", "config: {path} is not valid TOML"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(content)
+    with pytest.raises(UsageError) as error:
+        load({"config": path}, {})
+    assert str(error.value).startswith(said.format(path=path))
+    assert "\n" not in str(error.value)
+
+
+def test_variables_that_kubernetes_sets_for_services_are_not_settings() -> None:
+    environ = {
+        "ARRANGER_SERVICE_HOST": "10.0.0.1",
+        "ARRANGER_SERVICE_PORT_METRICS": "8460",
+        "ARRANGER_PORT": "tcp://10.0.0.1:8460",
+        "ARRANGER_PORT_8460_TCP_ADDR": "10.0.0.1",
+        "ARRANGER_HTTP_PORT": "tcp://10.0.0.2:80",
+        "ARRANGER_HTTP_PORT_80_TCP": "tcp://10.0.0.2:80",
+    }
+    assert load_settings({}, environ) == Settings()
+
+
+def test_a_password_is_never_shown() -> None:
+    url = "rediss://me:s3cret@redis.example:6380/1"
+    assert shown("redis_url", url) == "rediss://me:***@redis.example:6380/1"
+    with pytest.raises(UsageError) as error:
+        load({"redis_url": "http://me:s3cret@redis.example"}, {})
+    assert "s3cret" not in str(error.value)
+
+
+def test_every_setting_says_what_it_is_and_what_is_allowed() -> None:
+    assert list(SETTINGS) == list(Settings.__struct_fields__)
+    assert [name for name, setting in SETTINGS.items() if not setting.description or not setting.allowed] == []
