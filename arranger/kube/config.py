@@ -125,7 +125,10 @@ def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
     try:
         merged = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]
         plugin = _plugin(paths, merged.value, context)
-        loader = KubeConfigLoader(config_dict=merged, active_context=context)  # type: ignore[no-untyped-call]
+        # Without a base path, paths within a kubeconfig are relative to the file that holds them.
+        loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
+            config_dict=merged, active_context=context, config_base_path=None
+        )
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"kubeconfig {paths} can't be used: {_one_line(error)}") from error
