@@ -1,0 +1,85 @@
+"""Flags for settings, made from the settings' own declarations, so that help and errors can't drift from them."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from arranger.settings import SETTINGS, Setting, load_settings
+
+
+def setting_flags(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `--config` and the flags of these settings (all of them without names).
+
+    The command gets what was given as one mapping, `flags`, fit for `load_settings`.
+    """
+    chosen = [SETTINGS[name] for name in names or SETTINGS]
+    fields = ["config", *(setting.name for setting in chosen)]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(*args: Any, **kwargs: Any) -> Any:
+            flags = {field: kwargs.pop(field) for field in fields}
+            return function(*args, flags=flags, **kwargs)
+
+        decorated: Callable[..., Any] = command
+        for setting in reversed(chosen):
+            decorated = _option(setting)(decorated)
+        return click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="TOML file with settings. [ARRANGER_CONFIG]",
+        )(decorated)
+
+    return decorate
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `setting_flags`, with everything loaded: the command gets `settings`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(*args: Any, flags: dict[str, Any], **kwargs: Any) -> Any:
+            return function(*args, settings=load_settings(flags, os.environ), **kwargs)
+
+        return setting_flags(*names)(command)
+
+    return decorate
+
+
+def value_text(value: object) -> str:
+    """A setting's value as it would be typed in a variable or flag."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={weight}" for name, weight in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    default = value_text(setting.default)
+    text = f"{setting.description[0].upper()}{setting.description[1:]}. [{setting.env}"
+    text += f"; default: {default}]" if default else "]"
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(choice) for choice in setting.choices if choice.startswith(incomplete)]
+
+    # The raw text is handed on: the settings check it, with the same words wherever it came from.
+    return click.option(
+        setting.flag,
+        setting.name,
+        metavar="|".join(setting.choices) or _metavar(setting),
+        help=text,
+        shell_complete=complete,
+    )
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.name.endswith("_url"):
+        return "URL"
+    if isinstance(setting.default, dict):
+        return "NAME=N,…"
+    return "N" if isinstance(setting.default, int | float) else "TEXT"

@@ -1,0 +1,119 @@
+"""The `arranger` command: a table of subcommands whose modules are imported only when they are called.
+
+Every subcommand is a module with an attribute `command`. What goes wrong on purpose ends as one line on standard
+error, `arranger: …`, and an exit status: 2 for bad usage, 1 otherwise, 130 after Ctrl-C.
+"""
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from arranger import __version__
+from arranger.errors import ArrangerError
+
+#: Name of each subcommand, its module, and the line that `arranger --help` says about it.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("arranger.cli.demo", "Run the example jobs on an embedded cluster and watch them."),
+    "run": ("arranger.cli.run", "Run workers: watcher, controller, scheduler, applier, maintenance."),
+    "events": ("arranger.cli.events", "List and follow the event log."),
+    "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
+    "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
+    "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
+    "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),
+    "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),
+    "completion": ("arranger.cli.completion", "Print a script that completes arranger in a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest names for one that doesn't exist."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {close[0]}?" if close else "one of " + ", ".join(names)
+            raise click.UsageError(f"no command {args[0]!r}: {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in `--help`, from the table, so that nothing is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, "--version", prog_name="arranger", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Schedule distributed reinforcement learning on Kubernetes; every decision can be replayed."""
+
+
+def run() -> None:
+    """Entry point of `arranger`."""
+    sys.exit(main(sys.argv[1:], prog_name="arranger"))
+
+
+def run_as_plugin() -> None:
+    """Entry point of `kubectl-arranger`, which kubectl runs as `kubectl arranger`."""
+    sys.exit(main(sys.argv[1:], prog_name="kubectl arranger"))
+
+
+def main(arguments: Sequence[str], *, prog_name: str) -> int:
+    """Run the command line and answer its exit status."""
+    try:
+        # What a command returns is its exit status; None is success.
+        status = cli.main(list(arguments), prog_name=prog_name, standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as problem:
+        click.echo(problem.format_message())
+        return 2
+    except click.ClickException as problem:
+        return _complain(_usage_line(problem, prog_name), problem.exit_code)
+    except ArrangerError as problem:
+        return _complain(str(problem), problem.exit_status)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain once more when it flushes at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def _usage_line(problem: click.ClickException, prog_name: str) -> str:
+    line = problem.format_message().rstrip(".")
+    if isinstance(problem, click.UsageError):
+        path = problem.ctx.command_path if problem.ctx else prog_name
+        line += f" (see {path} --help)"
+    return line
+
+
+def _complain(line: str, status: int) -> int:
+    click.echo("arranger: " + " ".join(line.split()), err=True)
+    return status
+
+
+if __name__ == "__main__":
+    run()

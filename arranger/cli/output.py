@@ -1,0 +1,172 @@
+"""What all commands share in printing and reading: tables and JSON, moments and durations.
+
+Tables are for people: coloured and wrapped on a terminal, plain and never cut when piped. JSON is for programs: one
+value, indented on a terminal, or one object a line. Times are shown in local time with their UTC offset.
+"""
+
+import datetime
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from arranger.clock import SystemClock
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
+_AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 or 10:30:15.250, or '10m ago'"
+
+
+class At(msgspec.Struct, frozen=True):
+    """A point in the log: an offset, or a moment in milliseconds since 1970. Exactly one is given."""
+
+    offset: int | None = None
+    told_ms: int | None = None
+
+
+class AtType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """The value of `--at` and its like."""
+
+    name = "offset|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> At:
+        """The point that the text names; click's error names the flag."""
+        if isinstance(value, At):
+            return value
+        try:
+            return parse_at(value, now_ms=SystemClock().now_ms())
+        except ValueError:
+            self.fail(f"{value!r} is no point in the log; allowed: {AT_ALLOWED}", param, ctx)
+
+
+def parse_at(text: str, *, now_ms: int) -> At:
+    """An offset (digits), an ISO time or time of today (local unless it names a zone), or "1h30m ago".
+
+    Raises `ValueError` for anything else.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return At(offset=int(text))
+    ago = text.removesuffix("ago").strip()
+    if _AGO.fullmatch(ago):
+        return At(told_ms=now_ms - sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(ago)))
+    if re.fullmatch(r"\d\d:\d\d\S*", text):
+        today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
+        text = f"{today.isoformat()}T{text}"
+    moment = datetime.datetime.fromisoformat(text).astimezone()
+    return At(told_ms=round(moment.timestamp() * 1000))
+
+
+def local_time(told_ms: int) -> str:
+    """A moment in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
+    if not told_ms:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(told_ms / 1000, datetime.UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def duration(span_ms: int) -> str:
+    """A length of time in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
+    if span_ms < 1000:
+        return f"{span_ms}ms"
+    seconds = span_ms // 1000
+    if seconds < 60:
+        return f"{span_ms / 1000:.1f}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if hours == 0:
+        return f"{minutes}m{seconds % 60:02}s"
+    if days == 0:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{days}d{hours % 24:02}h"
+
+
+def output_option(command: _Command) -> _Command:
+    """Give a command `-o/--output table|json`, its parameter `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="A table for people, or JSON for programs.",
+    )(command)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value: indented on a terminal, on one line otherwise."""
+    content = msgspec.json.encode(value, enc_hook=str)
+    if sys.stdout.isatty():
+        content = msgspec.json.format(content, indent=2)
+    click.echo(content)
+
+
+def print_json_lines(values: Iterable[Any]) -> None:
+    """Each value as a line of JSON, written at once, so that a pipe can follow."""
+    for value in values:
+        click.echo(msgspec.json.encode(value, enc_hook=str))
+
+
+def coloured() -> bool:
+    """Whether standard output takes colours: a terminal, and NO_COLOR (no-color.org) isn't set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    styles: Callable[[Sequence[object]], str] | None = None,
+    empty: str = "",
+) -> None:
+    """A table under upper-case column names; those in `right` are aligned to the right.
+
+    `styles` gives a row its rich style ("red") on a terminal. `empty` is said when there are no rows.
+    """
+    cells = [(row, ["" if cell is None else str(cell) for cell in row]) for row in rows]
+    if not cells and empty:
+        click.echo(empty)
+        return
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, right, styles)
+    else:
+        _print_plain(columns, [texts for _, texts in cells], right)
+
+
+def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
+    from rich.cells import cell_len
+
+    heads = [column.upper() for column in columns]
+    widths = [max(cell_len(row[i]) for row in [heads, *rows]) for i in range(len(columns))]
+    for row in [heads, *rows]:
+        parts = []
+        for column, text, width in zip(columns, row, widths, strict=True):
+            gap = " " * (width - cell_len(text))
+            parts.append(gap + text if column in right else text + gap)
+        click.echo("  ".join(parts).rstrip())
+
+
+def _print_rich(
+    columns: Sequence[str],
+    rows: Sequence[tuple[Sequence[object], Sequence[str]]],
+    right: Collection[str],
+    styles: Callable[[Sequence[object]], str] | None,
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
+    for row, texts in rows:
+        table.add_row(*(Text(text) for text in texts), style=styles(row) if styles else None)
+    Console(no_color=not coloured(), highlight=False).print(table)
