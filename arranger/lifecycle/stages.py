@@ -140,15 +140,5 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     return counts
 
 
-def deadline_ms(state: State, job: JobRecord, config: LifecycleConfig) -> int | None:
-    """When a decision falls due by time alone, None if none does."""
-    if job.ended or job.stage not in (Stage.STARTING, Stage.RUNNING):
-        return None
-    leader = leader_pod(state, job)
-    if leader is None or leader.waiting not in IMAGE_ERRORS:
-        return None
-    return job.stage_since_ms + config.image_grace_ms
-
-
 def _decide(job: JobRecord, stage: Stage, reason: str, message: str) -> StageDecided:
     return StageDecided(job.uid, job.version, job.attempt, stage, reason, message)

@@ -10,7 +10,7 @@ from typing import Any
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.job import LEADER_GROUP, JobSpec, ScheduleState, Stage
+from arranger.model.job import LEADER_GROUP, JobSpec, Place, ScheduleState, Stage
 from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
@@ -272,6 +272,8 @@ class _Fold:
         else:
             return
         job.bound[place] = pod.uid
+        if job.failure is not None and job.failure.place == Place(*place):
+            job.failure = None  # it got there after all
 
     def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
         job.placements[place] = node

@@ -1,0 +1,361 @@
+"""The applier: makes the cluster what the accepted decisions want, and tells when it can't.
+
+For each of its jobs it compares what should exist with what the projection shows and closes the difference. The
+status goes first: it names every allocation before the first pod of it exists, so that a lost log can be rebuilt
+from the cluster. Every effect is safe to repeat; "already exists" counts only if the owner's UID is ours.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+
+from arranger.clock import Clock
+from arranger.errors import ClusterError, EpochLost
+from arranger.events.kinds import EffectFailed, PodSeen
+from arranger.kube.cluster import EVENTS, PODS, TYJOBS, ApiError, Cluster, Object
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.translate import status_digest
+from arranger.lifecycle.wanted import orphans, rfc3339, wanted_pods, wanted_status
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.model.job import Place
+from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.state import Changes
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.membership import Membership
+
+_log = logging.getLogger(__name__)
+
+ROLE = "applier"
+#: All jobs are looked at this often: shares change hands, and an effect may have been lost.
+_SWEEP_S = 5.0
+#: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
+_SETTLE_S = 10.0
+#: Statuses that differ in counts alone are written at most this often.
+_COUNTS_S = 0.5
+
+#: Every field of the status; a merge patch clears one only if it is named.
+_STATUS_FIELDS = (
+    "stage", "scheduleState", "attempt", "restarts", "leaderAddress", "totalWorkers", "readyWorkers", "ready",
+    "allocations", "workers", "message", "conditions", "observedGeneration", "startTime", "completionTime",
+)  # fmt: skip
+#: What a new epoch needs to take a job over, and what a user waits for: written at once.
+_URGENT_FIELDS = ("stage", "scheduleState", "attempt", "leaderAddress", "allocations", "message", "observedGeneration")
+
+
+class _Progress(msgspec.Struct):
+    """What this process knows of one job beyond the projection: effects on their way, and the status as stored."""
+
+    digest: str = ""
+    urgent: str = ""
+    written_s: float = 0.0
+    stage: str = ""
+    #: (attempt, place) or pod UID → when the API server took the effect.
+    settling: dict[Any, float] = msgspec.field(default_factory=dict)
+    template: Object | None = None
+
+
+class Applier:
+    """Carries out the decisions on the jobs that are this member's share."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        follower: Follower,
+        writer: Writer,
+        membership: Membership,
+        clock: Clock,
+        metrics: Metrics,
+        in_flight: int,
+    ) -> None:
+        self._cluster = cluster
+        self._follower = follower
+        self._writer = writer
+        self._membership = membership
+        self._clock = clock
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(in_flight)
+        self._touched: dict[str, None] = {}
+        self._woken = asyncio.Event()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._progress: dict[str, _Progress] = {}
+        self._again: dict[str, asyncio.TimerHandle] = {}
+
+    def changed(self, changes: Changes) -> None:
+        """Look at what was touched."""
+        self._touched.update(changes.jobs)
+        if changes.jobs:
+            self._woken.set()
+
+    def epoch_began(self) -> None:
+        """Nothing derived from another projection counts any more."""
+        self._touched.clear()
+        self._progress.clear()
+
+    async def run(self) -> None:
+        """Apply until cancelled; then what is in flight is let finish."""
+        swept_s = self._clock.monotonic_s()
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_SWEEP_S):
+                        await self._woken.wait()
+                except TimeoutError:
+                    pass
+                self._woken.clear()
+                if self._clock.monotonic_s() - swept_s >= _SWEEP_S:
+                    self._sweep()
+                    swept_s = self._clock.monotonic_s()
+                self._start_touched()
+        finally:
+            for handle in self._again.values():
+                handle.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _sweep(self) -> None:
+        state = self._follower.state
+        self._touched.update(dict.fromkeys([*state.jobs, *(uid for uid in state.pods_of if uid not in state.jobs)]))
+        for uid in [uid for uid in self._progress if uid not in state.jobs and uid not in state.pods_of]:
+            del self._progress[uid]
+
+    def _start_touched(self) -> None:
+        """One task a job at a time; a job that is touched while its task runs is looked at again after it."""
+        if not self._follower.state.synced:
+            return
+        for uid in [uid for uid in self._touched if uid not in self._running]:
+            del self._touched[uid]
+            if self._membership.owns(uid, ROLE):
+                task = asyncio.create_task(self._mend(uid), name=f"apply-{uid}")
+                self._running[uid] = task
+                task.add_done_callback(lambda _, uid=uid: self._finished(uid))  # type: ignore[misc]
+
+    def _finished(self, uid: str) -> None:
+        del self._running[uid]
+        if uid in self._touched:
+            self._woken.set()
+
+    def _look_again(self, uid: str, after_s: float) -> None:
+        def touch() -> None:
+            self._again.pop(uid, None)
+            self._touched[uid] = None
+            self._woken.set()
+
+        if uid not in self._again:
+            self._again[uid] = asyncio.get_running_loop().call_later(after_s, touch)
+
+    # --- one job -------------------------------------------------------------------------------------------
+
+    async def _mend(self, uid: str) -> None:
+        """Close the difference for one job as the projection shows it now."""
+        try:
+            job = self._follower.state.jobs.get(uid)
+            if job is None:
+                await self._together([self._delete(uid, pod) for pod in orphans(self._follower.state, uid)])
+            elif not job.seen.deleting and await self._status_stands(job):
+                await self._mend_pods(job)
+        except (ClusterError, EpochLost) as problem:
+            log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
+            self._look_again(uid, getattr(problem, "retry_after_s", 0.0) or 1.0)
+        except Exception as problem:
+            log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
+            self._look_again(uid, 5.0)
+
+    async def _status_stands(self, job: JobRecord) -> bool:
+        """Store the status that explains the wanted pods; True once the projection's present one is stored."""
+        progress = self._progress.setdefault(job.uid, _Progress())
+        status = wanted_status(self._follower.state, job)
+        digest = status_digest(status)
+        if digest in (job.seen.status_digest, progress.digest):
+            progress.stage = progress.stage or status["stage"]
+            return True
+        urgent = _key(status)
+        wait_s = progress.written_s + _COUNTS_S - self._clock.monotonic_s()
+        if urgent == progress.urgent and wait_s > 0:
+            self._look_again(job.uid, wait_s)
+            return True  # only counts differ
+        version = job.version
+        body = {
+            "metadata": {"uid": job.uid},  # never the status of another job of the same name
+            "status": {name: status.get(name) for name in _STATUS_FIELDS},
+        }
+        if not await self._effect("status", self._patch_status(job, body)):
+            return False
+        progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
+        if status["stage"] != progress.stage:
+            progress.stage = status["stage"]
+            await self._record(job, status)
+        if job.version != version:  # decided anew meanwhile: that status isn't stored yet
+            self._look_again(job.uid, 0.0)
+            return False
+        return True
+
+    async def _patch_status(self, job: JobRecord, body: Object) -> bool:
+        seen = job.seen
+        try:
+            await self._cluster.patch(TYJOBS, seen.namespace, seen.name, body, subresource="status")
+        except ApiError as refused:
+            if refused.code in (404, 409):  # gone, or another job of that name
+                return False
+            raise
+        return True
+
+    async def _mend_pods(self, job: JobRecord) -> None:
+        progress = self._progress[job.uid]
+        state = self._follower.state
+        now_s = self._clock.monotonic_s()
+        progress.settling = {
+            key: since_s
+            for key, since_s in progress.settling.items()
+            if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
+        }
+        wanted = wanted_pods(state, job)
+        effects: list[Awaitable[bool]] = [
+            self._delete(job.uid, pod) for pod in wanted.delete if pod.uid not in progress.settling
+        ]
+        create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
+        if create:
+            template = await self._template(job, progress)
+            if template is None:
+                return
+            effects += [self._create(job, template, place, node, progress) for place, node in create]
+        await self._together(effects)
+
+    async def _template(self, job: JobRecord, progress: _Progress) -> Object | None:
+        """The TYJob itself, whose templates the pods are made from; None if it is another one now."""
+        held = progress.template
+        if held is None or held["metadata"]["generation"] != job.seen.generation:
+            try:
+                held = await self._cluster.get(TYJOBS, job.seen.namespace, job.seen.name)
+            except ApiError as refused:
+                if refused.code == 404:
+                    return None
+                raise
+            progress.template = held
+        return held if held["metadata"]["uid"] == job.uid else None
+
+    async def _together(self, effects: list[Awaitable[bool]]) -> None:
+        """All at once; the first fault is raised when every one has ended."""
+        for result in await asyncio.gather(*effects, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    # --- effects -------------------------------------------------------------------------------------------
+
+    async def _effect(self, name: str, effect: Awaitable[bool]) -> bool:
+        """Carry out one effect in one of the slots, and count it."""
+        async with self._slots:
+            self._metrics.effects_in_flight.inc()
+            try:
+                done = await effect
+                self._metrics.effects.labels(name, "ok" if done else "refused").inc()
+                return done
+            except ClusterError:
+                self._metrics.effects.labels(name, "failed").inc()
+                raise
+            finally:
+                self._metrics.effects_in_flight.dec()
+
+    async def _create(self, job: JobRecord, template: Object, place: PlaceKey, node: str, progress: _Progress) -> bool:
+        attempt = job.attempt
+        pod = pod_manifest(
+            template, group=place[0], index=place[1], attempt=attempt, node=node, leader_address=job.leader_address
+        )
+        if await self._effect("create", self._create_pod(job, place, pod)):
+            progress.settling[(attempt, place)] = self._clock.monotonic_s()
+            return True
+        return False
+
+    async def _create_pod(self, job: JobRecord, place: PlaceKey, pod: Object) -> bool:
+        namespace = job.seen.namespace
+        try:
+            await self._cluster.create(PODS, namespace, pod)
+            return True
+        except ApiError as refused:
+            if refused.code == 409 and refused.reason == "AlreadyExists":
+                return await self._ours(job, place, pod)
+            if refused.code == 429 or refused.code >= 500:
+                raise
+            await self._refused(job, place, refused)
+            return False
+
+    async def _ours(self, job: JobRecord, place: PlaceKey, pod: Object) -> bool:
+        """A pod of that name exists: ours by owner UID, or a stranger's, which we never touch."""
+        name = pod["metadata"]["name"]
+        try:
+            there = await self._cluster.get(PODS, job.seen.namespace, name)
+        except ApiError as refused:
+            if refused.code == 404:  # it has just gone
+                self._look_again(job.uid, 0.2)
+                return False
+            raise
+        owners = there["metadata"].get("ownerReferences") or ()
+        if any(owner.get("uid") == job.uid for owner in owners) and not there["metadata"].get("deletionTimestamp"):
+            return True
+        if not there["metadata"].get("deletionTimestamp") and not any(o.get("kind") == TYJOBS.kind for o in owners):
+            taken = ApiError(
+                409, "AlreadyExists", f"a pod named {name} exists that isn't this job's; rename or delete it"
+            )
+            await self._refused(job, place, taken)
+        self._look_again(job.uid, 1.0)  # the pod of an earlier job of this name, or one that is going
+        return False
+
+    async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:
+        """Tell the log, once, and go on trying unless it can't help."""
+        permanent = refused.code in (400, 422)
+        failed = EffectFailed(
+            job.uid, job.attempt, "create", Place(*place), refused.code, refused.reason, refused.detail, permanent
+        )
+        log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
+        if job.failure is None or job.failure.message != failed.message:
+            await self._writer.append([failed])
+        if not permanent:
+            self._look_again(job.uid, 5.0)
+
+    async def _delete(self, job_uid: str, pod: PodSeen) -> bool:
+        async def delete() -> bool:
+            try:
+                await self._cluster.delete(PODS, pod.namespace, pod.name, uid=pod.uid)
+            except ApiError as refused:
+                if refused.code not in (404, 409):  # gone already, or another pod of that name
+                    raise
+            return True
+
+        done = await self._effect("delete", delete())
+        self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
+        return done
+
+    async def _record(self, job: JobRecord, status: Object) -> None:
+        """A Kubernetes Event for a new stage. Its name is a function of what it says, so it is recorded once."""
+        seen = job.seen
+        reason = job.decided.reason if job.decided is not None else "Accepted"
+        now = rfc3339(self._clock.now_ms())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{seen.name}.{job.uid[:8]}.{job.attempt}.{status['stage'].lower()}"},
+            "involvedObject": {
+                "apiVersion": TYJOBS.api_version, "kind": TYJOBS.kind, "namespace": seen.namespace,
+                "name": seen.name, "uid": job.uid,
+            },
+            "reason": reason,
+            "message": f"{status['stage']}: {status['message']}",
+            "type": "Warning" if status["stage"] == "Failed" else "Normal",
+            "source": {"component": "arranger"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }  # fmt: skip
+        try:
+            await self._cluster.create(EVENTS, seen.namespace, event)
+        except ClusterError as problem:
+            if getattr(problem, "code", 0) != 409:
+                log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=seen.name, problem=problem)
+
+
+def _key(status: Object) -> str:
+    """What of a status must not wait; message numbers and counts may."""
+    return msgspec.json.encode([status.get(name) for name in _URGENT_FIELDS]).decode()

@@ -1,0 +1,221 @@
+"""The follower: reads the log, folds it into this process's one projection, and tells the roles what was touched.
+
+All roles of a process share its projection, and everything here runs on the event loop's thread, so nobody ever sees
+half a batch. A new epoch empties the projection and the fold begins again; a damaged or unknown entry stops it for
+good, because a fold that skips is worse than one that stands still.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from arranger.clock import Clock
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable
+from arranger.events.kinds import Batch, Event, kind_of
+from arranger.events.log import Appended, Cursor, Entry, Log, Position
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.workers.backoff import Backoff
+
+_log = logging.getLogger(__name__)
+
+#: How long one read waits for news; also how soon a lost log is noticed.
+_WAIT_S = 1.0
+#: Entries folded before other tasks get their turn.
+_AT_ONCE = 256
+
+
+class Listener(Protocol):
+    """A role that follows the projection. Both calls come from the event loop and must return at once."""
+
+    def changed(self, changes: Changes) -> None:
+        """Entries were folded."""
+        ...
+
+    def epoch_began(self) -> None:
+        """The projection was emptied: a new epoch, or a restart from a snapshot. Forget what was derived from it."""
+        ...
+
+
+class Follower:
+    """One process's warm projection and how it keeps up with the log."""
+
+    def __init__(self, log: Log, *, clock: Clock, metrics: Metrics, reader: str) -> None:
+        self.log = log
+        self.state = State()
+        self.position = Position(0, 0, "")
+        #: Why the fold stands still for good, None while it doesn't.
+        self.stopped: DamagedEntry | None = None
+        #: Whether the last read reached the log.
+        self.connected = False
+        self.caught_up = False
+        self._clock = clock
+        self._metrics = metrics
+        self._reader = reader
+        self._listeners: list[Listener] = []
+        self._advanced = asyncio.Event()
+
+    def listen(self, listener: Listener) -> None:
+        """Tell this role of everything that is folded from now on."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Restore the newest snapshot and fold the tail; retries until the log answers."""
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                await self.log.open()
+                await self._begin()
+                while await self._step(wait_s=0.0):
+                    pass
+                return
+            except LogUnavailable as problem:
+                log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
+                await backoff.wait()
+            except (EpochLost, EntriesTrimmed) as problem:
+                await self._begin_again(problem)
+
+    async def run(self) -> None:
+        """Fold until cancelled. Raises `DamagedEntry` when it can't go on."""
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                await self._step(wait_s=_WAIT_S)
+                backoff.reset()
+            except LogUnavailable as problem:
+                if self.connected:
+                    log_event(_log, "the log was lost, trying again", level=logging.WARNING, problem=problem)
+                self.connected = False
+                await backoff.wait()
+            except (EpochLost, EntriesTrimmed) as problem:
+                await self._begin_again(problem)
+            except DamagedEntry as problem:
+                self.stopped = problem
+                log_event(_log, "the fold stops", level=logging.ERROR, offset=problem.offset, reason=problem.reason)
+                raise
+
+    async def folded(self, epoch: int, offset: int) -> bool:
+        """Wait until this offset is folded; False when its epoch has ended instead."""
+        while self.state.epoch == epoch and self.state.offset < offset:
+            await self._advanced.wait()
+        return self.state.epoch == epoch
+
+    async def catch_up(self) -> bool:
+        """Wait until everything that is in the log now is folded; False when the epoch has ended instead."""
+        end = await self.log.end()
+        return await self.folded(end.epoch, end.offset)
+
+    async def _begin(self) -> None:
+        """From the newest usable snapshot of this epoch, else from the start of the log."""
+        stored = await self.log.newest_snapshot()
+        state, position = State(), await self.log.start()
+        if stored is not None:
+            try:
+                state, position = snapshot.restore(stored.content), stored.position
+            except snapshot.UnusableSnapshot as problem:
+                log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
+        if not state.epoch:
+            state.epoch, state.offset = position.epoch, position.offset
+        self.state, self.position = state, position
+        log_event(_log, "projection begins", epoch=position.epoch, offset=position.offset, snapshot=stored is not None)
+        self._wake()
+        for listener in self._listeners:
+            listener.epoch_began()
+
+    async def _begin_again(self, problem: Exception) -> None:
+        """The log isn't the one that was read: begin a new epoch if nobody has, and fold from its start."""
+        log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
+        self.caught_up = False
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                if isinstance(problem, EpochLost):
+                    await self.log.begin_epoch(
+                        lost=self.position.epoch, reason=str(problem), told_ms=self._clock.now_ms()
+                    )
+                await self._begin()
+                return
+            except LogUnavailable:
+                self.connected = False
+                await backoff.wait()
+            except (EpochLost, EntriesTrimmed) as again:
+                problem = again
+
+    async def _step(self, *, wait_s: float) -> int:
+        entries = await self.log.read(self.position, limit=_AT_ONCE, wait_s=wait_s)
+        self.connected = True
+        if entries:
+            self._fold(entries)
+        else:
+            self.caught_up = True
+            self._metrics.lag(self._reader, events=0, seconds=0.0)
+        return len(entries)
+
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        changes = Changes()
+        for entry in entries:
+            apply_entry(self.state, entry, changes)
+        last = entries[-1]
+        self.position = Position(self.state.epoch, last.last, last.chain)
+        for verdict in changes.verdicts:
+            self._metrics.decisions.labels(verdict.kind, "accepted" if verdict.accepted else "rejected").inc()
+            if not verdict.accepted:
+                log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
+        self._metrics.epoch.set(self.state.epoch)
+        self._metrics.offset.labels(self._reader).set(self.state.offset)
+        behind_s = max(0.0, (self._clock.now_ms() - last.batch.told_ms) / 1000)
+        self._metrics.lag(self._reader, events=0 if len(entries) < _AT_ONCE else _AT_ONCE, seconds=behind_s)
+        self._wake()
+        for listener in self._listeners:
+            listener.changed(changes)
+
+    def _wake(self) -> None:
+        self._advanced.set()
+        self._advanced = asyncio.Event()
+
+
+class Writer:
+    """Appends one role's batches, each once: a batch whose answer was lost is sent again under the same identity."""
+
+    def __init__(self, follower: Follower, *, name: str, clock: Clock, metrics: Metrics) -> None:
+        self._follower = follower
+        self._name = name
+        self._clock = clock
+        self._metrics = metrics
+        self._seq = 0
+        self._turn = asyncio.Lock()
+
+    async def append(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
+        """Append in the epoch that the projection is in; retries while the log is away. Raises `EpochLost`."""
+        epoch = self._follower.state.epoch
+        async with self._turn:
+            self._seq += 1
+            batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
+            backoff = Backoff(self._clock)
+            while True:
+                try:
+                    began_s = self._clock.monotonic_s()
+                    appended = await self._follower.log.append(batch, epoch=epoch, cursor=cursor)
+                    self._metrics.append_seconds.observe(self._clock.monotonic_s() - began_s)
+                    self._metrics.appends.labels("duplicate" if appended.duplicate else "ok").inc()
+                    for event in events:
+                        self._metrics.events.labels(kind_of(event)).inc()
+                    return appended
+                except LogUnavailable:
+                    self._metrics.appends.labels("unavailable").inc()
+                    await backoff.wait()
+                except EpochLost:
+                    self._metrics.appends.labels("lost").inc()
+                    raise
+
+    async def append_and_fold(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
+        """Append, then wait until this process has folded it. Raises `EpochLost`."""
+        epoch = self._follower.state.epoch
+        appended = await self.append(events, cursor=cursor)
+        if not await self._follower.folded(epoch, appended.last):
+            raise EpochLost(f"epoch {epoch} ended while offset {appended.last} was awaited")
+        return appended

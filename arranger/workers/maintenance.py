@@ -1,0 +1,88 @@
+"""Maintenance: snapshots of the projection, and trimming of the log. Its tick comes through rq like the scheduler's.
+
+The stream is trimmed only up to what a stored snapshot holds and every live member has folded, and the newest
+`keep_events` events stay in any case.
+"""
+
+import logging
+
+from arranger.clock import Clock
+from arranger.errors import EpochLost, LogUnavailable
+from arranger.events.log import StoredSnapshot
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.projections.state import Changes
+from arranger.workers.follower import Follower
+from arranger.workers.membership import Membership
+
+_log = logging.getLogger(__name__)
+
+TICK = "maintenance"
+PERIOD_S = 5.0
+
+
+class Maintenance:
+    """Snapshots and trims when it is time; one tick at a time in the whole cluster."""
+
+    def __init__(
+        self,
+        *,
+        follower: Follower,
+        membership: Membership,
+        clock: Clock,
+        metrics: Metrics,
+        every_events: int,
+        every_s: float,
+        keep_events: int,
+    ) -> None:
+        self._follower = follower
+        self._membership = membership
+        self._clock = clock
+        self._metrics = metrics
+        self._every_events = every_events
+        self._every_ms = int(every_s * 1000)
+        self._keep_events = keep_events
+        self._stored_offset = 0
+        self._stored_ms = clock.now_ms()
+
+    def changed(self, changes: Changes) -> None:
+        """Nothing to do: it looks when its tick comes."""
+
+    def epoch_began(self) -> None:
+        """No snapshot of this epoch is known yet."""
+        self._stored_offset = 0
+        self._stored_ms = self._clock.now_ms()
+
+    async def maintain(self) -> None:
+        """One round: a snapshot if it is due, then trimming behind it."""
+        try:
+            if self._due():
+                await self._snapshot()
+            await self._trim()
+        except (LogUnavailable, EpochLost) as problem:
+            log_event(_log, "maintenance was put off", level=logging.WARNING, why=problem)
+
+    def _due(self) -> bool:
+        news = self._follower.state.offset - self._stored_offset
+        if not self._follower.state.synced or news <= 0:
+            return False
+        return news >= self._every_events or self._clock.now_ms() - self._stored_ms >= self._every_ms
+
+    async def _snapshot(self) -> None:
+        position = self._follower.position
+        content = snapshot.encode(self._follower.state)
+        await self._follower.log.put_snapshot(StoredSnapshot(position, content))
+        self._stored_offset, self._stored_ms = position.offset, self._clock.now_ms()
+        self._metrics.snapshots.labels("stored").inc()
+        log_event(_log, "snapshot stored", offset=position.offset, bytes=len(content))
+
+    async def _trim(self) -> None:
+        stored = await self._follower.log.newest_snapshot()
+        epoch = self._follower.state.epoch
+        slowest = await self._membership.slowest_offset(epoch)
+        if stored is None or slowest is None or stored.position.epoch != epoch:
+            return
+        before = min(stored.position.offset, slowest, self._follower.state.offset - self._keep_events)
+        if before > 0:
+            self._metrics.trimmed.inc(await self._follower.log.trim(before, epoch=epoch))

@@ -1,0 +1,311 @@
+"""One process: any mix of roles around one projection, from the first connection to the drained end.
+
+Order matters twice. Nothing decides before the log is folded, and at the end the roles stop before the follower does,
+so that what is in flight can still be seen to arrive.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+from arranger.clock import Clock, SystemClock
+from arranger.errors import ClusterError, DamagedEntry, LogUnavailable, UsageError
+from arranger.events.kinds import Watched
+from arranger.events.redis_connection import connect
+from arranger.events.redis_log import RedisLog
+from arranger.kube.client import HttpCluster
+from arranger.kube.cluster import TYJOBS, ApiError, Cluster
+from arranger.kube.config import find_access
+from arranger.lifecycle.stages import LifecycleConfig
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.scheduling.cycle import VERSIONS
+from arranger.settings import Settings
+from arranger.workers import applier, controller, maintenance, scheduler
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.http import Health, HttpServer
+from arranger.workers.membership import Lease, Membership
+from arranger.workers.ticks import Handler, Ticker, TickLoop
+from arranger.workers.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
+#: The API server is asked whether it answers this often.
+_ASK_API_S = 10.0
+#: A watch that has said nothing for so long is beyond mending itself: the process is to be restarted.
+_DEAF_S = 300.0
+
+
+class Process:
+    """The roles of one process and what they share."""
+
+    def __init__(self, settings: Settings, roles: Sequence[str], *, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._roles = tuple(role for role in ROLES if role in roles)
+        self._clock = clock or SystemClock()
+        self.member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self.metrics = Metrics(self._clock)
+        self._redis = connect(settings.redis_url)
+        self.follower = Follower(
+            RedisLog(settings.redis_url, settings.cluster, now_ms=self._clock.now_ms),
+            clock=self._clock,
+            metrics=self.metrics,
+            reader=",".join(self._roles),
+        )
+        self._membership = Membership(
+            self._redis,
+            cluster=settings.cluster,
+            member_id=self.member_id,
+            roles=self._roles,
+            clock=self._clock,
+            heartbeat_s=settings.heartbeat_s,
+        )
+        self._cluster: Cluster | None = None
+        self._watchers: dict[Watched, Watcher] = {}
+        self._api_problem = "not asked yet"
+        self._tasks: list[asyncio.Task[None]] = []
+        self.health = Health(["log", "fold"], self.metrics)
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT, or until the fold can't go on (raised). Raises `UsageError` for bad settings."""
+        settings = self._settings
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        if {"watcher", "applier"} & set(self._roles):
+            access = find_access(settings.kubeconfig or None, settings.context or None)
+            self._cluster = HttpCluster(access, on_request=self.metrics.request, clock=self._clock)
+        server = HttpServer(self.health, self.metrics, host=settings.http_host, port=settings.http_port)
+        await server.start()
+        try:
+            await self._until(stop)
+        finally:
+            await server.stop()
+            if self._cluster is not None:
+                await self._cluster.close()
+            await self.follower.log.close()
+            await self._redis.aclose()
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        """Start, work, and drain once told to stop."""
+        report = asyncio.create_task(self._report())
+        stopping = asyncio.create_task(stop.wait())
+        starting = asyncio.create_task(self._start())
+        try:
+            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return
+            ticks = starting.result()
+            follow = asyncio.create_task(self.follower.run(), name="follow")
+            try:
+                await self._first_end([follow, stopping, *self._tasks])
+                log_event(_log, "draining", within_s=self._settings.drain_s)
+            finally:
+                await self._drain(ticks)
+                await _cancelled([follow])
+        finally:
+            await _cancelled([starting, stopping, report])
+
+    async def _start(self) -> TickLoop | None:
+        """Connect, fold what is there, and start the roles."""
+        log_event(_log, "starting", member=self.member_id, roles=",".join(self._roles))
+        await self.follower.start()
+        # Another member's share begins the moment that we are seen, so join only once the log is folded.
+        await self._joined()
+        handlers: dict[str, Handler] = {}
+        for role in self._roles:
+            handlers |= getattr(self, f"_start_{role}")()
+        self._run(self._membership.run(), "heartbeat")
+        if self._cluster is not None:
+            self._run(self._ask_api(self._cluster), "ask-api")
+        if not handlers:
+            return None
+        ticks = TickLoop(
+            self._settings.redis_url,
+            cluster=self._settings.cluster,
+            member_id=self.member_id,
+            handlers=handlers,
+            loop=asyncio.get_running_loop(),
+            told=lambda tick, result: self.metrics.ticks.labels(tick, result).inc(),
+        )
+        ticks.start()
+        return ticks
+
+    async def _joined(self) -> None:
+        self._membership.progress(self.follower.state.epoch, self.follower.state.offset)
+        with suppress(LogUnavailable):  # the heartbeat goes on trying
+            await self._membership.join()
+
+    def _start_watcher(self) -> dict[str, Handler]:
+        assert self._cluster is not None
+        for kind in Watched:
+            watcher = Watcher(
+                kind,
+                cluster=self._cluster,
+                follower=self.follower,
+                writer=self._writer(f"watcher-{kind}"),
+                lease=Lease(
+                    self._redis,
+                    cluster=self._settings.cluster,
+                    name=f"watch-{kind}",
+                    holder=self.member_id,
+                    clock=self._clock,
+                    lease_s=self._settings.lease_s,
+                ),
+                clock=self._clock,
+                metrics=self.metrics,
+                member_id=self.member_id,
+                lease_s=self._settings.lease_s,
+                relist_s=self._settings.relist_s,
+            )
+            self._watchers[kind] = watcher
+            self._run(watcher.run(), f"watcher-{kind}")
+        return {}
+
+    def _start_controller(self) -> dict[str, Handler]:
+        role = controller.Controller(
+            follower=self.follower,
+            writer=self._writer(controller.ROLE),
+            membership=self._membership,
+            config=LifecycleConfig(image_grace_ms=self._settings.image_grace_s * 1000),
+            clock=self._clock,
+        )
+        self.follower.listen(role)
+        self._run(role.run(), controller.ROLE)
+        return {}
+
+    def _start_scheduler(self) -> dict[str, Handler]:
+        role = scheduler.Scheduler(
+            follower=self.follower,
+            writer=self._writer("scheduler"),
+            ticker=Ticker(self._redis, cluster=self._settings.cluster, clock=self._clock),
+            config=self._settings.cycle_config(VERSIONS),
+            clock=self._clock,
+            metrics=self.metrics,
+            period_s=self._settings.cycle_period_s,
+        )
+        self.follower.listen(role)
+        self._run(role.run(), "scheduler")
+        return {scheduler.TICK: role.cycle}
+
+    def _start_applier(self) -> dict[str, Handler]:
+        assert self._cluster is not None
+        role = applier.Applier(
+            cluster=self._cluster,
+            follower=self.follower,
+            writer=self._writer(applier.ROLE),
+            membership=self._membership,
+            clock=self._clock,
+            metrics=self.metrics,
+            in_flight=self._settings.api_in_flight,
+        )
+        self.follower.listen(role)
+        self._run(role.run(), applier.ROLE)
+        return {}
+
+    def _start_maintenance(self) -> dict[str, Handler]:
+        role = maintenance.Maintenance(
+            follower=self.follower,
+            membership=self._membership,
+            clock=self._clock,
+            metrics=self.metrics,
+            every_events=self._settings.snapshot_every_events,
+            every_s=self._settings.snapshot_every_s,
+            keep_events=self._settings.keep_events,
+        )
+        self.follower.listen(role)
+        ticker = Ticker(self._redis, cluster=self._settings.cluster, clock=self._clock)
+        self._run(ticker.run(maintenance.TICK, maintenance.PERIOD_S), "maintenance-ticks")
+        return {maintenance.TICK: role.maintain}
+
+    def _writer(self, role: str) -> Writer:
+        name = f"{role}@{self.member_id}"
+        return Writer(self.follower, name=name, clock=self._clock, metrics=self.metrics)
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    # --- health --------------------------------------------------------------------------------------------
+
+    async def _report(self) -> None:
+        """Tell health and the other members how far we are, once a second."""
+        while True:
+            self._tell_health()
+            await self._clock.sleep(1.0 if self.health.ready else 0.1)
+
+    def _tell_health(self) -> None:
+        follower = self.follower
+        self._membership.progress(follower.state.epoch, follower.state.offset)
+        self.health.set("log", follower.connected, "the log in Redis can't be reached")
+        if follower.stopped is not None:
+            self.health.set("fold", False, str(follower.stopped), vital=True)
+        else:
+            self.health.set("fold", follower.caught_up, "the projection isn't caught up with the log", vital=False)
+        if self._cluster is not None:
+            self.health.set("api", not self._api_problem, self._api_problem)
+        for kind, watcher in self._watchers.items():
+            age_s = self.metrics.heard_age_s(kind) or 0.0
+            problem = watcher.problem or (f"silent for {age_s:.0f} s" if age_s > _DEAF_S else "")
+            self.health.set(f"watch-{kind}", not problem, problem, vital=age_s > _DEAF_S)
+
+    async def _ask_api(self, cluster: Cluster) -> None:
+        """Whether the API server answers and serves TYJobs."""
+        while True:
+            try:
+                async with aclosing(cluster.listing(TYJOBS, limit=1)) as pages:  # type: ignore[type-var]
+                    await anext(aiter(pages))
+                self._api_problem = ""
+            except ApiError as refused:
+                missing = "the TYJob resource isn't installed: arranger crd | kubectl apply -f -"
+                self._api_problem = missing if refused.code == 404 else str(refused)
+            except ClusterError as problem:
+                self._api_problem = str(problem)
+            await self._clock.sleep(_ASK_API_S if not self._api_problem else 1.0)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    async def _first_end(self, tasks: list[Any]) -> None:
+        """Wait for the first task that ends, and raise what it ended with: none but the stop should."""
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            problem = task.exception()
+            if isinstance(problem, DamagedEntry):
+                self._tell_health()
+            if problem is not None:
+                raise problem
+
+    async def _drain(self, ticks: TickLoop | None) -> None:
+        """Take nothing new, let what is in flight end, leave the members."""
+        if ticks is not None:
+            await ticks.stop(drain_s=self._settings.drain_s)
+        for task in self._tasks:
+            task.cancel()
+        _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_s)
+        if late:
+            names = ", ".join(sorted(task.get_name() for task in late))
+            log_event(_log, "not drained in time", level=logging.WARNING, tasks=names)
+        with suppress(LogUnavailable):
+            await self._membership.leave()
+
+
+async def _cancelled(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
+    """The roles named, all of them if none is. Raises `UsageError` for a name that is no role."""
+    for name in names:
+        if name not in ROLES:
+            raise UsageError(f"no role {name!r}", hint="roles are " + ", ".join(ROLES))
+    return tuple(names) or ROLES

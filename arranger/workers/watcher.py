@@ -1,0 +1,241 @@
+"""The watcher: lists and watches one kind of object and appends what it sees, with its place in the same step.
+
+One watcher per kind is active (a lease); taking over is a `WatchClaimed` in the log, whose offset is the term, so
+that a paused predecessor's late observations are void. It goes on from the stored resourceVersion, or lists: then it
+compares the listing with the projection and appends only what differs, what has gone included.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from arranger.clock import Clock
+from arranger.errors import EpochLost, LogUnavailable
+from arranger.events import kinds as k
+from arranger.events.log import Cursor
+from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, Cluster, ClusterUnavailable, Expired, Object
+from arranger.kube.translate import job_seen, node_seen, pod_seen
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.projections.state import State
+from arranger.workers.backoff import Backoff
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.membership import Lease
+
+_log = logging.getLogger(__name__)
+
+RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS}
+
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen
+
+
+class Watcher:
+    """Observes one kind of object, whenever it holds the kind's lease."""
+
+    def __init__(
+        self,
+        kind: k.Watched,
+        *,
+        cluster: Cluster,
+        follower: Follower,
+        writer: Writer,
+        lease: Lease,
+        clock: Clock,
+        metrics: Metrics,
+        member_id: str,
+        lease_s: float,
+        relist_s: float,
+    ) -> None:
+        self._kind = kind
+        self._cluster = cluster
+        self._follower = follower
+        self._writer = writer
+        self._lease = lease
+        self._clock = clock
+        self._metrics = metrics
+        self._member_id = member_id
+        self._lease_s = lease_s
+        self._relist_s = relist_s
+        self._term = 0
+        self._listed_s = 0.0
+        #: Why the API server isn't heard now; empty when it is, or when another process watches this kind.
+        self.problem = ""
+
+    async def run(self) -> None:
+        """Watch for as long as the lease is ours, stand by otherwise, until cancelled."""
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                if await self._lease.acquire():
+                    await self._while_leased()
+                backoff.reset()
+                await self._clock.sleep(self._lease_s / 5)
+            except LogUnavailable:
+                await backoff.wait()
+            except asyncio.CancelledError:
+                with suppress(LogUnavailable):
+                    await self._lease.release()
+                raise
+
+    async def _while_leased(self) -> None:
+        active = asyncio.create_task(self._active(), name=f"watch-{self._kind}")
+        try:
+            while not active.done():
+                await asyncio.wait([active], timeout=self._lease_s / 3)
+                with suppress(LogUnavailable):  # without Redis nothing can be appended either
+                    if not await self._lease.acquire():
+                        log_event(_log, "another process took over the watch", kind=self._kind)
+                        return
+            await active
+        finally:
+            active.cancel()
+            with suppress(asyncio.CancelledError):
+                await active
+            self._metrics.forget(self._kind)
+
+    async def _active(self) -> None:
+        """Claim, then list and watch; a new epoch means a new claim."""
+        backoff = Backoff(self._clock)
+        while True:
+            epoch = self._follower.state.epoch
+            try:
+                claimed = await self._writer.append_and_fold([k.WatchClaimed(self._kind, self._member_id)])
+                self._term = claimed.first
+                log_event(_log, "watching", kind=self._kind, term=self._term, epoch=epoch)
+                await self._observe()
+            except EpochLost:
+                while self._follower.state.epoch == epoch:
+                    await self._clock.sleep(0.05)
+                backoff.reset()
+            except (ClusterUnavailable, ApiError) as problem:
+                self.problem = str(problem)
+                log_event(_log, "the API server isn't heard", level=logging.WARNING, kind=self._kind, problem=problem)
+                await backoff.wait()
+
+    async def _observe(self) -> None:
+        """Go on where the last watcher stopped, or list; then watch. Ends only by an exception."""
+        cursor = await self._follower.log.cursor(self._kind)
+        listed = self._follower.state.listed.get(self._kind, False)
+        version = cursor if cursor and listed else await self._list("first listing")
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                if self._clock.monotonic_s() - self._listed_s > self._relist_s and self._listed_s:
+                    version = await self._list("periodic comparison")
+                version = await self._watch(version)
+                self.problem = ""
+                backoff.reset()
+            except Expired:
+                version = await self._list("resourceVersion too old")
+            except ClusterUnavailable as problem:
+                self.problem = str(problem)
+                log_event(_log, "watch broke off", level=logging.WARNING, kind=self._kind, problem=problem)
+                await backoff.wait()
+
+    # --- listing -------------------------------------------------------------------------------------------
+
+    async def _list(self, reason: str) -> str:
+        """Append what differs between the API server and the projection; answers where to watch from."""
+        self._metrics.relists.labels(self._kind, reason).inc()
+        while True:
+            with suppress(Expired):  # the listing outlived its continuation
+                return await self._list_once(reason)
+
+    async def _list_once(self, reason: str) -> str:
+        await self._writer.append_and_fold([k.ListingBegun(self._kind, self._term)])
+        there: set[str] = set()
+        version = ""
+        async for page in self._cluster.listing(RESOURCES[self._kind]):
+            version = page.resource_version
+            seen = [self._translate(item, with_status=True) for item in page.items]
+            there.update(event.uid for event in seen)
+            news = [event for event in seen if not self._known(event)]
+            if news:
+                await self._append(news)
+        gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
+        ended = k.ListingEnded(self._kind, self._term, version)
+        await self._writer.append_and_fold([*gone, ended], cursor=Cursor(self._kind, version))
+        self._listed_s = self._clock.monotonic_s()
+        self._metrics.heard(self._kind)
+        self.problem = ""
+        log_event(_log, "listed", kind=self._kind, objects=len(there), gone=len(gone), reason=reason)
+        return version
+
+    # --- watching ------------------------------------------------------------------------------------------
+
+    async def _watch(self, version: str) -> str:
+        """One watch, until the server ends it; answers where the next one begins."""
+        async for changes in self._cluster.watch(RESOURCES[self._kind], version):
+            self._metrics.heard(self._kind)
+            self.problem = ""
+            version = changes[-1].resource_version or version
+            events = self._news(changes)
+            if events:
+                await self._append(events, cursor=Cursor(self._kind, version))
+        return version
+
+    def _news(self, changes: Sequence[Change]) -> list[k.Event]:
+        """The observations in some changes, without those that only repeat what the projection holds."""
+        events: list[k.Event] = []
+        touched: set[str] = set()
+        for change in changes:
+            if change.type == "BOOKMARK":
+                continue
+            seen = self._translate(change.object, with_status=change.type == "ADDED")
+            if change.type == "DELETED":
+                events.append(gone_event(seen))
+            elif seen.uid in touched or not self._known(seen):
+                events.append(seen)
+            touched.add(seen.uid)
+        return events
+
+    async def _append(self, events: Sequence[k.Event], cursor: Cursor | None = None) -> None:
+        # Folded before the next comparison, so that "known" means known and not merely on its way.
+        await self._writer.append_and_fold(events, cursor=cursor)
+        self._metrics.observations.labels(self._kind).inc(len(events))
+
+    def _translate(self, item: Object, *, with_status: bool) -> Seen:
+        if self._kind == k.Watched.NODE:
+            return node_seen(item, self._term)
+        if self._kind == k.Watched.POD:
+            return pod_seen(item, self._term)
+        return job_seen(item, self._term, with_status=with_status)
+
+    def _known(self, event: Seen) -> bool:
+        """Whether the projection holds just this; term and resourceVersion aside, which change without news."""
+        state = self._follower.state
+        if isinstance(event, k.NodeSeen):
+            row = state.nodes.rows.get(event.name)
+            return row is not None and (state.nodes.uids[row], state.nodes.facts[row]) == (event.uid, event.facts)
+        if isinstance(event, k.PodSeen):
+            pod = state.pods.get(event.uid)
+            return pod is not None and _same(pod, event, ("term", "resource_version"))
+        job = state.jobs.get(event.uid)
+        return job is not None and _same(job.seen, event, ("term", "resource_version", "status"))
+
+
+def _same(old: k.PodSeen | k.JobSeen, new: k.PodSeen | k.JobSeen, aside: tuple[str, ...]) -> bool:
+    return all(getattr(old, name) == getattr(new, name) for name in old.__struct_fields__ if name not in aside)
+
+
+def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Event]]:
+    """UID and "gone" event of everything of a kind in the projection, in a fixed order."""
+    if kind == k.Watched.NODE:
+        nodes = state.nodes
+        rows = [(name, nodes.uids[row]) for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
+        return [(uid, k.NodeGone(term, name, uid)) for name, uid in rows]
+    if kind == k.Watched.POD:
+        pods = [state.pods[uid] for uid in sorted(state.pods)]
+        return [(pod.uid, k.PodGone(term, pod.namespace, pod.name, pod.uid)) for pod in pods]
+    jobs = [state.jobs[uid].seen for uid in sorted(state.jobs)]
+    return [(job.uid, k.JobGone(term, job.namespace, job.name, job.uid)) for job in jobs]
+
+
+def gone_event(seen: Seen) -> k.Event:
+    """The "gone" event for an object that was deleted."""
+    if isinstance(seen, k.NodeSeen):
+        return k.NodeGone(seen.term, seen.name, seen.uid)
+    if isinstance(seen, k.PodSeen):
+        return k.PodGone(seen.term, seen.namespace, seen.name, seen.uid)
+    return k.JobGone(seen.term, seen.namespace, seen.name, seen.uid)
