@@ -4,6 +4,7 @@ A check takes a value and its path and yields what is wrong; it never raises, wh
 null where a field may be absent counts as absent.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ def shown(value: object) -> str:
     """A value as a message quotes it: JSON, cut where it is long; objects and lists by their kind."""
     if isinstance(value, (dict, list)):
         return json_type(value)
-    text = msgspec.json.encode(value if isinstance(value, (str, bool, int, float)) else str(value)).decode()
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
 

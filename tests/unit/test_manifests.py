@@ -1,0 +1,148 @@
+"""The pods that are created for a job."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.translate import pod_seen
+from arranger.model.pod import PodOwner
+from arranger.model.template import pod_shape
+from tests.unit.tyjob_table import LEADER, template, tyjob_with
+
+JOB = tyjob_with(
+    {
+        "metadata": {"name": "train", "namespace": "team", "uid": "ju"},
+        "spec/workerSets": [
+            {"name": "actors", "counts": 4, "template": template(cpu="1")},
+            {"name": "evaluators", "template": template(cpu="2")},
+        ],
+    }
+)
+
+
+def pod(
+    changes: dict[str, Any] | None = None,
+    *,
+    group: int = 1,
+    index: int = 3,
+    attempt: int = 0,
+    address: str | None = "10.0.0.1",
+) -> dict[str, Any]:
+    job = tyjob_with(changes or {}, base=JOB)
+    return pod_manifest(job, group=group, index=index, attempt=attempt, node="n1", leader_address=address)
+
+
+def environment(manifest: dict[str, Any], container: int = 0) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in manifest["spec"]["containers"][container]["env"]}
+
+
+def test_a_worker_belongs_to_its_job_and_its_node() -> None:
+    manifest = pod()
+    assert manifest["apiVersion"] == "v1"
+    assert manifest["kind"] == "Pod"
+    assert manifest["metadata"]["name"] == "train-actors-3"
+    assert manifest["metadata"]["namespace"] == "team"
+    assert manifest["spec"]["nodeName"] == "n1"
+    assert manifest["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "arranger.dev/v1",
+            "kind": "TYJob",
+            "name": "train",
+            "uid": "ju",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+@pytest.mark.parametrize(("group", "index", "attempt"), [(0, 0, 0), (0, 0, 2), (1, 3, 0), (2, 0, 1)])
+def test_what_is_created_is_seen_at_the_same_place_with_the_same_requests(group: int, index: int, attempt: int) -> None:
+    seen = pod_seen(pod(group=group, index=index, attempt=attempt), 1)
+    name = ("learner", "actors", "evaluators")[group]
+    assert seen.owner == PodOwner("ju", attempt, name, group == 0, index)
+    part = JOB["spec"]["leader"] if group == 0 else JOB["spec"]["workerSets"][group - 1]
+    assert seen.requests == pod_shape(part["template"]["spec"]).requests
+
+
+def test_a_worker_is_told_who_it_is_and_where_the_leader_is() -> None:
+    assert environment(pod()) == {
+        "TYJOB_NAME": "train",
+        "TYJOB_NAMESPACE": "team",
+        "TYJOB_ROLE": "worker",
+        "TYJOB_WORKER_SET": "actors",
+        "TYJOB_WORKER_INDEX": "3",
+        "TYJOB_WORKER_COUNT": "4",
+        "TYJOB_LEADER_ADDRESS": "10.0.0.1",
+    }
+
+
+def test_a_leader_is_told_of_all_workers_and_no_leader() -> None:
+    assert environment(pod(group=0, index=0, address=None)) == {
+        "TYJOB_NAME": "train",
+        "TYJOB_NAMESPACE": "team",
+        "TYJOB_ROLE": "leader",
+        "TYJOB_WORKER_SET": "",
+        "TYJOB_WORKER_INDEX": "0",
+        "TYJOB_WORKER_COUNT": "5",
+    }
+
+
+def test_every_container_is_told_and_arrangers_word_stands_first_and_wins() -> None:
+    own = [{"name": "TYJOB_ROLE", "value": "boss"}, {"name": "URL", "value": "tcp://$(TYJOB_NAME)"}]
+    manifest = pod(
+        {
+            f"{LEADER}/containers": [{"name": "a", "image": "i", "env": own}, {"name": "b", "image": "i", "env": None}],
+            f"{LEADER}/initContainers": [{"name": "c", "image": "i"}],
+        },
+        group=0,
+        index=0,
+    )
+    told = [entry["name"] for entry in manifest["spec"]["containers"][0]["env"]]
+    assert told.count("TYJOB_ROLE") == 1
+    assert told.index("TYJOB_NAME") < told.index("URL")
+    assert environment(manifest)["TYJOB_ROLE"] == "leader"
+    assert environment(manifest, 1)["TYJOB_ROLE"] == "leader"
+    assert manifest["spec"]["initContainers"][0]["env"][0] == {"name": "TYJOB_NAME", "value": "train"}
+
+
+@pytest.mark.parametrize(("said", "expected"), [(None, "OnFailure"), ("Never", "Never"), ("Always", "Always")])
+def test_a_template_without_a_restart_policy_gets_on_failure(said: str | None, expected: str) -> None:
+    manifest = pod({f"{LEADER}/restartPolicy": said}, group=0, index=0)
+    assert manifest["spec"]["restartPolicy"] == expected
+
+
+def test_a_shared_volume_steps_back_behind_the_templates_own() -> None:
+    own = {"name": "data", "emptyDir": {}}
+    shared = [{"name": "data", "hostPath": {"path": "/d"}}, {"name": "code", "emptyDir": {}}]
+    manifest = pod({f"{LEADER}/volumes": [own], "spec/volumes": shared}, group=0, index=0)
+    assert manifest["spec"]["volumes"] == [own, shared[1]]
+
+
+def test_a_job_without_volumes_adds_none() -> None:
+    assert "volumes" not in pod()["spec"]
+
+
+def test_the_templates_labels_annotations_and_other_fields_are_kept() -> None:
+    manifest = pod(
+        {
+            "spec/leader/template/metadata": {"labels": {"app": "rl"}, "annotations": {"a": "b"}, "name": "mine"},
+            f"{LEADER}/tolerations": [{"operator": "Exists"}],
+            f"{LEADER}/hostNetwork": True,
+        },
+        group=0,
+        index=0,
+    )
+    assert manifest["metadata"]["labels"]["app"] == "rl"
+    assert manifest["metadata"]["labels"]["arranger.dev/role"] == "leader"
+    assert manifest["metadata"]["annotations"] == {"a": "b"}
+    assert manifest["metadata"]["name"] == "train-learner-0"
+    assert manifest["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert manifest["spec"]["hostNetwork"] is True
+
+
+def test_the_job_itself_is_not_touched() -> None:
+    job = copy.deepcopy(JOB)
+    pod_manifest(job, group=1, index=0, attempt=0, node="n1", leader_address="a")
+    assert job == JOB

@@ -1,0 +1,111 @@
+"""Effective requests and shapes of pod templates."""
+
+from typing import Any
+
+import pytest
+
+from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.quantity import MAX_AMOUNT
+from arranger.model.template import effective_requests, pod_shape
+
+
+def asks(*, limits: dict[str, Any] | None = None, sidecar: bool = False, **requests: Any) -> dict[str, Any]:
+    """A container with these requests."""
+    container: dict[str, Any] = {"name": "c", "image": "i", "resources": {"requests": requests}}
+    if limits is not None:
+        container["resources"]["limits"] = limits
+    if sidecar:
+        container["restartPolicy"] = "Always"
+    return container
+
+
+def requests(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, int]:
+    return dict(effective_requests({"containers": list(containers), "initContainers": init, **more}))
+
+
+def test_containers_add_up() -> None:
+    assert requests(asks(cpu="1", memory="1Gi"), asks(cpu="500m")) == {"cpu": 1500, "memory": 1 << 30}
+
+
+def test_a_limit_stands_in_for_a_missing_request() -> None:
+    container = asks(cpu="1", limits={"cpu": "4", "memory": "1Gi", "nvidia.com/gpu": 2})
+    assert requests(container) == {"cpu": 1000, "memory": 1 << 30, "nvidia.com/gpu": 2}
+
+
+def test_an_init_container_counts_only_as_far_as_it_needs_more() -> None:
+    found = requests(asks(cpu="1", memory="2Gi"), init=[asks(cpu="3", memory="1Gi"), asks(cpu="2")])
+    assert found == {"cpu": 3000, "memory": 2 << 30}
+
+
+def test_sidecars_add_to_the_containers() -> None:
+    assert requests(asks(cpu="1"), init=[asks(cpu="200m", sidecar=True)]) == {"cpu": 1200}
+
+
+def test_an_init_container_needs_room_beside_the_sidecars_started_before_it() -> None:
+    before = [asks(cpu="500m", sidecar=True), asks(cpu="2")]
+    after = [asks(cpu="2"), asks(cpu="500m", sidecar=True)]
+    assert requests(asks(cpu="1"), init=before) == {"cpu": 2500}
+    assert requests(asks(cpu="1"), init=after) == {"cpu": 2000}
+
+
+def test_pod_level_requests_replace_the_sum_and_overhead_comes_on_top() -> None:
+    found = requests(
+        asks(cpu="1", memory="1Gi", **{"nvidia.com/gpu": 1}),
+        resources={"requests": {"cpu": "4", "nvidia.com/gpu": 9}},
+        overhead={"cpu": "250m", "memory": "1"},
+    )
+    assert found == {"cpu": 4250, "memory": (1 << 30) + 1, "nvidia.com/gpu": 1}
+
+
+def test_nothing_asked_is_nothing_listed() -> None:
+    assert requests(asks(cpu="0", memory=0), {"name": "c", "image": "i"}) == {}
+
+
+def test_requests_are_sorted_and_pods_are_not_among_them() -> None:
+    found = effective_requests({"containers": [asks(**{"x.io/b": 1, "a": 1, "pods": 3})]})
+    assert found == (("a", 1), ("x.io/b", 1))
+
+
+def test_a_sum_stays_within_the_largest_amount() -> None:
+    assert requests(asks(memory="1E"), asks(memory="1E")) == {"memory": MAX_AMOUNT}
+
+
+def test_equal_templates_have_equal_shapes() -> None:
+    one = {"containers": [asks(cpu="1")], "nodeSelector": {"a": "1", "b": "2"}}
+    other = {"containers": [asks(cpu="1000m")], "nodeSelector": {"b": "2", "a": "1"}, "tolerations": None}
+    assert pod_shape(one) == pod_shape(other) == PodShape((("cpu", 1000),), (("a", "1"), ("b", "2")))
+
+
+def test_tolerations_keep_what_was_left_out_apart() -> None:
+    shape = pod_shape(
+        {"tolerations": [{"operator": "Exists"}, {"key": "gpu", "value": "a100", "effect": "NoSchedule"}]}
+    )
+    assert shape.tolerations == (Toleration("", "Exists", "", ""), Toleration("gpu", "Equal", "a100", "NoSchedule"))
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_required_node_affinity_is_terms_of_requirements() -> None:
+    terms = [
+        {
+            "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}],
+        },
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+        {},
+    ]
+    shape = pod_shape({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}})
+    assert shape.required_terms == (
+        (
+            Requirement("zone", "In", ("a", "b")),
+            Requirement("metadata.name", "NotIn", ("n1",), field=True),
+        ),
+        (Requirement("gpu", "Exists", ()),),
+        (),
+    )
+
+
+@pytest.mark.parametrize("affinity", [None, {}, {"nodeAffinity": None}, {"podAffinity": {}}])
+def test_no_required_node_affinity_is_none_and_not_empty(affinity: Any) -> None:
+    assert pod_shape({"affinity": affinity}).required_terms is None

@@ -1,0 +1,277 @@
+"""From Kubernetes objects to observations."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arranger.events.kinds import PodSeen
+from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest, time_ms
+from arranger.model.job import JobStatusSeen, PlacedPods
+from arranger.model.node import Taint
+from arranger.model.pod import PodOwner
+from arranger.model.tyjob import job_spec
+from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
+
+NODE: dict[str, Any] = {
+    "metadata": {"name": "n1", "uid": "nu", "resourceVersion": "7", "labels": {"zone": "a", "disk": "ssd"}},
+    "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "k", "value": "v", "effect": "NoExecute"}]},
+    "status": {
+        "allocatable": {"cpu": "63500m", "memory": "250Gi", "pods": "110", "nvidia.com/gpu": "8"},
+        "capacity": {"cpu": "64"},
+        "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+    },
+}
+
+POD: dict[str, Any] = {
+    "metadata": {
+        "name": "train-actors-3",
+        "namespace": "team",
+        "uid": "pu",
+        "resourceVersion": "9",
+        "labels": {
+            "app": "rl",
+            "arranger.dev/job": "train",
+            "arranger.dev/role": "worker",
+            "arranger.dev/worker-set": "actors",
+            "arranger.dev/index": "3",
+            "arranger.dev/attempt": "0",
+        },
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "cu"},
+            {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "train", "uid": "ju", "controller": True},
+        ],
+    },
+    "spec": {
+        "nodeName": "n1",
+        "containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "podIP": "10.0.0.7",
+        "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
+        "initContainerStatuses": [{"name": "side", "restartCount": 1, "state": {"running": {}}}],
+        "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}}],
+    },
+}
+
+
+def changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return tyjob_with(changes, base=base)
+
+
+def pod_with(changes: dict[str, Any]) -> PodSeen:
+    return pod_seen(changed(POD, changes), 5)
+
+
+def test_a_node_is_seen_with_what_it_can_hold_and_refuses() -> None:
+    seen = node_seen(NODE, 5)
+    assert (seen.term, seen.name, seen.uid, seen.resource_version) == (5, "n1", "nu", "7")
+    assert seen.facts.allocatable == (("cpu", 63500), ("memory", 250 << 30), ("nvidia.com/gpu", 8), ("pods", 110))
+    assert (seen.facts.ready, seen.facts.cordoned) == (True, False)
+    assert seen.facts.labels == (("disk", "ssd"), ("zone", "a"))
+    assert seen.facts.taints == (Taint("gpu", "", "NoSchedule"), Taint("k", "v", "NoExecute"))
+
+
+def test_a_node_is_ready_only_when_it_says_so() -> None:
+    assert not node_seen(changed(NODE, {"status/conditions/1/status": "Unknown"}), 5).facts.ready
+    assert not node_seen({"metadata": {"name": "new"}}, 5).facts.ready
+
+
+def test_a_cordoned_node_is_seen_cordoned() -> None:
+    assert node_seen(changed(NODE, {"spec/unschedulable": True}), 5).facts.cordoned
+
+
+def test_the_order_of_a_nodes_labels_does_not_matter() -> None:
+    other = changed(NODE, {"metadata/labels": {"disk": "ssd", "zone": "a"}})
+    assert node_seen(other, 5) == node_seen(NODE, 5)
+
+
+def test_a_pod_of_ours_is_seen_with_its_place() -> None:
+    assert pod_seen(POD, 5) == PodSeen(
+        term=5,
+        namespace="team",
+        name="train-actors-3",
+        uid="pu",
+        resource_version="9",
+        node="n1",
+        phase="Running",
+        requests=(("cpu", 2000), ("memory", 1 << 30)),
+        owner=PodOwner(job_uid="ju", attempt=0, group_name="actors", leader=False, index=3),
+        ready=True,
+        deleting=False,
+        ip="10.0.0.7",
+        restarts=3,
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metadata/ownerReferences": []},
+        {"metadata/ownerReferences/1/kind": "Job"},
+        {"metadata/ownerReferences/1/apiVersion": "arranger.dev.example/v1"},
+        {"metadata/ownerReferences/1/apiVersion": "v1"},
+        {"metadata/ownerReferences/1/controller": False},
+        {"metadata/ownerReferences/1/name": "other"},
+        {"metadata/labels": None},
+        {"metadata/labels": {**POD["metadata"]["labels"], "arranger.dev/index": "x"}},
+        {"metadata/name": "train-actors-4"},
+    ],
+    ids=str,
+)
+def test_a_pod_that_only_looks_like_ours_is_a_strangers(changes: dict[str, Any]) -> None:
+    seen = pod_with(changes)
+    assert seen.owner is None
+    assert seen.requests == (("cpu", 2000), ("memory", 1 << 30))
+
+
+def test_a_pod_that_was_only_just_created_is_pending() -> None:
+    seen = pod_seen({"metadata": {"name": "p"}, "spec": {"containers": []}}, 5)
+    assert (seen.phase, seen.node, seen.ready, seen.ip, seen.restarts) == ("Pending", "", False, "", 0)
+
+
+def test_a_pod_being_deleted_is_seen_so() -> None:
+    assert pod_with({"metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}).deleting
+
+
+def test_why_a_container_cannot_start_is_told() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    seen = pod_with({"status/phase": "Pending", "status/containerStatuses/0/state": waiting})
+    assert (seen.waiting, seen.message) == ("ImagePullBackOff", "Back-off pulling image")
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
+def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
+    assert pod_with({"status/containerStatuses/0/state": {"waiting": {"reason": reason}}}).waiting == ""
+
+
+def test_a_failed_pod_tells_its_own_reason_first() -> None:
+    seen = pod_with({"status/phase": "Failed", "status/reason": "Evicted", "status/message": "disk"})
+    assert (seen.reason, seen.message) == ("Evicted", "disk")
+
+
+def test_a_failed_pod_without_a_reason_tells_its_containers() -> None:
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    seen = pod_with({"status/phase": "Failed", "status/containerStatuses/0/state": ended})
+    assert (seen.reason, seen.message) == ("OOMKilled", 'container "main" ended with exit code 137')
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(pod_with({"status/message": "x" * 100_000}).message) == 300
+
+
+JOB = tyjob_with(
+    {
+        "metadata": {
+            "name": "train",
+            "namespace": "team",
+            "uid": "ju",
+            "resourceVersion": "3",
+            "generation": 2,
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+        },
+        "status": {
+            "stage": "Running",
+            "scheduleState": "ScheduledPartly",
+            "attempt": 1,
+            "restarts": 2,
+            "leaderAddress": "10.0.0.1",
+            "startTime": "2026-01-02T03:05:00Z",
+            "allocations": [{"node": "n1", "leader": True, "workers": [{"set": "actors", "indices": "0-1"}]}],
+        },
+    }
+)
+
+
+def test_a_job_is_seen_with_its_spec() -> None:
+    seen = job_seen(JOB, 5, with_status=False)
+    assert (seen.term, seen.namespace, seen.name, seen.uid) == (5, "team", "train", "ju")
+    assert (seen.resource_version, seen.generation, seen.created_ms) == ("3", 2, 1_767_323_045_000)
+    assert (seen.deleting, seen.invalid, seen.status) == (False, "", None)
+    assert seen.spec == job_spec(JOB)
+    assert seen.status_digest == status_digest(JOB["status"]) != ""
+
+
+def test_a_listed_job_comes_with_what_a_new_epoch_adopts_it_from() -> None:
+    assert job_seen(JOB, 5, with_status=True).status == JobStatusSeen(
+        stage="Running",
+        schedule_state="ScheduledPartly",
+        attempt=1,
+        restarts=2,
+        leader_address="10.0.0.1",
+        allocations=(PlacedPods("n1", 0, ((0, 0),)), PlacedPods("n1", 1, ((0, 1),))),
+        start_ms=1_767_323_100_000,
+    )
+
+
+@pytest.mark.parametrize("status", [None, {}, {"message": "x"}, {"stage": ""}, "junk"])
+def test_a_job_without_a_stage_has_nothing_to_adopt(status: Any) -> None:
+    assert job_seen({**JOB, "status": status}, 5, with_status=True).status is None
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda row: row.case)
+def test_a_wrong_job_is_seen_with_what_is_wrong_and_no_spec(bad: Any) -> None:
+    seen = job_seen(bad.tyjob, 5, with_status=True)
+    assert seen.spec is None
+    assert seen.invalid.startswith(f"{bad.field}: ")
+    assert "\n" not in seen.invalid
+
+
+def test_a_job_with_many_faults_tells_the_first_five_and_how_many_more() -> None:
+    job = tyjob()
+    job["spec"] |= {name: 1 for name in "abcdefgh"}
+    assert job_seen(job, 5, with_status=False).invalid.endswith("; and 3 more")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def shuffled(value: Any) -> Any:
+    """The same JSON with the fields of every object in another order and empty ones added."""
+    if isinstance(value, dict):
+        backwards = {name: shuffled(value[name]) for name in reversed(value)}
+        return backwards | {name: None for name in ("\x00a", "\x00b") if name not in value}
+    return [shuffled(entry) for entry in value] if isinstance(value, list) else value
+
+
+@given(JSON)
+def test_a_statuss_digest_survives_the_api_server(status: Any) -> None:
+    assert status_digest(shuffled(status)) == status_digest(status)
+
+
+@pytest.mark.parametrize("empty", [None, {}, {"a": None}, {"a": {"b": []}, "c": ""}])
+def test_an_empty_status_has_an_empty_digest(empty: Any) -> None:
+    assert status_digest(empty) == ""
+
+
+def test_zero_and_false_are_not_empty_and_values_count() -> None:
+    digests = [status_digest({"a": value}) for value in (0, 1, False, "x", ["x"], {"x": 0})]
+    assert len(set(digests)) == len(digests)
+    assert status_digest({"a": ["x", "y"]}) != status_digest({"a": ["y", "x"]})
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    assert status_digest({"stage": "Running", "restarts": 0}) == "62b92899748f688c"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", 1000),
+        ("2026-01-02T03:04:05.250000Z", 1_767_323_045_250),
+        ("2026-01-02T03:04:05+02:00", 1_767_315_845_000),
+        ("2026-01-02T03:04:05", 0),
+        ("yesterday", 0),
+        ("", 0),
+        (None, 0),
+        (7, 0),
+    ],
+)
+def test_times_are_milliseconds(text: Any, expected: int) -> None:
+    assert time_ms(text) == expected

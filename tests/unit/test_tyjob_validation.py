@@ -1,0 +1,129 @@
+"""The controller's own check of a TYJob."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.model.tyjob import job_spec, refused_change
+from arranger.model.validation import validate
+from tests.unit.tyjob_table import BAD, CHANGES, GOOD, Bad, Change, Good, template, tyjob, tyjob_with
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda row: row.case)
+def test_a_good_job_is_accepted(good: Good) -> None:
+    assert validate(good.tyjob) == []
+    job_spec(good.tyjob)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda row: row.case)
+def test_a_bad_job_is_refused_naming_the_field(bad: Bad) -> None:
+    errors = validate(bad.tyjob)
+    assert [error.field for error in errors] == [bad.field]
+    assert bad.says in errors[0].message
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path]
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in entries:
+        found += paths_of(part, (*path, name))
+    return found
+
+
+RICH = tyjob_with(
+    {
+        "spec/volumes": [{"name": "data"}],
+        "spec/schedulerPolicy": {"basicPolicy": "Gang"},
+        "spec/leader/template/metadata": {"labels": {"app": "rl"}},
+        "spec/leader/template/spec/nodeSelector": {"a": "b"},
+        "spec/leader/template/spec/tolerations": [{"operator": "Exists"}],
+        "spec/leader/template/spec/initContainers": [{"name": "i", "image": "i"}],
+        "spec/leader/template/spec/overhead": {"cpu": "1m"},
+        "spec/leader/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]
+        },
+    }
+)
+PLACES = [path for path in paths_of(RICH) if path]
+
+
+@given(st.sampled_from(PLACES), ANY_JSON)
+@settings(max_examples=600, deadline=None)
+def test_whatever_stands_anywhere_in_a_job_the_check_answers_and_what_it_passes_can_be_read(
+    place: tuple[Any, ...], junk: Any
+) -> None:
+    changed = copy.deepcopy(RICH)
+    target: Any = changed
+    for step in place[:-1]:
+        target = target[step]
+    target[place[-1]] = junk
+    if not validate(changed):
+        job_spec(changed)
+
+
+@given(ANY_JSON)
+@settings(deadline=None)
+def test_the_check_answers_for_any_json(junk: Any) -> None:
+    assert validate(junk)
+
+
+def test_every_error_of_a_job_is_told() -> None:
+    job = tyjob_with({"spec/priority": 99, "spec/cleanPodPolicy": "x", "spec/workerSets/0/counts": -1})
+    fields = [error.field for error in validate(job)]
+    assert fields == ["spec.workerSets[0].counts", "spec.cleanPodPolicy", "spec.priority"]
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    [error] = validate(tyjob_with({"spec/cleanPodPolicy": "x" * 10_000}))
+    assert len(error.message) < 200
+
+
+def test_defaults_are_applied() -> None:
+    job = tyjob()
+    del job["spec"]["workerSets"][0]["counts"]
+    spec = job_spec(job)
+    assert [(group.name, group.count) for group in spec.groups] == [("learner", 1), ("actors", 1)]
+    assert (spec.min_workers, spec.priority, spec.restart_limit, spec.clean_pod_policy) == (1, 5, 3, "All")
+    assert (spec.queue_policy, spec.pod_policy, spec.terminating) == ("", "", False)
+
+
+def test_what_a_job_says_stands_against_the_defaults() -> None:
+    spec = job_spec(
+        tyjob_with(
+            {
+                "spec/minWorkersNum": 0,
+                "spec/restartLimit": 0,
+                "spec/priority": 1,
+                "spec/terminating": True,
+                "spec/cleanPodPolicy": "None",
+                "spec/schedulerPolicy": {"jobQueuePolicy": "DRF", "basicPolicy": "Gang"},
+            }
+        )
+    )
+    assert (spec.min_workers, spec.restart_limit, spec.priority, spec.terminating) == (0, 0, 1, True)
+    assert (spec.clean_pod_policy, spec.queue_policy, spec.pod_policy) == ("None", "DRF", "Gang")
+
+
+def test_the_leader_is_group_0_and_sets_keep_their_order() -> None:
+    sets = [{"name": name, "template": template(cpu=1), "counts": 2} for name in ("z", "a", "m")]
+    spec = job_spec(tyjob_with({"spec/workerSets": sets}))
+    assert [group.name for group in spec.groups] == ["learner", "z", "a", "m"]
+    assert spec.total_workers == 6
+
+
+@pytest.mark.parametrize(
+    "change", [row for row in CHANGES if row.stage not in ("", "Pending")], ids=lambda row: row.case
+)
+def test_a_started_job_keeps_what_its_pods_were_made_from(change: Change) -> None:
+    refused = refused_change(job_spec(change.before), job_spec(change.after))
+    field, _, why = refused.partition(": ")
+    assert (field, bool(why)) == (change.field, bool(change.field))

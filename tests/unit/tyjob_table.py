@@ -1,0 +1,298 @@
+"""Good and bad TYJobs, as JSON. The controller's own check, the embedded cluster and a real API server must all accept
+what is good, and refuse what is bad naming the same field.
+
+`GOOD` and `BAD` are applied to an empty namespace; `CHANGES` change a job that has a stage already.
+"""
+
+import copy
+from typing import Any, NamedTuple
+
+Object = dict[str, Any]
+
+#: A change that deletes the field.
+GONE = object()
+
+
+class Good(NamedTuple):
+    """A TYJob that must be accepted."""
+
+    case: str
+    tyjob: Object
+
+
+class Bad(NamedTuple):
+    """A TYJob that must be refused, naming `field` with a message that contains `says`."""
+
+    case: str
+    tyjob: Object
+    field: str
+    says: str
+
+
+class Change(NamedTuple):
+    """An update of a job in `stage` ("" for none yet); `field` is the one that is refused, "" when it is accepted."""
+
+    case: str
+    stage: str
+    before: Object
+    after: Object
+    field: str
+
+
+def tyjob(name: str = "job") -> Object:
+    """A small valid TYJob: a learner and two actors."""
+    return {
+        "apiVersion": "arranger.dev/v1",
+        "kind": "TYJob",
+        "metadata": {"name": name},
+        "spec": {
+            "leader": {"name": "learner", "template": template(cpu="2", memory="4Gi")},
+            "workerSets": [{"name": "actors", "counts": 2, "template": template(cpu="500m")}],
+        },
+    }
+
+
+def template(**requests: Any) -> Object:
+    """A pod template of one container."""
+    return {"spec": {"containers": [{"name": "main", "image": "app:1", "resources": {"requests": requests}}]}}
+
+
+def tyjob_with(changes: dict[str, Any], *, base: Object | None = None) -> Object:
+    """A valid TYJob with the values at these dotted paths (numbers are list positions) replaced."""
+    changed = copy.deepcopy(base if base is not None else tyjob())
+    for path, value in changes.items():
+        *way, last = (int(step) if step.isdigit() else step for step in path.split("/"))
+        target: Any = changed
+        for step in way:
+            target = target[step] if isinstance(step, int) else target.setdefault(step, {})
+        if value is GONE:
+            del target[last]
+        else:
+            target[last] = copy.deepcopy(value)
+    return changed
+
+
+def _good(case: str, changes: dict[str, Any]) -> Good:
+    return Good(case, tyjob_with(changes))
+
+
+def _bad(case: str, field: str, says: str, changes: dict[str, Any]) -> Bad:
+    return Bad(case, tyjob_with(changes), field, says)
+
+
+LEADER = "spec/leader/template/spec"
+WORKER = "spec/workerSets/0/template/spec"
+REQUEST = f"{LEADER}/containers/0/resources/requests"
+IN_LEADER = "spec.leader.template.spec"
+IN_WORKER = "spec.workerSets[0].template.spec"
+NODE_TERMS = f"{LEADER}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+IN_NODE_TERMS = f"{IN_LEADER}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+SETS = [{"name": name, "template": template(cpu=1)} for name in ("actors", "evaluators", "replay")]
+
+GOOD: list[Good] = [
+    _good("the smallest", {"spec/workerSets/0/counts": GONE}),
+    _good("a leader alone", {"spec/workerSets": [], "spec/minWorkersNum": 0}),
+    _good("three sets", {"spec/workerSets": SETS, "spec/minWorkersNum": 3}),
+    _good(
+        "every field set",
+        {
+            "spec/restartLimit": 0,
+            "spec/cleanPodPolicy": "Running",
+            "spec/terminating": False,
+            "spec/minWorkersNum": 2,
+            "spec/priority": 10,
+            "spec/schedulerPolicy": {"jobQueuePolicy": "DRF", "basicPolicy": "MinFragment"},
+            "spec/volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    ),
+    _good("a queue policy alone", {"spec/schedulerPolicy": {"jobQueuePolicy": "Priority"}}),
+    _good("an empty scheduler policy", {"spec/schedulerPolicy": {}}),
+    _good("terminating from the start", {"spec/terminating": True}),
+    _good("no workers needed", {"spec/minWorkersNum": 0}),
+    _good("the most workers", {"spec/workerSets/0/counts": 10000, "spec/minWorkersNum": 10000}),
+    _good("a worker set named like the job", {"spec/workerSets/0/name": "job"}),
+    _good("a name that begins with a digit", {"spec/leader/name": "0learner"}),
+    _good("names that just fit", {"spec/leader/name": "l" * 47, "spec/workerSets/0/name": "w" * 47}),
+    _good(
+        "integer and text quantities", {REQUEST: {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1", "x.io/y": "1e3"}}
+    ),
+    _good("limits alone", {f"{LEADER}/containers/0/resources": {"limits": {"cpu": "+1", "memory": ".5G"}}}),
+    _good(
+        "pod-level resources and overhead",
+        {f"{LEADER}/resources": {"requests": {"cpu": "3"}}, f"{LEADER}/overhead": {"cpu": "100m"}},
+    ),
+    _good("a sidecar", {f"{LEADER}/initContainers": [{"name": "log", "image": "log:1", "restartPolicy": "Always"}]}),
+    _good(
+        "selector and tolerations",
+        {
+            f"{LEADER}/nodeSelector": {"disk": "ssd"},
+            f"{LEADER}/tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}],
+        },
+    ),
+    _good(
+        "required node affinity",
+        {
+            NODE_TERMS: {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100", "h100"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+                ]
+            }
+        },
+    ),
+    _good(
+        "labels and annotations of the template's own",
+        {"spec/leader/template/metadata": {"labels": {"app": "rl"}, "annotations": {"arranger.dev/note": "x"}}},
+    ),
+    _good(
+        "fields of a pod that Arranger doesn't know",
+        {f"{LEADER}/containers/0/workingDir": "/app", f"{LEADER}/hostNetwork": True},
+    ),
+    _good("empty nodeName and schedulerName", {f"{LEADER}/nodeName": "", f"{LEADER}/schedulerName": ""}),
+    _good(
+        "a null where a field may be absent",
+        {"spec/priority": None, "spec/volumes": None, f"{LEADER}/nodeSelector": None, f"{LEADER}/nodeName": None},
+    ),
+]
+
+BAD: list[Bad] = [
+    _bad("no spec", "spec", "Required value", {"spec": GONE}),
+    _bad("spec is a text", "spec", "must be of type object", {"spec": "x"}),
+    _bad("no leader", "spec.leader", "Required value", {"spec/leader": GONE}),
+    _bad("no leader name", "spec.leader.name", "Required value", {"spec/leader/name": GONE}),
+    _bad("no leader template", "spec.leader.template", "Required value", {"spec/leader/template": GONE}),
+    _bad("an empty leader template", f"{IN_LEADER}", "Required value", {"spec/leader/template": {}}),
+    _bad("no worker sets", "spec.workerSets", "Required value", {"spec/workerSets": GONE}),
+    _bad("worker sets null", "spec.workerSets", "Required value", {"spec/workerSets": None}),
+    _bad("worker sets as an object", "spec.workerSets", "must be of type array", {"spec/workerSets": {}}),
+    _bad("a null worker set", "spec.workerSets[0]", "must be of type object", {"spec/workerSets/0": None}),
+    _bad("a set without name", "spec.workerSets[0].name", "Required value", {"spec/workerSets/0/name": GONE}),
+    _bad("a set without template", "spec.workerSets[0].template", "Required value",
+         {"spec/workerSets/0/template": GONE}),
+    _bad("too many sets", "spec.workerSets", "Too many: 65: must have at most 64 items",
+         {"spec/workerSets": [{"name": f"s{number}", "template": template()} for number in range(65)]}),
+    _bad("counts 0", "spec.workerSets[0].counts", "greater than or equal to 1", {"spec/workerSets/0/counts": 0}),
+    _bad("counts as text", "spec.workerSets[0].counts", "must be of type integer", {"spec/workerSets/0/counts": "2"}),
+    _bad("counts with a fraction", "spec.workerSets[0].counts", "must be of type integer",
+         {"spec/workerSets/0/counts": 1.5}),
+    _bad("counts too high", "spec.workerSets[0].counts", "less than or equal to 10000",
+         {"spec/workerSets/0/counts": 10001}),
+    _bad("too many workers in all", "spec.workerSets", "together must be at most 10000",
+         {"spec/workerSets": [{**workers, "counts": 6000} for workers in SETS[:2]]}),
+    _bad("minWorkersNum above the counts", "spec.minWorkersNum", "sum of the worker sets' counts",
+         {"spec/minWorkersNum": 3}),
+    _bad("the default minWorkersNum of a leader alone", "spec.minWorkersNum", '"minWorkersNum: 0"',
+         {"spec/workerSets": []}),
+    _bad("minWorkersNum negative", "spec.minWorkersNum", "greater than or equal to 0", {"spec/minWorkersNum": -1}),
+    _bad("restartLimit negative", "spec.restartLimit", "greater than or equal to 0", {"spec/restartLimit": -1}),
+    _bad("priority 0", "spec.priority", "greater than or equal to 1", {"spec/priority": 0}),
+    _bad("priority 11", "spec.priority", "less than or equal to 10", {"spec/priority": 11}),
+    _bad("priority as a word", "spec.priority", "must be of type integer", {"spec/priority": "high"}),
+    _bad("priority true", "spec.priority", "must be of type integer", {"spec/priority": True}),
+    _bad("terminating as text", "spec.terminating", "must be of type boolean", {"spec/terminating": "yes"}),
+    _bad("unknown cleanPodPolicy", "spec.cleanPodPolicy", 'supported values: "Running", "All", "None"',
+         {"spec/cleanPodPolicy": "Some"}),
+    _bad("unknown queue policy", "spec.schedulerPolicy.jobQueuePolicy", 'supported values: "Priority", "DRF"',
+         {"spec/schedulerPolicy": {"jobQueuePolicy": "FIFO"}}),
+    _bad("unknown pod policy", "spec.schedulerPolicy.basicPolicy", 'supported values: "Gang", "BinPack", "LeaderFirst"',
+         {"spec/schedulerPolicy": {"basicPolicy": "gang"}}),
+    _bad("an empty pod policy", "spec.schedulerPolicy.basicPolicy", "supported values",
+         {"spec/schedulerPolicy": {"basicPolicy": ""}}),
+    _bad("unknown field of the spec", "spec.replicas", "unknown field", {"spec/replicas": 3}),
+    _bad("unknown field of a set", "spec.workerSets[0].count", "unknown field", {"spec/workerSets/0/count": 3}),
+    _bad("unknown field of the leader", "spec.leader.counts", "unknown field", {"spec/leader/counts": 1}),
+    _bad("unknown field of the policy", "spec.schedulerPolicy.queue", "unknown field",
+         {"spec/schedulerPolicy": {"queue": "a"}}),
+    _bad("unknown field of the job", "workers", "unknown field", {"workers": []}),
+    _bad("two sets of one name", "spec.workerSets[2]", "Duplicate value",
+         {"spec/workerSets": [*SETS[:2], SETS[0]]}),
+    _bad("a set with the leader's name", "spec.workerSets", "every name must be used once",
+         {"spec/workerSets/0/name": "learner"}),
+    _bad("a leader name in capitals", "spec.leader.name", "must be a DNS label", {"spec/leader/name": "Learner"}),
+    _bad("an empty leader name", "spec.leader.name", "must be a DNS label", {"spec/leader/name": ""}),
+    _bad("a leader name with a line end", "spec.leader.name", "must be a DNS label", {"spec/leader/name": "learner\n"}),
+    _bad("a set name with a dot", "spec.workerSets[0].name", "must be a DNS label", {"spec/workerSets/0/name": "a.b"}),
+    _bad("a set name that ends in a dash", "spec.workerSets[0].name", "must be a DNS label",
+         {"spec/workerSets/0/name": "a-"}),
+    _bad("a leader name of 50", "spec.leader.name", "Too long", {"spec/leader/name": "l" * 50}),
+    _bad("job and leader name too long", "spec.leader.name", "together may have at most 50 characters",
+         {"spec/leader/name": "l" * 48}),
+    _bad("job and set name too long", "spec.workerSets", "together may have at most 50 characters",
+         {"spec/workerSets/0/name": "w" * 48}),
+    _bad("a job name with a dot", "metadata.name", "must be a DNS label", {"metadata/name": "my.job"}),
+    _bad("a job name of 50", "metadata.name", "Too long", {"metadata/name": "j" * 50}),
+    _bad("a volume without name", "spec.volumes[0].name", "Required value", {"spec/volumes": [{"emptyDir": {}}]}),
+    _bad("a volume twice", "spec.volumes[1]", "Duplicate value", {"spec/volumes": [{"name": "a"}, {"name": "a"}]}),
+    _bad("no containers", f"{IN_LEADER}.containers", "Required value", {f"{LEADER}/containers": GONE}),
+    _bad("empty containers", f"{IN_LEADER}.containers", "should have at least 1 items", {f"{LEADER}/containers": []}),
+    _bad("a container without image", f"{IN_WORKER}.containers[0].image", "Required value",
+         {f"{WORKER}/containers/0/image": GONE}),
+    _bad("a container without name", f"{IN_WORKER}.containers[0].name", "Required value",
+         {f"{WORKER}/containers/0/name": GONE}),
+    _bad("a template with a nodeName", f"{IN_LEADER}.nodeName", "Arranger chooses the node",
+         {f"{LEADER}/nodeName": "n1"}),
+    _bad("a template with a schedulerName", f"{IN_WORKER}.schedulerName", "Arranger places",
+         {f"{WORKER}/schedulerName": "default-scheduler"}),
+    _bad("a reserved label", "spec.leader.template.metadata.labels", "labels under arranger.dev/ are set by Arranger",
+         {"spec/leader/template/metadata": {"labels": {"arranger.dev/job": "x"}}}),
+    _bad("a label that isn't text", "spec.leader.template.metadata.labels.app", "must be of type string",
+         {"spec/leader/template/metadata": {"labels": {"app": 1}}}),
+    _bad("an unknown restartPolicy", f"{IN_LEADER}.restartPolicy", 'supported values: "Always", "OnFailure", "Never"',
+         {f"{LEADER}/restartPolicy": "Sometimes"}),
+    _bad("a quantity that is none", f"{IN_LEADER}.containers[0].resources.requests.cpu", "Invalid value",
+         {REQUEST: {"cpu": "two"}}),
+    _bad("a negative quantity", f"{IN_LEADER}.containers[0].resources.requests.memory", "Invalid value",
+         {REQUEST: {"memory": "-1Gi"}}),
+    _bad("a negative number", f"{IN_LEADER}.containers[0].resources.requests.cpu", "greater than or equal to 0",
+         {REQUEST: {"cpu": -1}}),
+    _bad("a fraction as a number", f"{IN_LEADER}.containers[0].resources.requests.cpu", "must be of type integer",
+         {REQUEST: {"cpu": 0.5}}),
+    _bad("a wrong limit of an init container", f"{IN_WORKER}.initContainers[0].resources.limits.memory",
+         "Invalid value", {f"{WORKER}/initContainers": [
+             {"name": "i", "image": "i", "resources": {"limits": {"memory": "4GB"}}}]}),
+    _bad("a wrong overhead", f"{IN_LEADER}.overhead.cpu", "Invalid value", {f"{LEADER}/overhead": {"cpu": "1 core"}}),
+    _bad("a nodeSelector of a number", f"{IN_LEADER}.nodeSelector.zone", "must be of type string",
+         {f"{LEADER}/nodeSelector": {"zone": 1}}),
+    _bad("an unknown taint effect", f"{IN_LEADER}.tolerations[0].effect", "supported values",
+         {f"{LEADER}/tolerations": [{"key": "a", "effect": "NoRun"}]}),
+    _bad("an unknown toleration operator", f"{IN_LEADER}.tolerations[0].operator", "supported values",
+         {f"{LEADER}/tolerations": [{"key": "a", "operator": "In"}]}),
+    _bad("node affinity without terms", f"{IN_NODE_TERMS}.nodeSelectorTerms", "should have at least 1 items",
+         {NODE_TERMS: {"nodeSelectorTerms": []}}),
+    _bad("an unknown affinity operator", f"{IN_NODE_TERMS}.nodeSelectorTerms[0].matchExpressions[0].operator",
+         "supported values", {NODE_TERMS: {"nodeSelectorTerms": [{"matchExpressions": [
+             {"key": "a", "operator": "Has"}]}]}}),
+]  # fmt: skip
+
+
+def _change(case: str, stage: str, field: str, changes: dict[str, Any]) -> Change:
+    before = tyjob_with({"spec/volumes": [{"name": "data", "emptyDir": {}}]})
+    return Change(case, stage, before, tyjob_with(changes, base=before), field)
+
+
+#: Each shows in a `JobSpec`, but for volumes and the parts of a template that don't decide the node.
+CHANGES: list[Change] = [
+    _change("anything before the first stage", "", "", {f"{LEADER}/nodeSelector": {"a": "b"}, "spec/restartLimit": 1}),
+    _change("anything while Pending", "Pending", "", {f"{LEADER}/nodeSelector": {"a": "b"}, "spec/restartLimit": 1}),
+    _change("priority", "Running", "", {"spec/priority": 9}),
+    _change("counts", "Running", "", {"spec/workerSets/0/counts": 7}),
+    _change("minWorkersNum", "Starting", "", {"spec/minWorkersNum": 2}),
+    _change("terminating", "Running", "", {"spec/terminating": True}),
+    _change("the leader's request", "Starting", "spec.leader", {REQUEST: {"cpu": "3"}}),
+    _change("the leader's name", "Running", "spec.leader", {"spec/leader/name": "boss"}),
+    _change("a worker's request", "Rescheduling", "spec.workerSets", {
+        f"{WORKER}/containers/0/resources/requests/cpu": "1"}),
+    _change("a further set", "Running", "spec.workerSets", {"spec/workerSets": SETS}),
+    _change("no sets", "Running", "spec.workerSets", {"spec/workerSets": [], "spec/minWorkersNum": 0}),
+    _change("restartLimit", "Running", "spec.restartLimit", {"spec/restartLimit": 9}),
+    _change("cleanPodPolicy", "Succeeded", "spec.cleanPodPolicy", {"spec/cleanPodPolicy": "None"}),
+    _change("a first policy", "Running", "spec.schedulerPolicy", {"spec/schedulerPolicy": {"basicPolicy": "Gang"}}),
+]  # fmt: skip
+
+#: Refused by the schema's rules alone: a `JobSpec` doesn't hold what changes here.
+UNSEEN_CHANGES: list[Change] = [
+    _change("the leader's image", "Running", "spec.leader", {f"{LEADER}/containers/0/image": "app:2"}),
+    _change("a field that the schema doesn't know", "Running", "spec.workerSets", {f"{WORKER}/hostNetwork": True}),
+    _change("a volume", "Running", "spec.volumes", {"spec/volumes": [{"name": "data", "hostPath": {"path": "/d"}}]}),
+    _change("the only volume away", "Failed", "spec.volumes", {"spec/volumes": GONE}),
+]  # fmt: skip
