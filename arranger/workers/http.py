@@ -44,8 +44,10 @@ class Health:
         before = self._checks.get(name)
         self._checks[name] = Check(ok, "" if ok else reason, vital)
         if before is None or before.ok != ok:
-            level = logging.INFO if ok else logging.WARNING
-            log_event(_log, "check passes" if ok else "check fails", level=level, check=name, reason=reason or None)
+            if ok:
+                log_event(_log, "check passes", check=name)
+            else:
+                log_event(_log, "check fails", level=logging.WARNING, check=name, reason=reason)
         self._tell()
 
     def drop(self, name: str) -> None:

@@ -129,7 +129,7 @@ class TickLoop:
     ) -> None:
         """`handlers` are listened for in their order: the first has precedence. `told(tick, result)` is called in
         the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`."""
-        self._redis_url = redis_url
+        self._connection = redis.Redis.from_url(redis_url, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
         self._cluster = cluster
         self._member_id = member_id
         self._handlers = dict(handlers)
@@ -157,16 +157,14 @@ class TickLoop:
         wait_s = 0.1
         while not self._stopping.is_set():
             began_s = time.monotonic()
-            connection = redis.Redis.from_url(
-                self._redis_url, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0), health_check_interval=0
-            )
             try:
-                worker = _Worker.listening(self._queues(), self._member_id, connection, self._stopping)
+                worker = _Worker.listening(self._queues(), self._member_id, self._connection, self._stopping)
                 worker.work(logging_level=None)
             except Exception as problem:
-                log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
+                if wait_s < _LONGEST_WAIT_S:
+                    log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
             finally:
-                connection.close()
+                self._connection.close()
             if time.monotonic() - began_s > _LONGEST_WAIT_S:
                 wait_s = 0.1
             self._stopping.wait(wait_s)

@@ -1,10 +1,12 @@
 """The command's shell: help without imports, one line for an error, output for people and for programs."""
 
+import importlib
 import json
 import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +26,6 @@ NOW_MS = 1_780_000_000_000
 
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import time
-
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
@@ -36,24 +36,25 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def arranger(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
     return subprocess.run(
-        [sys.executable, "-m", "arranger.cli.main", *arguments], env=kept | environ, capture_output=True, text=True
+        [sys.executable, "-m", "arranger.cli.main", *arguments],
+        env=kept | environ,
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[BaseException]]:
     """A command `broken` that raises what the test puts into the list."""
-    raised: list[BaseException] = []
-
-    @click.command()
-    def command() -> None:
-        raise raised[0]
-
-    monkeypatch.setitem(COMMANDS, "broken", ("tests.unit.test_cli_shell", "Fail."))
-    monkeypatch.setattr(sys.modules[__name__], "command", command, raising=False)
-    monkeypatch.setattr(main_module.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr(main_module.importlib, "import_module", lambda name: sys.modules[__name__])
+    (tmp_path / "broken_command.py").write_text(
+        "import click\nraised = []\n@click.command()\ndef command():\n    raise raised[0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "broken", ("broken_command", "Fail."))
+    raised: list[BaseException] = importlib.import_module("broken_command").raised
     yield raised
+    del sys.modules["broken_command"]
 
 
 def test_help_lists_commands_and_imports_none_of_what_they_need() -> None:
@@ -124,7 +125,10 @@ def test_ctrl_c_is_status_130(failing: list[BaseException]) -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     result = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m arranger.cli.main crd | head -n 1"], capture_output=True, text=True
+        ["bash", "-c", f"{sys.executable} -m arranger.cli.main crd | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert result.stdout.startswith("# The TYJob")
     assert result.stderr == ""
