@@ -7,7 +7,7 @@ of a kind are decoded as what they were and then upcast to the present version, 
 
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, Union, get_args
 
 import msgspec
@@ -140,6 +140,21 @@ def verified(stored: StoredEntry, after: Position) -> Entry:
     if len(batch.events) != stored.count:
         raise DamagedEntry(first, f"it holds {len(batch.events)} events, and {stored.count} were appended")
     return Entry(stored.first, stored.last, stored.chain, batch)
+
+
+def verified_run(stored: Iterable[StoredEntry], after: Position) -> list[Entry]:
+    """The entries that follow a position, up to the first that isn't right; raises as `verified` if that is the first
+    of all, so a reader gets what is good before it meets the damage."""
+    found: list[Entry] = []
+    try:
+        for one in stored:
+            entry = verified(one, after)
+            found.append(entry)
+            after = Position(after.epoch, entry.last, entry.chain)
+    except DamagedEntry:
+        if not found:
+            raise
+    return found
 
 
 class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -59,6 +59,9 @@ class StoredSnapshot(msgspec.Struct, frozen=True):
 #: How many snapshots a log keeps.
 SNAPSHOTS_KEPT = 3
 
+#: How many events one read brings into memory at most, unless a single entry holds more.
+EVENTS_A_READ = 10_000
+
 #: The writer of the batch that begins an epoch.
 EPOCH_WRITER = "epoch"
 
@@ -79,11 +82,13 @@ class Log(Protocol):
         ...
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
-        """Entries whose events come after the position, oldest first, at most `limit`; waits up to `wait_s` for one.
+        """Entries whose events come after the position, oldest first, at most `limit` of them and about
+        `EVENTS_A_READ` events; waits up to `wait_s` seconds for one.
 
         Positions are ends of entries; nobody stands in the middle of a batch. Raises `EpochLost` when the position
         is not in this log any more (another epoch, a shorter log, a different chain), `EntriesTrimmed` when entries
-        after it were trimmed away, `DamagedEntry` or `UnknownEvent` with the offset otherwise.
+        after it were trimmed away, `DamagedEntry` or `UnknownEvent` with the offset when the very next entry is
+        wrong; the entries before such a one come first.
         """
         ...
 
@@ -129,8 +134,7 @@ class Log(Protocol):
 
 async def entries(log: Log, after: Position, *, until: int | None = None) -> AsyncIterator[Entry]:
     """All entries after a position up to the present end, or up to the entry that holds offset `until`."""
-    end = await log.end()
-    target = end.offset if until is None else min(until, end.offset)
+    target = (await log.end()).offset if until is None else until
     while after.offset < target:
         batch = await log.read(after)
         if not batch:

@@ -1,20 +1,71 @@
 """The log in memory: for tests and for the deterministic simulation, with the semantics of the real ones.
 
-Entries are kept encoded and are decoded and checked on every read, as from Redis. Several workers may share one
-object; `close` ends nothing. It sleeps only in `read` with `wait_s`, on an asyncio event and the loop's clock.
+Entries are kept encoded and are decoded and checked on every read, as from Redis. `MemoryHome` is the server,
+`MemoryLog` one client's view of it; a log made without a home has one of its own. It sleeps only in `read` with
+`wait_s`, on an asyncio event and the loop's clock.
 """
 
 # ruff: noqa: D102 - the methods are documented in `Log`.
 
 import asyncio
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from arranger.errors import EntriesTrimmed, EpochLost, OutdatedAppend
-from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified
+from arranger.errors import OutdatedAppend
+from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
+from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Cursor, Entry, Position, StoredSnapshot
+
+
+class MemoryHome:
+    """What a server would hold. Its `lose_…` methods are faults that a server can have."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._forget(None)
+
+    def _forget(self, index: EntryIndex | None) -> None:
+        self.index = index
+        self.stored: list[StoredEntry] = []
+        self.cursors: dict[str, str] = {}
+        self.writers: dict[str, tuple[int, int, int]] = {}
+        self.snapshots: list[StoredSnapshot] = []
+
+    def begin(self, epoch: int, first: bytes) -> None:
+        """Empties everything and stores the first batch of a new epoch."""
+        self._forget(EntryIndex(Position(epoch, 0, "")))
+        self.add(first, 1)
+
+    def add(self, payload: bytes, count: int) -> StoredEntry:
+        """Stores an entry and wakes who waits for one."""
+        index = check_begun(self.index)
+        end = index.end
+        entry = StoredEntry(end.offset + count, count, next_chain(end.chain, payload), payload)
+        self.stored.append(entry)
+        index.add(entry.last, entry.chain)
+        self._wake()
+        return entry
+
+    def lose_everything(self) -> None:
+        """What FLUSHALL does: neither entries nor an epoch are left."""
+        self._forget(None)
+        self._wake()
+
+    def lose_tail(self, after: int) -> None:
+        """What a server's crash does: batches whose last event comes after the offset were never appended."""
+        index = check_begun(self.index)
+        keep = bisect_right(index.lasts, after)
+        index.cut(keep)
+        del self.stored[keep:]
+        self.writers = {name: mark for name, mark in self.writers.items() if mark[2] <= after}
+        self.snapshots = [snapshot for snapshot in self.snapshots if snapshot.position.offset <= after]
+        self._wake()
+
+    def _wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 def _first_epoch() -> int:
@@ -24,144 +75,85 @@ def _first_epoch() -> int:
 class MemoryLog:
     """A `Log` in this process. `now_ms` gives the number of the first epoch, when `open` has to begin it."""
 
-    def __init__(self, *, now_ms: Callable[[], int] = _first_epoch) -> None:
+    def __init__(self, home: MemoryHome | None = None, *, now_ms: Callable[[], int] = _first_epoch) -> None:
+        self.home = home if home is not None else MemoryHome()
         self._now_ms = now_ms
-        self._changed = asyncio.Event()
-        self._epoch: int | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Empties everything that belongs to one epoch."""
-        self._stored: list[StoredEntry] = []
-        self._lasts: list[int] = []
-        self._start = (0, "")
-        self._cursors: dict[str, str] = {}
-        self._writers: dict[str, tuple[int, int, int]] = {}
-        self._snapshots: list[StoredSnapshot] = []
-
-    def lose_everything(self) -> None:
-        """What FLUSHALL does to the log: neither entries nor an epoch are left."""
-        self._epoch = None
-        self._forget()
-        self._wake()
-
-    def lose_tail(self, after: int) -> None:
-        """What a crash of the server does: entries whose events come after the offset were never appended."""
-        keep = bisect_right(self._lasts, after)
-        del self._stored[keep:], self._lasts[keep:]
-        self._writers = {name: mark for name, mark in self._writers.items() if mark[2] <= after}
-        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.position.offset <= after]
-        self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._seen: Position | None = None
 
     async def open(self) -> Position:
-        if self._epoch is None:
+        if self.home.index is None:
             return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
         return await self.end()
 
     async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
         payload = encode_batch(batch)
-        if epoch != self._epoch:
-            raise EpochLost(f"the log is in epoch {self._epoch}, not {epoch}")
-        seq, first, last = self._writers.get(batch.writer, (0, 0, 0))
+        index = check_epoch(self.home.index, epoch)
+        if self._seen is not None and self._seen.epoch == epoch and self._seen.offset > index.start.offset:
+            index.after(self._seen)
+        seq, first, last = self.home.writers.get(batch.writer, (0, 0, 0))
         if batch.seq == seq:
             return Appended(first, last, duplicate=True)
         if batch.seq < seq:
-            raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after batch {seq}")
-        entry = self._append(payload, len(batch.events))
-        self._writers[batch.writer] = (batch.seq, entry.first, entry.last)
+            raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
+        entry = self.home.add(payload, len(batch.events))
+        self.home.writers[batch.writer] = (batch.seq, entry.first, entry.last)
         if cursor is not None:
-            self._cursors[cursor.name] = cursor.value
-        self._wake()
+            self.home.cursors[cursor.name] = cursor.value
+        self._saw(Position(epoch, entry.last, entry.chain))
         return Appended(entry.first, entry.last, duplicate=False)
 
-    def _append(self, payload: bytes, count: int) -> StoredEntry:
-        offset, chain = self._at_end()
-        entry = StoredEntry(offset + count, count, next_chain(chain, payload), payload)
-        self._stored.append(entry)
-        self._lasts.append(entry.last)
-        return entry
+    def _saw(self, position: Position) -> Position:
+        seen = self._seen
+        if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
+            self._seen = position
+        return position
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
-        index = self._index_after(after)
-        if index == len(self._stored) and wait_s > 0:
+        next_entry = check_epoch(self.home.index, after.epoch).after(after)
+        if next_entry == len(self.home.stored) and wait_s > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait_s)
-            index = self._index_after(after)
-        found: list[Entry] = []
-        for stored in self._stored[index : index + limit]:
-            entry = verified(stored, after)
-            after = Position(after.epoch, entry.last, entry.chain)
-            found.append(entry)
+                await asyncio.wait_for(self.home.changed.wait(), wait_s)
+            next_entry = check_epoch(self.home.index, after.epoch).after(after)
+        found = verified_run(self.home.stored[next_entry : next_entry + limit], after)
+        if found:
+            self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
         return found
 
-    def _index_after(self, after: Position) -> int:
-        """Index of the first entry after the position, once the position is known to be in this log."""
-        if after.epoch != self._epoch:
-            raise EpochLost(f"the log is in epoch {self._epoch}, not {after.epoch}")
-        if after.offset < self._start[0]:
-            raise EntriesTrimmed(f"events up to offset {self._start[0]} were trimmed; read up to {after.offset}")
-        index = bisect_left(self._lasts, after.offset)
-        if after.offset == self._start[0]:
-            present = self._start[1]
-        elif index < len(self._stored) and self._lasts[index] == after.offset:
-            present = self._stored[index].chain
-            index += 1
-        else:
-            raise EpochLost(f"the log has no entry that ends at offset {after.offset}: its tail was lost")
-        if present != after.chain:
-            raise EpochLost(f"the log up to offset {after.offset} is not the one that was read: it was written anew")
-        return index
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        next_entry = check_epoch(self.home.index, after.epoch).after(after)
+        return self.home.stored[next_entry : next_entry + limit]
 
     async def end(self) -> Position:
-        if self._epoch is None:
-            raise EpochLost("the log is empty: it has no epoch")
-        return Position(self._epoch, *self._at_end())
-
-    def _at_end(self) -> tuple[int, str]:
-        return (self._stored[-1].last, self._stored[-1].chain) if self._stored else self._start
+        return self._saw(check_begun(self.home.index).end)
 
     async def start(self) -> Position:
-        if self._epoch is None:
-            raise EpochLost("the log is empty: it has no epoch")
-        return Position(self._epoch, *self._start)
+        return check_begun(self.home.index).start
 
     async def cursor(self, name: str) -> str | None:
-        return self._cursors.get(name)
+        return self.home.cursors.get(name)
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
-        if self._epoch is None or self._epoch <= lost:
-            self._epoch = max(told_ms, lost + 1)
-            self._forget()
-            begun = EpochBegun(self._epoch, lost, reason)
-            self._append(encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))), 1)
-            self._wake()
+        if self.home.index is None or self.home.index.start.epoch <= lost:
+            epoch = max(told_ms, lost + 1)
+            begun = EpochBegun(epoch, lost, reason)
+            self.home.begin(epoch, encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))))
         return await self.end()
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        if snapshot.position.epoch != self._epoch:
-            raise EpochLost(f"the log is in epoch {self._epoch}, the snapshot in {snapshot.position.epoch}")
-        others = [kept for kept in self._snapshots if kept.position.offset != snapshot.position.offset]
+        check_epoch(self.home.index, snapshot.position.epoch)
+        others = [kept for kept in self.home.snapshots if kept.position.offset != snapshot.position.offset]
         others.append(snapshot)
-        self._snapshots = sorted(others, key=lambda kept: kept.position.offset)[-SNAPSHOTS_KEPT:]
+        self.home.snapshots = sorted(others, key=lambda kept: kept.position.offset)[-SNAPSHOTS_KEPT:]
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
-        for snapshot in reversed(self._snapshots):
+        for snapshot in reversed(self.home.snapshots):
             if at_most is None or snapshot.position.offset <= at_most:
                 return snapshot
         return None
 
     async def trim(self, before: int, *, epoch: int) -> int:
-        if epoch != self._epoch:
-            raise EpochLost(f"the log is in epoch {self._epoch}, not {epoch}")
-        # An entry goes when its last event comes before the offset.
-        gone = bisect_left(self._lasts, before)
-        if gone:
-            self._start = (self._stored[gone - 1].last, self._stored[gone - 1].chain)
-            del self._stored[:gone], self._lasts[:gone]
+        gone = check_epoch(self.home.index, epoch).trim(before)
+        del self.home.stored[:gone]
         return gone
 
     async def close(self) -> None:

@@ -29,9 +29,18 @@ from arranger.errors import (
     UnknownEvent,
     UsageError,
 )
-from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified
+from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified_run
 from arranger.events.kinds import Batch, EpochBegun
-from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Cursor, Entry, Position, StoredSnapshot
+from arranger.events.log import (
+    EPOCH_WRITER,
+    EVENTS_A_READ,
+    SNAPSHOTS_KEPT,
+    Appended,
+    Cursor,
+    Entry,
+    Position,
+    StoredSnapshot,
+)
 from arranger.events.redis_connection import connect, redacted, translated
 from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, PUT_SNAPSHOT, TRIM
 
@@ -153,32 +162,42 @@ class RedisLog:
 
     async def _read_now(self, after: Position, limit: int) -> list[Entry]:
         """One round trip: the state of the log and the next entries, both as of one moment."""
+        # IDs are offsets, so a range of IDs bounds the events, and with them the memory, of one read.
+        meta, raw = await self._fetch(after, f"{after.offset + EVENTS_A_READ}-0", limit)
+        end = _check_position(meta, after)
+        if not raw and end.offset > after.offset:
+            # One entry larger than the range, unless something is missing.
+            meta, raw = await self._fetch(after, "+", 1)
+            _check_position(meta, after)
+            if not raw:
+                raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+        try:
+            found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in raw), after)
+        except UnknownEvent:
+            raise
+        except DamagedEntry:
+            if await self._holds(after, start=int(meta[3])):
+                raise
+            raise EpochLost(
+                f"the log up to offset {after.offset} is not the one that was read: it was written anew"
+            ) from None
+        if found:
+            self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
+        return found
+
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        """Entries as they are kept, unchecked: for a copy of the log."""
+        meta, raw = await self._fetch(after, "+", limit)
+        _check_position(meta, after)
+        return [_stored(entry_id, fields, after) for entry_id, fields in raw]
+
+    async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
         with translated(self._where):
             async with self._client.pipeline(transaction=True) as pipe:
                 pipe.execute_command("HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain")
-                pipe.execute_command(
-                    *("XRANGE", self._stream, f"{after.offset + 1}-0", "+", "COUNT", limit),
-                )
+                pipe.execute_command("XRANGE", self._stream, f"{after.offset + 1}-0", until, "COUNT", limit)
                 meta, raw = await pipe.execute()
-        end = _check_position(meta, after)
-        if not raw and end.offset > after.offset:
-            raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
-        position, found = after, []
-        for entry_id, fields in raw:
-            try:
-                entry = verified(_stored(entry_id, fields, position), position)
-            except UnknownEvent:
-                raise
-            except DamagedEntry:
-                if position is after and not await self._holds(after, start=int(meta[3])):
-                    raise EpochLost(
-                        f"the log up to offset {after.offset} is not the one that was read: it was written anew"
-                    ) from None
-                raise
-            position = Position(after.epoch, entry.last, entry.chain)
-            found.append(entry)
-        self._saw(position)
-        return found
+        return meta, raw
 
     async def _holds(self, position: Position, *, start: int) -> bool:
         """Whether the entry that ends at this position is the one that was read (checked already at the start)."""

@@ -1,0 +1,72 @@
+"""Where the entries of one epoch end, and with which chain: how a log that holds its own index judges a position."""
+
+from bisect import bisect_left
+
+from arranger.errors import EntriesTrimmed, EpochLost
+from arranger.events.log import Position
+
+
+class EntryIndex:
+    """Ends of the entries of one epoch, oldest first, after `start` (what was trimmed lies before it)."""
+
+    def __init__(self, start: Position) -> None:
+        self.start = start
+        self.lasts: list[int] = []
+        self.chains: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.lasts)
+
+    @property
+    def end(self) -> Position:
+        """The position after the last entry."""
+        return self.position(len(self) - 1)
+
+    def position(self, entry: int) -> Position:
+        """The position after the entry of this number; -1 stands for the start."""
+        return Position(self.start.epoch, self.lasts[entry], self.chains[entry]) if entry >= 0 else self.start
+
+    def add(self, last: int, chain: str) -> None:
+        """One more entry."""
+        self.lasts.append(last)
+        self.chains.append(chain)
+
+    def after(self, position: Position) -> int:
+        """Number of the entry that follows a position. Raises `EpochLost` or `EntriesTrimmed` as `Log.read` does."""
+        check_epoch(self, position.epoch)
+        offset = position.offset
+        if offset < self.start.offset:
+            raise EntriesTrimmed(f"events up to offset {self.start.offset} were trimmed; read up to {offset}")
+        entry = -1 if offset == self.start.offset else bisect_left(self.lasts, offset)
+        if entry == len(self) or self.position(entry).offset != offset:
+            raise EpochLost(f"the log has no entry that ends at offset {offset}: its tail was lost")
+        if self.position(entry).chain != position.chain:
+            raise EpochLost(f"the log up to offset {offset} is not the one that was read: it was written anew")
+        return entry + 1
+
+    def cut(self, entries: int) -> None:
+        """Forget everything after the first `entries`."""
+        del self.lasts[entries:], self.chains[entries:]
+
+    def trim(self, before: int) -> int:
+        """Forget the entries whose last event comes before the offset; answers how many."""
+        gone = bisect_left(self.lasts, before)
+        self.start = self.position(gone - 1)
+        del self.lasts[:gone], self.chains[:gone]
+        return gone
+
+
+def check_epoch(index: EntryIndex | None, epoch: int) -> EntryIndex:
+    """The index, if it is of this epoch; raises `EpochLost` otherwise."""
+    if index is None:
+        raise EpochLost("the log is empty: it has no epoch")
+    if index.start.epoch != epoch:
+        raise EpochLost(f"the log is in epoch {index.start.epoch}, not {epoch}")
+    return index
+
+
+def check_begun(index: EntryIndex | None) -> EntryIndex:
+    """The index, if there is an epoch at all; raises `EpochLost` otherwise."""
+    if index is None:
+        raise EpochLost("the log is empty: it has no epoch")
+    return index

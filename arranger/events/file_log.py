@@ -1,0 +1,441 @@
+"""The log in one append-only file: what the demo keeps, what replay opens, and what a Redis stream is copied to.
+
+The file is a magic line, a head (MessagePack, with its length before it), and records. A record is a fixed part
+(`_FIXED`: lengths of payload and cursor, number of events, raw chain, and a CRC over these) followed by payload and
+cursor; so an append and its cursor are one write. Snapshots are files beside it, replaced atomically.
+
+One process writes (it holds `<path>.lock`), any number read meanwhile. A record that is cut short at the end of the
+file is one that is just being written, or that a crash tore: readers stop before it, and the next writer cuts it off.
+Anything else that is wrong is damage and raises. Writes survive the process, and the machine only after `close`.
+"""
+
+# ruff: noqa: D102 - the methods are documented in `Log`.
+
+import asyncio
+import fcntl
+import os
+import struct
+import time
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from arranger.errors import DamagedEntry, LogError, LogUnavailable, OutdatedAppend, UsageError
+from arranger.events.codec import (
+    StoredEntry,
+    decode_batch,
+    decode_snapshot,
+    encode_batch,
+    encode_snapshot,
+    next_chain,
+    verified,
+    verified_run,
+)
+from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
+from arranger.events.kinds import Batch, EpochBegun
+from arranger.events.log import (
+    EPOCH_WRITER,
+    EVENTS_A_READ,
+    SNAPSHOTS_KEPT,
+    Appended,
+    Cursor,
+    Entry,
+    Log,
+    Position,
+    StoredSnapshot,
+)
+
+_MAGIC = b"arranger log 1\n"
+_LENGTH = struct.Struct(">I")
+#: Lengths of payload and cursor, number of events, chain; then a CRC-32 of these.
+_FIXED = struct.Struct(">III20s")
+_FIXED_BYTES = _FIXED.size + _LENGTH.size
+_POLL_S = 0.05
+_OLD_FILES_KEPT = 2
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    """What isn't in the records: the epoch, what lies before the oldest record, and what trimmed records said."""
+
+    epoch: int
+    start: int
+    start_chain: str
+    cursors: dict[str, str]
+    writers: dict[str, tuple[int, int, int]]
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """Where a record's payload and cursor lie in the file."""
+
+    at: int
+    payload_bytes: int
+    cursor_bytes: int
+    count: int
+
+
+def _encode_head(head: _Head) -> bytes:
+    encoded = msgspec.msgpack.encode(head)
+    return _MAGIC + _LENGTH.pack(len(encoded)) + encoded
+
+
+def _encode_record(chain: str, payload: bytes, count: int, cursor: Cursor | None) -> bytes:
+    place = msgspec.msgpack.encode((cursor.name, cursor.value)) if cursor is not None else b""
+    fixed = _FIXED.pack(len(payload), len(place), count, bytes.fromhex(chain))
+    return b"".join((fixed, _LENGTH.pack(zlib.crc32(fixed)), payload, place))
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class FileLog:
+    """A `Log` in a file. With `read_only` nothing is ever created or written, and a missing file is a `UsageError`."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, now_ms: Callable[[], int] = _wall_clock_ms) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._now_ms = now_ms
+        self._file: int | None = None
+        self._lock: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._index: EntryIndex | None = None
+        self._records: list[_Record] = []
+        self._cursors: dict[str, str] = {}
+        self._writers: dict[str, tuple[int, int, int]] = {}
+        self._scanned = 0
+        self._fault: DamagedEntry | None = None
+
+    # --- the file ---
+
+    def _refresh(self) -> EntryIndex | None:
+        """Takes in what the file has gained since; begins anew when it is another file or became shorter."""
+        try:
+            present = self._path.stat()
+        except FileNotFoundError:
+            self._close_file()
+            return None
+        except OSError as error:
+            raise LogUnavailable(f"log file {self._path} can't be read: {error.strerror}") from error
+        if self._file is not None:
+            mine = os.fstat(self._file)
+            if (mine.st_dev, mine.st_ino) != (present.st_dev, present.st_ino) or mine.st_size < self._scanned:
+                self._close_file()
+        if self._file is None:
+            self._open_file()
+        if self._index is None:
+            self._scan_head()
+        if self._index is not None:
+            self._scan_records(self._index)
+        return self._index
+
+    def _open_file(self) -> None:
+        try:
+            self._file = os.open(self._path, os.O_RDONLY if self._read_only else os.O_RDWR)
+        except OSError as error:
+            raise UsageError(f"log file {self._path} can't be opened: {error.strerror}") from error
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+        self._forget()
+
+    def _bytes(self, count: int, at: int) -> bytes:
+        assert self._file is not None
+        return os.pread(self._file, count, at)
+
+    def _scan_head(self) -> None:
+        begin = self._bytes(len(_MAGIC) + _LENGTH.size, 0)
+        if not begin:
+            return
+        if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _LENGTH.size:
+            raise UsageError(f"{self._path} is no log file of Arranger's")
+        (length,) = _LENGTH.unpack(begin[len(_MAGIC) :])
+        try:
+            head = msgspec.msgpack.decode(self._bytes(length, len(begin)), type=_Head)
+        except msgspec.DecodeError as error:
+            raise LogError(f"the head of log file {self._path} is damaged: {error}") from error
+        self._index = EntryIndex(Position(head.epoch, head.start, head.start_chain))
+        self._cursors, self._writers = head.cursors, head.writers
+        self._scanned = len(begin) + length
+
+    def _scan_records(self, index: EntryIndex) -> None:
+        """Takes in what follows up to the end of the file, or up to damage, which is kept for who reads on there."""
+        try:
+            while self._fault is None and self._scan_record(index):
+                pass
+        except DamagedEntry as fault:
+            self._fault = fault
+
+    def _sound(self, index: EntryIndex | None) -> EntryIndex | None:
+        """The index; raises where the file is damaged."""
+        if self._fault is not None:
+            raise self._fault
+        return index
+
+    def _scan_record(self, index: EntryIndex) -> bool:
+        """Takes in the next record; False where there is none, or only a part of one."""
+        fixed = self._bytes(_FIXED_BYTES, self._scanned)
+        # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
+        if len(fixed) < _FIXED_BYTES or not any(fixed):
+            return False
+        (crc,) = _LENGTH.unpack_from(fixed, _FIXED.size)
+        first = index.end.offset + 1
+        if zlib.crc32(fixed[: _FIXED.size]) != crc:
+            raise DamagedEntry(first, f"the record's beginning in {self._path} is damaged")
+        payload_bytes, cursor_bytes, count, chain = _FIXED.unpack_from(fixed)
+        record = _Record(self._scanned + _FIXED_BYTES, payload_bytes, cursor_bytes, count)
+        after = record.at + payload_bytes + cursor_bytes
+        assert self._file is not None
+        if after > os.fstat(self._file).st_size:
+            return False
+        if cursor_bytes:
+            name, value = self._cursor_in(record, first)
+            self._cursors[name] = value
+        self._records.append(record)
+        index.add(index.end.offset + count, chain.hex())
+        self._scanned = after
+        return True
+
+    def _cursor_in(self, record: _Record, first: int) -> tuple[str, str]:
+        try:
+            written = self._bytes(record.cursor_bytes, record.at + record.payload_bytes)
+            return msgspec.msgpack.decode(written, type=tuple[str, str])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DamagedEntry(first, f"the cursor with it: {error}") from error
+
+    def _stored(self, number: int) -> StoredEntry:
+        record, end = self._records[number], check_begun(self._index).position(number)
+        return StoredEntry(end.offset, record.count, end.chain, self._bytes(record.payload_bytes, record.at))
+
+    # --- writing ---
+
+    def _become_writer(self) -> EntryIndex | None:
+        """Takes the lock and cuts off a torn record; remembers who has appended what."""
+        if self._read_only:
+            raise LogError(f"log file {self._path} is open for reading only")
+        if self._lock is not None:
+            return self._sound(self._refresh())
+        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise UsageError(f"log file {self._path} is being written by another process") from None
+        self._lock = lock
+        self._close_file()
+        index = self._sound(self._refresh())
+        if index is not None and self._file is not None:
+            os.ftruncate(self._file, self._scanned)
+            for number in range(len(index)):
+                stored = self._stored(number)
+                batch = decode_batch(stored.payload, stored.first)
+                self._writers[batch.writer] = (batch.seq, stored.first, stored.last)
+        return index
+
+    async def open(self) -> Position:
+        if self._read_only:
+            index = self._refresh()
+            if index is None:
+                raise UsageError(f"there is no log at {self._path}", hint="check the path")
+            return index.end
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            index = self._become_writer()
+        except OSError as error:
+            raise UsageError(f"log file {self._path} can't be written: {error.strerror}") from error
+        if index is None:
+            return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
+        return index.end
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        payload = encode_batch(batch)
+        seen = self._index.end if self._index is not None else None
+        index = check_epoch(self._become_writer(), epoch)
+        if seen is not None and seen.epoch == epoch:
+            index.after(seen)
+        seq, first, last = self._writers.get(batch.writer, (0, 0, 0))
+        if batch.seq == seq:
+            return Appended(first, last, duplicate=True)
+        if batch.seq < seq:
+            raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
+        before = index.end
+        self._write(_encode_record(next_chain(before.chain, payload), payload, len(batch.events), cursor))
+        self._scan_records(index)
+        first, last = before.offset + 1, index.end.offset
+        self._writers[batch.writer] = (batch.seq, first, last)
+        return Appended(first, last, duplicate=False)
+
+    def _write(self, record: bytes) -> None:
+        assert self._file is not None
+        try:
+            written = os.pwrite(self._file, record, self._scanned)
+            if written < len(record):
+                os.pwrite(self._file, record[written:], self._scanned + written)
+        except OSError as error:
+            os.ftruncate(self._file, self._scanned)
+            raise LogUnavailable(f"log file {self._path} can't be written: {error.strerror}") from error
+
+    def _replace(self, head: _Head, records: bytes) -> None:
+        """Puts a file with this content in the log's place, in one step."""
+        with _replacing(self._path) as file:
+            file.write(_encode_head(head))
+            file.write(records)
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        index = self._become_writer()
+        if index is None or index.start.epoch <= lost:
+            epoch = max(told_ms, lost + 1)
+            payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
+            if index is not None:
+                self._keep_old(index.start.epoch)
+            for snapshot in self._snapshot_files():
+                snapshot.unlink()
+            self._replace(_Head(epoch, 0, "", {}, {}), _encode_record(next_chain("", payload), payload, 1, None))
+        return check_begun(self._refresh()).end
+
+    def _keep_old(self, epoch: int) -> None:
+        old = self._path.with_name(f"{self._path.name}.old-{epoch}")
+        old.unlink(missing_ok=True)
+        os.link(self._path, old)
+        all_old = sorted(self._path.parent.glob(f"{self._path.name}.old-*"), key=_number)
+        for outdated in all_old[:-_OLD_FILES_KEPT]:
+            outdated.unlink()
+
+    # --- reading ---
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        deadline = asyncio.get_running_loop().time() + wait_s
+        stored = await self.read_stored(after, limit=limit)
+        while not stored and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+            # Another process writes the file, and nothing tells us when.
+            await asyncio.sleep(min(_POLL_S, left_s))
+            stored = await self.read_stored(after, limit=limit)
+        return verified_run(stored, after)
+
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        """Entries as they are kept, unchecked: for a copy of the log."""
+        number = check_epoch(self._refresh(), after.epoch).after(after)
+        if number == len(self._records) and self._fault is not None:
+            raise self._fault
+        # At least one entry, and otherwise no more events than one read should hold in memory.
+        bound = bisect_right(self._lasts(), after.offset + EVENTS_A_READ)
+        until = min(max(bound, number + 1), number + limit, len(self._records))
+        return [self._stored(one) for one in range(number, until)]
+
+    def _lasts(self) -> list[int]:
+        return check_begun(self._index).lasts
+
+    async def end(self) -> Position:
+        return check_begun(self._sound(self._refresh())).end
+
+    async def start(self) -> Position:
+        return check_begun(self._refresh()).start
+
+    async def cursor(self, name: str) -> str | None:
+        self._refresh()
+        return self._cursors.get(name)
+
+    # --- snapshots and trimming ---
+
+    def _snapshot_files(self) -> list[Path]:
+        return _snapshot_files(self._path)
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        check_epoch(self._become_writer(), snapshot.position.epoch)
+        place = self._path.with_name(f"{self._path.name}.snapshot-{snapshot.position.offset}")
+        with _replacing(place) as file:
+            file.write(encode_snapshot(snapshot))
+        for outdated in self._snapshot_files()[:-SNAPSHOTS_KEPT]:
+            outdated.unlink()
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        index = self._refresh()
+        for place in reversed(self._snapshot_files()):
+            if index is not None and (at_most is None or _number(place) <= at_most):
+                snapshot = decode_snapshot(place.read_bytes(), _number(place))
+                if snapshot.position.epoch == index.start.epoch:
+                    return snapshot
+        return None
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        index = check_epoch(self._become_writer(), epoch)
+        gone = index.trim(before)
+        if gone:
+            kept = self._records[gone].at - _FIXED_BYTES if gone < len(self._records) else self._scanned
+            head = _Head(epoch, index.start.offset, index.start.chain, self._cursors, self._writers)
+            self._replace(head, self._bytes(self._scanned - kept, kept))
+            self._refresh()
+        return gone
+
+    async def close(self) -> None:
+        if self._file is not None and self._lock is not None:
+            os.fsync(self._file)
+        self._close_file()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _snapshot_files(log: Path) -> list[Path]:
+    return sorted(log.parent.glob(f"{log.name}.snapshot-*"), key=_number)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; at the end it is in the path's place, in one step."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+class Copyable(Log, Protocol):
+    """A log that can be copied as it is."""
+
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        """Entries as they are kept."""
+        ...
+
+
+async def copy_log(source: Copyable, target: Path) -> Position:
+    """Write a log into a file, with its epoch, offsets, chain and snapshots; answers the end of the copy.
+
+    What stood at `target` is replaced in one step. Every entry is checked on the way. Cursors aren't copied: a copy
+    is for reading. Raises what `read` raises.
+    """
+    position = await source.start()
+    end = await source.end()
+    with _replacing(target) as file:
+        file.write(_encode_head(_Head(position.epoch, position.offset, position.chain, {}, {})))
+        while position.offset < end.offset:
+            following = await source.read_stored(position, limit=100)
+            if not following:
+                raise DamagedEntry(
+                    position.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here"
+                )
+            for stored in following:
+                entry = verified(stored, position)
+                file.write(_encode_record(stored.chain, stored.payload, stored.count, None))
+                position = Position(position.epoch, entry.last, entry.chain)
+    for outdated in _snapshot_files(target):
+        outdated.unlink()
+    snapshot = await source.newest_snapshot(at_most=position.offset)
+    while snapshot is not None:
+        with _replacing(target.with_name(f"{target.name}.snapshot-{snapshot.position.offset}")) as file:
+            file.write(encode_snapshot(snapshot))
+        snapshot = await source.newest_snapshot(at_most=snapshot.position.offset - 1)
+    return position
+
+
+def _number(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
