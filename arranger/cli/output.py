@@ -18,6 +18,9 @@ from arranger.clock import SystemClock
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+#: Cells that a table's last column gets on a terminal, however narrow that is.
+_LEAST_LAST_WIDTH = 30
+
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
 _AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -129,7 +132,8 @@ def print_table(
 ) -> None:
     """A table under upper-case column names; those in `right` are aligned to the right.
 
-    `styles` gives a row its rich style ("red") on a terminal. `empty` is said when there are no rows.
+    On a terminal the last column is wrapped to fit, and `styles` gives a row its rich style ("red"). `empty` is said
+    when there are no rows.
     """
     cells = [(row, ["" if cell is None else str(cell) for cell in row]) for row in rows]
     if not cells and empty:
@@ -160,13 +164,21 @@ def _print_rich(
     right: Collection[str],
     styles: Callable[[Sequence[object]], str] | None,
 ) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
+    for column in columns[:-1]:
+        table.add_column(column.upper(), justify="right" if column in right else "left", no_wrap=True)
+    table.add_column(columns[-1].upper(), justify="right" if columns[-1] in right else "left", overflow="fold")
     for row, texts in rows:
         table.add_row(*(Text(text) for text in texts), style=styles(row) if styles else None)
-    Console(no_color=not coloured(), highlight=False).print(table)
+    # Names are never cut: where they leave no room for the last column, the terminal wraps whole lines.
+    heads = [column.upper() for column in columns]
+    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in rows)]) for i in range(len(columns))]
+    needed = sum(width + 2 for width in widths[:-1]) + min(widths[-1], _LEAST_LAST_WIDTH)
+    console = Console(no_color=not coloured(), highlight=False)
+    console.width = max(console.width, needed)
+    console.print(table, crop=False)

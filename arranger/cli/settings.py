@@ -14,10 +14,10 @@ from arranger.settings import SETTINGS, load, shown
 @setting_flags()
 @output_option
 def command(flags: dict[str, Any], output: str) -> None:
-    """Show every setting: value, origin, default, and its name in file, environment and flags.
+    """Show every setting: its value, where that comes from, and its name in file, environment and flags.
 
     Defaults are overridden by the TOML file (--config or ARRANGER_CONFIG), that by environment variables, and those
-    by flags. A password in the Redis URL is not shown.
+    by flags. A password in the Redis URL is not shown. What each setting means is below; JSON has it all.
     """
     loaded = load(flags, os.environ)
     rows = [
@@ -36,5 +36,8 @@ def command(flags: dict[str, Any], output: str) -> None:
     if output == "json":
         print_json_lines(rows)
         return
-    columns = ("name", "value", "origin", "default", "variable", "flag", "meaning")
+    columns = ("name", "value", "origin", "default", "flag", "variable")
+    for row in rows:
+        # Said only where it differs, so that what was set stands out.
+        row["default"] = "" if row["origin"] == "default" else row["default"]
     print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])
