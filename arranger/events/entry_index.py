@@ -1,9 +1,9 @@
 """Where the entries of one epoch end, and with which chain: how a log that holds its own index judges a position."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from arranger.errors import EntriesTrimmed, EpochLost
-from arranger.events.log import Position
+from arranger.events.log import EVENTS_A_READ, Position
 
 
 class EntryIndex:
@@ -43,6 +43,13 @@ class EntryIndex:
         if self.position(entry).chain != position.chain:
             raise EpochLost(f"the log up to offset {offset} is not the one that was read: it was written anew")
         return entry + 1
+
+    def bounds(self, position: Position, *, limit: int) -> tuple[int, int]:
+        """Numbers of the first entry of one read after a position, and of the first beyond it; raises as `after`."""
+        first = self.after(position)
+        # At least one entry, and otherwise no more events than one read should hold in memory.
+        within = bisect_right(self.lasts, position.offset + EVENTS_A_READ)
+        return first, min(max(within, first + 1), first + limit, len(self))
 
     def cut(self, entries: int) -> None:
         """Forget everything after the first `entries`."""

@@ -17,7 +17,6 @@ import os
 import struct
 import time
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +39,6 @@ from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
-    EVENTS_A_READ,
     SNAPSHOTS_KEPT,
     Appended,
     Cursor,
@@ -322,16 +320,10 @@ class FileLog:
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Entries as they are kept, unchecked: for a copy of the log."""
-        number = check_epoch(self._refresh(), after.epoch).after(after)
-        if number == len(self._records) and self._fault is not None:
+        first, until = check_epoch(self._refresh(), after.epoch).bounds(after, limit=limit)
+        if first == until and self._fault is not None:
             raise self._fault
-        # At least one entry, and otherwise no more events than one read should hold in memory.
-        bound = bisect_right(self._lasts(), after.offset + EVENTS_A_READ)
-        until = min(max(bound, number + 1), number + limit, len(self._records))
-        return [self._stored(one) for one in range(number, until)]
-
-    def _lasts(self) -> list[int]:
-        return check_begun(self._index).lasts
+        return [self._stored(number) for number in range(first, until)]
 
     async def end(self) -> Position:
         return check_begun(self._sound(self._refresh())).end

@@ -109,19 +109,20 @@ class MemoryLog:
         return position
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
-        next_entry = check_epoch(self.home.index, after.epoch).after(after)
-        if next_entry == len(self.home.stored) and wait_s > 0:
+        stored = await self.read_stored(after, limit=limit)
+        if not stored and wait_s > 0:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.home.changed.wait(), wait_s)
-            next_entry = check_epoch(self.home.index, after.epoch).after(after)
-        found = verified_run(self.home.stored[next_entry : next_entry + limit], after)
+            stored = await self.read_stored(after, limit=limit)
+        found = verified_run(stored, after)
         if found:
             self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        next_entry = check_epoch(self.home.index, after.epoch).after(after)
-        return self.home.stored[next_entry : next_entry + limit]
+        """Entries as they are kept, unchecked: for a copy of the log."""
+        first, until = check_epoch(self.home.index, after.epoch).bounds(after, limit=limit)
+        return self.home.stored[first:until]
 
     async def end(self) -> Position:
         return self._saw(check_begun(self.home.index).end)
