@@ -19,7 +19,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("roles", nargs=-1, metavar="[ROLE]...", shell_complete=_complete)
 @with_settings()
 def command(roles: tuple[str, ...], settings: Settings) -> None:
-    """Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance; all of them without ROLE.
+    r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance; all of them without ROLE.
 
     Any number of processes with any mix of roles may run against one Redis and one cluster:
 

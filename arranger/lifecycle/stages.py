@@ -72,7 +72,7 @@ def _with_leader(
         ready = sum(counts.ready + counts.succeeded for counts in worker_counts(state, job))
         assert job.spec is not None
         if ready >= job.spec.min_workers:
-            return _decide(job, Stage.RUNNING, "WorkersReady", f"{ready} of {job.spec.total_workers} workers are ready")
+            return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
     return None
 
 

@@ -133,26 +133,26 @@ def _message(job: JobRecord) -> str:
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
-    reason = job.decided.reason if job.decided is not None else "Accepted"
-    message = _message(job)[:MESSAGE_LIMIT]
+    reason, message = (job.decided.reason, job.decided.message) if job.decided is not None else ("Accepted", "")
     scheduled = job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)
     ended_ms = job.completion_ms or job.seen.created_ms
+    waits = job.waits.message if job.waits is not None else ""
     facts = (
-        ("Scheduled", scheduled, str(job.schedule_state), job.scheduled_since_ms),
-        ("Running", job.stage == Stage.RUNNING, reason, job.stage_since_ms),
-        ("Succeeded", job.stage == Stage.SUCCEEDED, reason, ended_ms),
-        ("Failed", job.stage == Stage.FAILED, reason, ended_ms),
+        ("Scheduled", scheduled, str(job.schedule_state), waits, job.scheduled_since_ms),
+        ("Running", job.stage == Stage.RUNNING, reason, message, job.stage_since_ms),
+        ("Succeeded", job.stage == Stage.SUCCEEDED, reason, message, ended_ms),
+        ("Failed", job.stage == Stage.FAILED, reason, message, ended_ms),
     )
     return [
         {
             "type": kind,
             "status": "True" if holds else "False",
             "reason": why,
-            "message": message if holds or kind == "Scheduled" else "",
+            "message": text[:MESSAGE_LIMIT] if holds or kind == "Scheduled" else "",
             "lastTransitionTime": rfc3339(since_ms),
             "observedGeneration": job.seen.generation,
         }
-        for kind, holds, why, since_ms in facts
+        for kind, holds, why, text, since_ms in facts
     ]
 
 

@@ -74,7 +74,7 @@ class Process:
         self.health = Health(["log", "fold"], self.metrics)
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT, or until the fold can't go on (raised). Raises `UsageError` for bad settings."""
+        """Work until SIGTERM or SIGINT, or until the fold can't go on (raised). `UsageError`: bad settings."""
         settings = self._settings
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,12 +25,11 @@ import rq.queue
 import rq.serializers
 import rq.timeouts
 import rq.worker
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 from rq.exceptions import StopRequested
 
 from arranger.clock import Clock
+from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
 
 _log = logging.getLogger(__name__)
@@ -45,6 +44,9 @@ _FORGOTTEN_AFTER_S = 300
 #: How often the side thread looks whether it shall stop while a handler runs.
 _LOOK_S = 0.05
 _LONGEST_WAIT_S = 5.0
+#: A pop that blocks ends within a second, and then the worker takes its name out of Redis.
+_GOODBYE_S = 2.0
+#: Seconds without an answer after which the connection is given up.
 _SILENCE_S = 5
 
 # KEYS: the queue's list, rq's set of queues, the job's hash.
@@ -128,8 +130,10 @@ class TickLoop:
         told: Callable[[str, str], None] = lambda tick, result: None,
     ) -> None:
         """`handlers` are listened for in their order: the first has precedence. `told(tick, result)` is called in
-        the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`."""
-        self._connection = redis.Redis.from_url(redis_url, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
+        the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`.
+
+        Raises `UsageError` for a URL that can't be used."""
+        self._connection = sync_client(redis_url)
         self._cluster = cluster
         self._member_id = member_id
         self._handlers = dict(handlers)
@@ -137,6 +141,7 @@ class TickLoop:
         self._told = told
         self._stopping = threading.Event()
         self._drain_until_s = 0.0
+        self._handling = False
         self._thread = threading.Thread(target=self._work, name="ticks", daemon=True)
 
     def start(self) -> None:
@@ -144,12 +149,16 @@ class TickLoop:
         self._thread.start()
 
     async def stop(self, *, drain_s: float = 10.0) -> None:
-        """Take no further tick; a handler that runs gets `drain_s` seconds to end and is cancelled then."""
+        """Take no further tick; a handler that runs gets `drain_s` seconds to end and is cancelled then.
+
+        Without one it takes about a second, whatever Redis does.
+        """
         self._drain_until_s = time.monotonic() + drain_s
         self._stopping.set()
         if self._thread.ident is not None:
-            # A Redis that hangs holds the thread for as long as a connection may be silent; it is a daemon then.
-            await asyncio.to_thread(self._thread.join, drain_s + _SILENCE_S + 2)
+            # A Redis that hangs may hold the thread longer. It is a daemon, and does no more than say goodbye then.
+            patience_s = _GOODBYE_S + (drain_s if self._handling else 0)
+            await asyncio.to_thread(self._thread.join, patience_s)
 
     def _work(self) -> None:
         """The side thread: an rq worker, and another one whenever that gave up, until stopped."""
@@ -187,7 +196,12 @@ class TickLoop:
             coroutine.close()
             self._told(tick, "stopped")
             return
-        self._told(tick, self._outcome(tick, future))
+        self._handling = True
+        try:
+            outcome = self._outcome(tick, future)
+        finally:
+            self._handling = False
+        self._told(tick, outcome)
 
     def _outcome(self, tick: str, future: concurrent.futures.Future[None]) -> str:
         try:

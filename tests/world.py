@@ -1,0 +1,216 @@
+"""A cluster's history in a few lines, without a server: what tests of the pure core are written with.
+
+`World` writes entries as the real writers would and folds them at once; `world.entries` is the log so far, and
+`world.cycle()`, `world.control()` and `world.apply()` do one round of a scheduler, of the controllers, and of
+appliers and kubelets together.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from arranger.events import kinds as k
+from arranger.events.codec import encode_batch, next_chain
+from arranger.events.log import Entry
+from arranger.lifecycle.stages import LifecycleConfig, next_decision
+from arranger.lifecycle.wanted import wanted_pods
+from arranger.model.config import CycleConfig
+from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup
+from arranger.model.node import NodeFacts, Taint
+from arranger.model.pod import PodOwner, PodShape
+from arranger.projections.fold import apply_entry
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Changes, State, Verdict
+from arranger.scheduling.cycle import VERSIONS, take_cycle
+
+GIB = 1 << 30
+
+
+def requests(*, cpu: float = 0, memory: int = 0, gpus: int = 0, **other: int) -> tuple[tuple[str, int], ...]:
+    """Requests in the model's units from cores, bytes and whole devices."""
+    amounts = {"cpu": round(cpu * 1000), "memory": memory, "nvidia.com/gpu": gpus, **other}
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+
+
+def shape(*, selector: Mapping[str, str] | None = None, **amounts: float) -> PodShape:
+    """A pod shape from amounts as in `requests`, and a nodeSelector."""
+    return PodShape(requests(**amounts), tuple(sorted((selector or {}).items())))  # type: ignore[arg-type]
+
+
+class World:
+    """One log and the state that it folds to."""
+
+    def __init__(self, *, config: CycleConfig | None = None) -> None:
+        self.state = State()
+        self.entries: list[Entry] = []
+        self.now_ms = 1_700_000_000_000
+        self.config = config or CycleConfig(versions=VERSIONS)
+        self.lifecycle = LifecycleConfig()
+        self.verdicts: list[Verdict] = []
+        self._seq = 0
+        self._chain = ""
+        self._versions = 0
+        self.say(k.EpochBegun(1, 0, "test"))
+        self.terms = {kind: self.say(k.WatchClaimed(kind, "test")) for kind in k.Watched}
+        for kind in k.Watched:
+            self.say(k.ListingBegun(kind, self.terms[kind]), k.ListingEnded(kind, self.terms[kind], "1"))
+
+    def say(self, *events: k.Event) -> int:
+        """Append events as one batch and fold them; answers the offset of the first."""
+        self._seq += 1
+        batch = k.Batch("test", self._seq, self.now_ms, events)
+        first = self.state.offset + 1
+        self._chain = next_chain(self._chain, encode_batch(batch))
+        entry = Entry(first, first + len(events) - 1, self._chain, batch)
+        changes = Changes()
+        apply_entry(self.state, entry, changes)
+        self.entries.append(entry)
+        self.verdicts += changes.verdicts
+        return first
+
+    def pass_time(self, seconds: float) -> None:
+        """Later events are told this much later."""
+        self.now_ms += round(seconds * 1000)
+
+    # --- observations --------------------------------------------------------------------------------------
+
+    def node(
+        self,
+        name: str,
+        *,
+        cpu: float = 64,
+        memory: int = 256 * GIB,
+        gpus: int = 0,
+        pods: int = 110,
+        ready: bool = True,
+        cordoned: bool = False,
+        labels: Mapping[str, str] | None = None,
+        taints: Iterable[Taint] = (),
+        **other: int,
+    ) -> None:
+        """See a node; again with the same name to change it."""
+        allocatable = tuple(sorted((*requests(cpu=cpu, memory=memory, gpus=gpus, **other), ("pods", pods))))
+        facts = NodeFacts(allocatable, ready, cordoned, tuple(sorted((labels or {}).items())), tuple(taints))
+        self.say(k.NodeSeen(self.terms[k.Watched.NODE], name, f"uid-{name}", self._version(), facts))
+
+    def node_gone(self, name: str) -> None:
+        """The node was deleted."""
+        self.say(k.NodeGone(self.terms[k.Watched.NODE], name, f"uid-{name}"))
+
+    def pod(
+        self,
+        name: str,
+        node: str = "",
+        *,
+        phase: str = "Running",
+        owner: PodOwner | None = None,
+        ready: bool = True,
+        deleting: bool = False,
+        ip: str = "",
+        waiting: str = "",
+        reason: str = "",
+        restarts: int = 0,
+        uid: str | None = None,
+        amounts: tuple[tuple[str, int], ...] = (),
+        **more: float,
+    ) -> str:
+        """See a pod, a stranger's unless it has an owner; answers its UID."""
+        uid = uid or f"uid-{name}"
+        asked = amounts or requests(**more)  # type: ignore[arg-type]
+        term = self.terms[k.Watched.POD]
+        self.say(
+            k.PodSeen(term, "default", name, uid, self._version(), node, phase, asked, owner, ready, deleting,
+                      ip=ip, restarts=restarts, reason=reason, waiting=waiting)
+        )  # fmt: skip
+        return uid
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod was deleted."""
+        pod = self.state.pods[uid]
+        self.say(k.PodGone(self.terms[k.Watched.POD], pod.namespace, pod.name, uid))
+
+    def job(
+        self,
+        name: str,
+        *,
+        leader: PodShape | None = None,
+        workers: int | Iterable[tuple[str, int, PodShape]] = 0,
+        worker: PodShape | None = None,
+        min_workers: int = 0,
+        priority: int = 5,
+        policy: str = "",
+        queue: str = "",
+        restart_limit: int = 3,
+        clean: CleanPodPolicy = CleanPodPolicy.ALL,
+        terminating: bool = False,
+        created: int = 0,
+        uid: str | None = None,
+        deleting: bool = False,
+        invalid: str = "",
+        status: JobStatusSeen | None = None,
+    ) -> JobRecord:
+        """See a TYJob; again with the same name to edit it. `workers` is a count of one set, or all the sets."""
+        leader = leader or shape(cpu=1)
+        sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
+        groups = (PodGroup("learner", 1, leader), *(PodGroup(n, count, of) for n, count, of in sets if count))
+        spec = None if invalid else JobSpec(
+            groups, min_workers, priority, queue, policy, restart_limit, clean, terminating
+        )  # fmt: skip
+        uid = uid or f"uid-{name}"
+        version = self._version()
+        self.say(
+            k.JobSeen(self.terms[k.Watched.JOB], "default", name, uid, version, 1, created, deleting, spec, invalid,
+                      "", status)
+        )  # fmt: skip
+        return self.state.jobs[uid]
+
+    def job_gone(self, job: JobRecord) -> None:
+        """A TYJob was deleted."""
+        self.say(k.JobGone(self.terms[k.Watched.JOB], "default", job.seen.name, job.uid))
+
+    # --- rounds of the workers -----------------------------------------------------------------------------
+
+    def cycle(self) -> tuple[k.Event, ...]:
+        """One scheduling cycle, appended and folded."""
+        events = take_cycle(self.state, self.config, self.now_ms)
+        if events:
+            self.say(*events)
+        return events
+
+    def control(self) -> list[k.Event]:
+        """Every decision that the controllers have now, appended and folded."""
+        decisions = [next_decision(self.state, job, self.lifecycle, self.now_ms) for job in self.state.jobs.values()]
+        events: list[k.Event] = [decision for decision in decisions if decision is not None]
+        if events:
+            self.say(*events)
+        return events
+
+    def apply(self) -> int:
+        """What appliers and kubelets do together: wanted pods run and are ready, unwanted ones are gone."""
+        effects = 0
+        for job in list(self.state.jobs.values()):
+            wanted = wanted_pods(self.state, job)
+            for pod in wanted.delete:
+                self.pod_gone(pod.uid)
+            for place, node in wanted.create:
+                self.run_pod(job, place, node)
+            effects += len(wanted.create) + len(wanted.delete)
+        return effects
+
+    def run_pod(self, job: JobRecord, place: tuple[int, int], node: str, *, phase: str = "Running") -> str:
+        """The pod of a place is there; answers its UID."""
+        assert job.spec is not None
+        group = job.spec.groups[place[0]]
+        owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
+        name = f"{job.seen.name}-{group.name}-{place[1]}-{job.attempt}"
+        address = f"10.0.{place[0]}.{place[1]}"
+        return self.pod(name, node, phase=phase, owner=owner, ip=address, amounts=group.shape.requests)
+
+    def settle(self, *, rounds: int = 50) -> None:
+        """Cycles, decisions and effects until nothing happens any more."""
+        for _ in range(rounds):
+            if not (self.cycle() or self.control() or self.apply()):
+                return
+        raise AssertionError(f"the world doesn't settle in {rounds} rounds")
+
+    def _version(self) -> str:
+        self._versions += 1
+        return str(self._versions)
