@@ -165,6 +165,8 @@ _CONTAINER = record(
         "name": text(least=1, most=63),
         "image": text(least=1),
         "restartPolicy": text(),
+        "command": items(text()),
+        "args": items(text()),
         "env": items(record({"name": text(least=1)}, required=("name",))),
         "resources": _RESOURCES,
     },
@@ -201,6 +203,27 @@ _TEMPLATE = record(
     required=("spec",),
 )
 
+_VOLUME_SOURCES = (
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "hostPath",
+    "image",
+    "nfs",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+)
+_SHARED_VOLUME = record(
+    {
+        "name": text(most=63, form=_DNS_LABEL, reason=_DNS_LABEL_REASON),
+        **{source: record({}) for source in _VOLUME_SOURCES},
+    },
+    required=("name",),
+)
+
 _GROUP_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
 
 _SPEC = both(
@@ -208,7 +231,7 @@ _SPEC = both(
         {
             "restartLimit": whole(0, 1_000_000),
             "volumes": items(
-                record({"name": text(most=63, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)}, required=("name",)),
+                _SHARED_VOLUME,
                 most=64,
                 key="name",
             ),

@@ -223,6 +223,12 @@ BAD: list[Bad] = [
     _bad("a job name of 50", "metadata.name", "Too long", {"metadata/name": "j" * 50}),
     _bad("a volume without name", "spec.volumes[0].name", "Required value", {"spec/volumes": [{"emptyDir": {}}]}),
     _bad("a volume twice", "spec.volumes[1]", "Duplicate value", {"spec/volumes": [{"name": "a"}, {"name": "a"}]}),
+    _bad("a volume source that is a text", "spec.volumes[0].hostPath", "must be of type object",
+         {"spec/volumes": [{"name": "a", "hostPath": "/mnt"}]}),
+    _bad("a command that is a text", f"{IN_WORKER}.containers[0].command", "must be of type array",
+         {f"{WORKER}/containers/0/command": "python main.py"}),
+    _bad("an argument that is a number", f"{IN_WORKER}.containers[0].args[1]", "must be of type string",
+         {f"{WORKER}/containers/0/args": ["--steps", 100]}),
     _bad("no containers", f"{IN_LEADER}.containers", "Required value", {f"{LEADER}/containers": GONE}),
     _bad("empty containers", f"{IN_LEADER}.containers", "should have at least 1 items", {f"{LEADER}/containers": []}),
     _bad("a container without image", f"{IN_WORKER}.containers[0].image", "Required value",
@@ -266,7 +272,9 @@ BAD: list[Bad] = [
 
 
 def _change(case: str, stage: str, field: str, changes: dict[str, Any]) -> Change:
-    before = tyjob_with({"spec/volumes": [{"name": "data", "emptyDir": {}}]})
+    before = tyjob_with(
+        {"spec/volumes": [{"name": "data", "emptyDir": {}}], f"{LEADER}/containers/0/command": ["python", "learn.py"]}
+    )
     return Change(case, stage, before, tyjob_with(changes, base=before), field)
 
 
@@ -294,5 +302,7 @@ UNSEEN_CHANGES: list[Change] = [
     _change("the leader's image", "Running", "spec.leader", {f"{LEADER}/containers/0/image": "app:2"}),
     _change("a field that the schema doesn't know", "Running", "spec.workerSets", {f"{WORKER}/hostNetwork": True}),
     _change("a volume", "Running", "spec.volumes", {"spec/volumes": [{"name": "data", "hostPath": {"path": "/d"}}]}),
+    _change("a command in place of arguments", "Running", "spec.leader", {
+        f"{LEADER}/containers/0/command": GONE, f"{LEADER}/containers/0/args": ["python", "learn.py"]}),
     _change("the only volume away", "Failed", "spec.volumes", {"spec/volumes": GONE}),
 ]  # fmt: skip

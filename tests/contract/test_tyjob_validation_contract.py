@@ -1,0 +1,195 @@
+"""A real API server and the embedded cluster give the same verdict on each TYJob of the table, naming the same field.
+
+`tests/unit/test_tyjob_validation.py` holds the controller's own check to the same table.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pytest
+import yaml
+
+from arranger.kube.cluster import CRDS, TYJOBS
+from arranger.kube.translate import status_digest
+from arranger.sandbox.status import Refusal
+from arranger.sandbox.store import Store, WriteOptions
+from tests.servers import TYJOB_CRD, RealKube
+from tests.unit.tyjob_table import BAD, CHANGES, GOOD, UNSEEN_CHANGES, Bad, Change, Good, Object, tyjob
+
+STRICT = WriteOptions(strictness="Strict")
+
+
+class Refused(Exception):
+    """The server's message."""
+
+
+class Server(Protocol):
+    """What these tests ask of a server; refusals raise `Refused`."""
+
+    def apply(self, tyjob: Object) -> None:
+        """Check the TYJob as `kubectl apply` does, strictly, and store nothing."""
+        ...
+
+    def create(self, tyjob: Object) -> None:
+        """Create the TYJob in an empty namespace."""
+        ...
+
+    def change(self, name: str, patch: Object, *, subresource: str = "") -> Object:
+        """Merge a patch into the TYJob created last, or into its status; answers the whole object."""
+        ...
+
+
+class Real:
+    """A kube-apiserver; what a user applies goes through kubectl."""
+
+    def __init__(self, server: RealKube) -> None:
+        self._server = server
+        self._namespace = ""
+
+    def apply(self, tyjob: Object) -> None:
+        done = self._server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(tyjob), check=False)
+        if done.returncode:
+            raise Refused(done.stderr)
+
+    def create(self, tyjob: Object) -> None:
+        self._namespace = self._server.fresh_namespace()
+        self._ask("POST", "", tyjob, "application/json")
+
+    def change(self, name: str, patch: Object, *, subresource: str = "") -> Object:
+        below = f"/{name}/{subresource}" if subresource else f"/{name}"
+        return self._ask("PATCH", below, patch, "application/merge-patch+json")
+
+    def _ask(self, method: str, below: str, body: Object, content_type: str) -> Object:
+        path = f"{TYJOBS.path(self._namespace)}{below}"
+        code, answer = self._server.request(method, path, body, content_type=content_type, check=False)
+        if code >= 400:
+            raise Refused(answer["message"])
+        return answer
+
+
+class Embedded:
+    """The embedded cluster's store, with the CRD of the repository."""
+
+    def __init__(self) -> None:
+        numbers = itertools.count(1)
+        self._store = Store(now=lambda: 1_700_000_000.0, new_uid=lambda: f"uid-{next(numbers)}")
+        self._store.create(CRDS, "", yaml.safe_load(TYJOB_CRD.read_text()))
+
+    def apply(self, tyjob: Object) -> None:
+        options = WriteOptions(dry_run=True, strictness="Strict")
+        self._asked(lambda: self._store.create(TYJOBS, "default", _own(tyjob), options))
+
+    def create(self, tyjob: Object) -> None:
+        self._asked(lambda: self._store.create(TYJOBS, "default", _own(tyjob), STRICT))
+
+    def change(self, name: str, patch: Object, *, subresource: str = "") -> Object:
+        answer = self._asked(lambda: self._store.patch(TYJOBS, "default", name, _own(patch), subresource=subresource))
+        return json.loads(answer.stored.raw)
+
+    @staticmethod
+    def _asked(request: Callable[[], Any]) -> Any:
+        try:
+            return request()
+        except Refusal as refusal:
+            raise Refused(refusal.detail) from refusal
+
+
+def _own(body: Object) -> Object:
+    copy: Object = json.loads(json.dumps(body))
+    return copy
+
+
+@pytest.fixture
+def real(kube_server: RealKube) -> Real:
+    return Real(kube_server)
+
+
+@pytest.fixture(params=["embedded", "real"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield Embedded() if request.param == "embedded" else request.getfixturevalue("real")
+
+
+def refusal(request: Callable[[], object]) -> str:
+    """What the server refuses the request with; empty when it doesn't."""
+    try:
+        request()
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def names(message: str, field: str) -> bool:
+    """Whether a refusal names this field: alone, in a list, or as unknown."""
+    return bool(re.search(rf"(^|[ \[]){re.escape(field)}: ", message)) or f'unknown field "{field}"' in message
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda row: row.case)
+def test_a_good_job_is_accepted(server: Server, good: Good) -> None:
+    assert refusal(lambda: server.apply(good.tyjob)) == ""
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda row: row.case)
+def test_a_bad_job_is_refused_naming_the_field(server: Server, bad: Bad) -> None:
+    message = refusal(lambda: server.apply(bad.tyjob))
+    assert names(message, bad.field)
+    assert bad.says in message
+
+
+@pytest.mark.parametrize("change", [*CHANGES, *UNSEEN_CHANGES], ids=lambda row: row.case)
+def test_a_started_job_can_be_changed_only_where_it_is_elastic(server: Server, change: Change) -> None:
+    name = change.before["metadata"]["name"]
+    server.create(change.before)
+    if change.stage:
+        server.change(name, {"status": {"stage": change.stage}}, subresource="status")
+    # A merge patch can't say "this field is gone" but with a null.
+    gone = {field: None for field in change.before["spec"] if field not in change.after["spec"]}
+    message = refusal(lambda: server.change(name, {"spec": {**change.after["spec"], **gone}}))
+    if change.field:
+        assert names(message, change.field)
+        assert "can't be changed once the job has started" in message
+    else:
+        assert message == ""
+
+
+STATUS: Object = {
+    "stage": "Running",
+    "scheduleState": "ScheduledPartly",
+    "restarts": 0,
+    "attempt": 0,
+    "leaderAddress": "",
+    "totalWorkers": 8,
+    "readyWorkers": 3,
+    "ready": "3/8",
+    "message": "5 workers wait",
+    "observedGeneration": 1,
+    "startTime": "2026-01-02T03:04:05Z",
+    "completionTime": None,
+    "allocations": [{"node": "n1", "leader": True, "workers": [{"set": "actors", "indices": "0-2"}]}],
+    "workers": [{"name": "actors", "total": 8, "ready": 3, "failed": 0, "restarts": 0}],
+    "conditions": [
+        {
+            "type": "Running",
+            "status": "True",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+            "reason": "Quorum",
+            "message": "",
+            "observedGeneration": 1,
+        }
+    ],
+}
+
+
+def test_a_status_keeps_every_field_and_its_digest_on_the_way_through_the_server(server: Server) -> None:
+    server.create(tyjob())
+    kept = server.change("job", {"status": STATUS}, subresource="status")["status"]
+    assert status_digest(kept) == status_digest(STATUS)
+
+
+def test_a_stage_that_there_is_not_is_refused(server: Server) -> None:
+    server.create(tyjob())
+    message = refusal(lambda: server.change("job", {"status": {"stage": "Lost"}}, subresource="status"))
+    assert names(message, "status.stage")
+    assert "Unsupported value" in message
