@@ -156,9 +156,18 @@ class TickLoop:
         self._drain_until_s = time.monotonic() + drain_s
         self._stopping.set()
         if self._thread.ident is not None:
-            # A Redis that hangs may hold the thread longer. It is a daemon, and does no more than say goodbye then.
-            patience_s = _GOODBYE_S + (drain_s if self._handling else 0)
-            await asyncio.to_thread(self._thread.join, patience_s)
+            await asyncio.to_thread(self._await_end)
+
+    def _await_end(self) -> None:
+        """Wait for the side thread, for a while after its last handler.
+
+        A Redis that hangs may hold it longer: it is a daemon, and does no more than say goodbye then.
+        """
+        handled_s = time.monotonic()
+        while self._thread.is_alive() and time.monotonic() < handled_s + _GOODBYE_S:
+            self._thread.join(_LOOK_S)
+            if self._handling:
+                handled_s = time.monotonic()
 
     def _work(self) -> None:
         """The side thread: an rq worker, and another one whenever that gave up, until stopped."""

@@ -268,6 +268,23 @@ async def test_ticks_go_on_after_redis_was_away(own_redis: RealRedis, cluster: s
         period.cancel()
 
 
+async def test_a_redis_that_hangs_does_not_hold_up_the_end(own_redis: RealRedis, cluster: str) -> None:
+    ran = asyncio.Event()
+
+    async def cycle() -> None:
+        ran.set()
+
+    async with ticker_of(own_redis, cluster) as ticker, working(own_redis, cluster, cycle=cycle) as loop:
+        await ticker.push("cycle")
+        await ran.wait()
+        own_redis.daemon.freeze()
+        try:
+            # Far below what the connection's own time-outs would add up to.
+            await asyncio.wait_for(loop.stop(drain_s=60), timeout=20)
+        finally:
+            own_redis.daemon.thaw()
+
+
 async def test_ticks_wait_for_a_redis_that_comes_late(own_redis: RealRedis, cluster: str) -> None:
     ran = asyncio.Event()
 
