@@ -1,0 +1,300 @@
+"""What the API server knows by itself about built-in kinds: metadata, and the defaults and checks of pods.
+
+Only what a scheduler or kubectl can notice is here; the rest of a pod's fields are kept as they came.
+"""
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.status import FieldError
+from arranger.sandbox.validation import required, unsupported, wrong
+
+METADATA_FIELDS = frozenset(
+    {
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+        "selfLink",
+    }
+)
+
+_POD_FIELDS = frozenset(
+    ["activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes", "workloadRef"]
+)
+_CONTAINER_FIELDS = frozenset(
+    ["args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext", "startupProbe", "stdin", "stdinOnce", "targetContainerName", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts", "workingDir"]
+)
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+_CLASSES = {
+    "Pod": {"apiVersion", "kind", "metadata", "spec", "status"},
+    "Node": {"apiVersion", "kind", "metadata", "spec", "status"},
+    "Namespace": {"apiVersion", "kind", "metadata", "spec", "status"},
+    "ConfigMap": {"apiVersion", "kind", "metadata", "data", "binaryData", "immutable"},
+}
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL = re.compile(rf"{_LABEL}\Z")
+_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*\Z")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_KEY_TEXT = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without null fields, which mean "absent" in a built-in kind."""
+    if isinstance(value, dict):
+        return {key: without_nulls(part) for key, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [without_nulls(part) for part in value]
+    return value
+
+
+def name_errors(name: str, path: str, *, label: bool = False) -> list[FieldError]:
+    """What is wrong with a name: a DNS subdomain of 253 characters, or a DNS label of 63."""
+    limit, pattern, text = (63, _DNS_LABEL, _LABEL_TEXT) if label else (253, _DNS_SUBDOMAIN, _SUBDOMAIN_TEXT)
+    found = []
+    if len(name) > limit:
+        found.append(wrong(path, name, f"must be no more than {limit} characters"))
+    if not pattern.match(name):
+        found.append(wrong(path, name, text))
+    return found
+
+
+def _label_errors(labels: dict[str, str]) -> list[FieldError]:
+    found = []
+    for key, value in labels.items():
+        if not _QUALIFIED.match(key.rpartition("/")[2]):
+            found.append(wrong("metadata.labels", key, _KEY_TEXT))
+        if value and not _QUALIFIED.match(value):
+            found.append(wrong("metadata.labels", value, _VALUE_TEXT))
+        if len(value) > 63:
+            found.append(wrong("metadata.labels", value, "must be no more than 63 characters"))
+    return found
+
+
+def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
+    """What is wrong with an object's name and labels."""
+    name = metadata.get("name") or ""
+    if not name:
+        return [required("metadata.name", "name or generateName is required")]
+    return name_errors(name, "metadata.name", label=kind == "Namespace") + _label_errors(metadata.get("labels") or {})
+
+
+def unknown_fields(kind: str, body: Object) -> list[str]:
+    """Remove fields that a built-in kind doesn't have, in place, as far as they are known here; their paths."""
+    unknown = [name for name in body if kind in _CLASSES and name not in _CLASSES[kind]]
+    for name in unknown:
+        del body[name]
+    spec = body.get("spec")
+    if kind == "Pod" and isinstance(spec, dict):
+        unknown += _drop(spec, _POD_FIELDS, "spec")
+        for field in _CONTAINER_LISTS:
+            for index, container in enumerate(spec.get(field) or []):
+                unknown += _drop(container, _CONTAINER_FIELDS, f"spec.{field}[{index}]")
+    return unknown
+
+
+def _drop(fields: dict[str, Any], known: frozenset[str], path: str) -> list[str]:
+    unknown = [name for name in fields if name not in known]
+    for name in unknown:
+        del fields[name]
+    return [f"{path}.{name}" for name in unknown]
+
+
+_TOLERATED = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+]
+_POD_DEFAULTS: dict[str, Any] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+    "priority": 0,
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+
+
+def _amounts(values: dict[str, Any]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in values.items()}
+
+
+def _default_container(container: dict[str, Any]) -> None:
+    image = container.get("image") or ""
+    latest = ":" not in image.rpartition("/")[2] or image.endswith(":latest")
+    container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    resources = container.setdefault("resources", {})
+    if "limits" in resources:
+        resources["limits"] = _amounts(resources["limits"])
+        resources["requests"] = resources["limits"] | resources.get("requests", {})
+    if "requests" in resources:
+        resources["requests"] = _amounts(resources["requests"])
+
+
+def quality(spec: dict[str, Any]) -> str:
+    """A pod's quality-of-service class."""
+    resources = [container.get("resources", {}) for container in spec.get("containers") or []]
+    named = [part.get(side, {}) for part in resources for side in ("requests", "limits")]
+    if not any(name in amounts for amounts in named for name in ("cpu", "memory")):
+        return "BestEffort"
+    full = all(
+        {"cpu", "memory"} <= part.get("limits", {}).keys() and part.get("requests") == part["limits"]
+        for part in resources
+    )
+    return "Guaranteed" if full else "Burstable"
+
+
+def default_pod(pod: Object) -> None:
+    """Fill in what the API server fills in at creation, in place."""
+    spec = pod.setdefault("spec", {})
+    for name, value in _POD_DEFAULTS.items():
+        spec.setdefault(name, value)
+    for field in _CONTAINER_LISTS:
+        for container in spec.get(field) or []:
+            _default_container(container)
+    tolerations = spec.get("tolerations") or []
+    keys = {(each.get("key"), each.get("effect")) for each in tolerations}
+    if not any(each.get("operator") == "Exists" and not each.get("key") for each in tolerations):
+        missing = [
+            each for each in _TOLERATED if (each["key"], "NoExecute") not in keys and (each["key"], None) not in keys
+        ]
+        spec["tolerations"] = tolerations + missing
+    pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+
+
+def _container_errors(containers: list[dict[str, Any]], path: str) -> list[FieldError]:
+    found = []
+    names: set[str] = set()
+    for index, container in enumerate(containers):
+        where = f"{path}[{index}]"
+        name = container.get("name") or ""
+        if not name:
+            found.append(required(f"{where}.name"))
+        else:
+            found += name_errors(name, f"{where}.name", label=True)
+        if name in names:
+            found.append(FieldError(f"{where}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
+        names.add(name)
+        if not container.get("image"):
+            found.append(required(f"{where}.image"))
+    return found
+
+
+def pod_errors(pod: Object) -> list[FieldError]:
+    """What is wrong with a pod, as far as it is checked here."""
+    spec = pod["spec"]
+    containers = spec.get("containers") or []
+    found = [] if containers else [required("spec.containers")]
+    found += _container_errors(containers, "spec.containers")
+    found += _container_errors(spec.get("initContainers") or [], "spec.initContainers")
+    if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
+        found.append(unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never")))
+    if node := spec.get("nodeName"):
+        found += name_errors(node, "spec.nodeName")
+    return found
+
+
+_POD_UPDATES = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+    "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def _frozen(spec: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in spec.items() if name not in ("activeDeadlineSeconds", "tolerations")}
+    for field in ("containers", "initContainers"):
+        if field in kept:
+            kept[field] = [{key: part for key, part in each.items() if key != "image"} for each in kept[field]]
+    return kept
+
+
+def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
+    """What an update of a pod's spec may not change."""
+    if new["spec"] == old["spec"] or _frozen(new["spec"]) == _frozen(old["spec"]):
+        return []
+    return [FieldError("spec", _POD_UPDATES, "FieldValueForbidden")]
+
+
+def default_node(node: Object) -> None:
+    """A new node isn't ready until something says so: it gets the taint that admission gives it."""
+    taints = node.setdefault("spec", {}).setdefault("taints", [])
+    key = "node.kubernetes.io/not-ready"
+    if not any(taint.get("key") == key for taint in taints):
+        taints.append({"key": key, "effect": "NoSchedule"})
+    node.setdefault("status", {})
+
+
+def default_namespace(namespace: Object) -> None:
+    """A new namespace is active and carries its name as a label."""
+    metadata = namespace["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def default_secret(secret: Object) -> None:
+    """`stringData` becomes `data`; the type is Opaque unless it says something else."""
+    plain = secret.pop("stringData", None) or {}
+    if plain:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+    secret.setdefault("type", "Opaque")
+
+
+#: What is filled in when an object of a kind is created.
+DEFAULTS: dict[str, Callable[[Object], None]] = {
+    "Pod": default_pod,
+    "Node": default_node,
+    "Namespace": default_namespace,
+    "Secret": default_secret,
+}
+
+
+def event_errors(event: Object) -> list[FieldError]:
+    """An event lies in the namespace of what it is about."""
+    about = (event.get("involvedObject") or {}).get("namespace", "")
+    where = event["metadata"].get("namespace")
+    if about in ("", where) and (about or where == "default"):
+        return []
+    return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
+
+
+#: What is checked when an object of a kind is created.
+CHECKS: dict[str, Callable[[Object], list[FieldError]]] = {"Pod": pod_errors, "Event": event_errors}

@@ -1,0 +1,134 @@
+"""The `Cluster` interface straight onto a `Store`: no HTTP, no waiting except on the clock that was handed in."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from arranger.clock import Clock, SystemClock
+from arranger.kube.cluster import Change, Expired, Object, Page, Resource
+from arranger.sandbox.history import Event, Stored
+from arranger.sandbox.listing import Selection
+from arranger.sandbox.status import Refusal
+from arranger.sandbox.store import DeleteOptions, Store
+
+#: A silent watch tells this often how far it has come.
+BOOKMARK_S = 30.0
+
+
+@contextlib.contextmanager
+def _as_client_sees() -> Any:
+    """A client knows one special refusal: 410."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code == 410:
+            raise Expired(refusal.code, refusal.reason, refusal.detail) from refusal
+        raise
+
+
+def _fresh(stored: Stored) -> Object:
+    """A copy that the caller may change."""
+    copy: Object = msgspec.json.decode(stored.raw)
+    return copy
+
+
+def _own(body: Mapping[str, Any]) -> Object:
+    copy: Object = msgspec.json.decode(msgspec.json.encode(body))
+    return copy
+
+
+class DirectCluster:
+    """A client of an in-memory cluster. Every object that it hands out is the caller's own."""
+
+    def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+        """All objects of a resource in consistent pages."""
+        continuation = ""
+        while True:
+            with _as_client_sees():
+                page = self._store.page(resource, Selection(), limit=limit, continuation=continuation)
+            yield Page([_listed(stored) for stored in page.items], str(page.version))
+            continuation = page.continuation
+            if not continuation:
+                return
+
+    async def watch(
+        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+    ) -> AsyncIterator[list[Change]]:
+        """Changes after a resourceVersion, with bookmarks, until the time is over."""
+        news = asyncio.Event()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        with _as_client_sees():
+            watch = self._store.watch(resource, Selection(), resource_version, news.set)
+            try:
+                while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+                    if events := watch.take():
+                        yield [self._change(event) for event in events]
+                        continue
+                    news.clear()
+                    if not await self._woken(news, min(left_s, BOOKMARK_S)):
+                        yield [self._bookmark(resource)]
+            finally:
+                watch.close()
+
+    async def _woken(self, news: asyncio.Event, seconds: float) -> bool:
+        """Whether there was news before the time was over."""
+        waiting = {asyncio.ensure_future(news.wait()), asyncio.ensure_future(self._clock.sleep(seconds))}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return news.is_set()
+
+    def _change(self, event: Event) -> Change:
+        return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())
+
+    def _bookmark(self, resource: Resource) -> Change:
+        version = str(self._store.version)
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {"resourceVersion": version}}
+        return Change("BOOKMARK", obj, version, self._clock.now_ms())
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        """One object."""
+        return _fresh(self._store.get(resource, namespace or "", name))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        """Create an object."""
+        return _fresh(self._store.create(resource, namespace or "", _own(body)).stored)
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """JSON merge patch of an object or its status."""
+        answer = self._store.patch(resource, namespace or "", name, _own(body), subresource=subresource)
+        return _fresh(answer.stored)
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete an object, only that of this UID if one is given."""
+        self._store.delete(resource, namespace or "", name, DeleteOptions(uid=uid, grace_s=grace_s))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _listed(stored: Stored) -> Object:
+    """An item of a listing; built-in kinds leave out what all items share, as the real server does."""
+    item = _fresh(stored)
+    if stored.kind.typed:
+        del item["kind"], item["apiVersion"]
+    return item

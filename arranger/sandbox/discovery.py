@@ -1,0 +1,193 @@
+"""What the server says about itself: version, groups, resources, and as much OpenAPI as kubectl asks for."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.kinds import Kind
+
+#: The version that the embedded server behaves like.
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0+arranger.sandbox",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "",
+}
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_STATUS_VERBS = ["get", "patch", "update"]
+
+#: An OpenAPI v2 document in protobuf that says `swagger: "2.0"` and no more; kubectl then uses what it has built in.
+OPENAPI_V2 = b"\x0a\x032.0"
+
+_REVIEWS = ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+_POD_SUBRESOURCES = (
+    ("binding", "Binding", "", "v1", ["create"]),
+    ("eviction", "Eviction", "policy", "v1", ["create"]),
+    ("log", "Pod", "", "", ["get"]),
+)
+
+
+def _resources(kind: Kind) -> list[dict[str, Any]]:
+    resource = kind.resource
+    entry: dict[str, Any] = {
+        "name": resource.plural,
+        "singularName": kind.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": VERBS,
+    }
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    entries = [entry]
+    base = {"singularName": "", "namespaced": resource.namespaced}
+    if kind.has_status:
+        name = f"{resource.plural}/status"
+        entries.append({"name": name, **base, "kind": resource.kind, "verbs": _STATUS_VERBS})
+    if resource.plural == "pods":
+        for name, sub, group, version, verbs in _POD_SUBRESOURCES:
+            more = {"group": group, "version": version} if group else {}
+            entries.append({"name": f"pods/{name}", **base, "kind": sub, "verbs": verbs, **more})
+    return entries
+
+
+def _reviews() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": kind.lower() + "s",
+            "singularName": kind.lower(),
+            "namespaced": False,
+            "kind": kind,
+            "verbs": ["create"],
+        }
+        for kind in _REVIEWS
+    ]
+
+
+def groups(kinds: Iterable[Kind]) -> dict[str, str]:
+    """API groups and the version of each, without the core group."""
+    found = {kind.resource.group: kind.resource.version for kind in kinds if kind.resource.group}
+    return {**found, "authorization.k8s.io": "v1"}
+
+
+def api_versions() -> Object:
+    """The answer at `/api`."""
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def _group(name: str, version: str) -> dict[str, Any]:
+    entry = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [entry], "preferredVersion": entry}
+
+
+def group_list(kinds: Iterable[Kind]) -> Object:
+    """The answer at `/apis`."""
+    listed = [_group(name, version) for name, version in groups(kinds).items()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+
+
+def group(name: str, kinds: Iterable[Kind]) -> Object | None:
+    """The answer at `/apis/GROUP`."""
+    version = groups(kinds).get(name)
+    return None if version is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, version)}
+
+
+def resource_list(name: str, version: str, kinds: Iterable[Kind]) -> Object | None:
+    """The answer at `/api/v1` and `/apis/GROUP/VERSION`."""
+    served = [kind for kind in kinds if (kind.resource.group, kind.resource.version) == (name, version)]
+    entries = [entry for kind in served for entry in _resources(kind)]
+    if (name, version) == ("authorization.k8s.io", "v1"):
+        entries = _reviews()
+    if not entries:
+        return None
+    group_version = f"{name}/{version}" if name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
+
+
+def _documents(kinds: Iterable[Kind]) -> dict[str, list[Kind]]:
+    documents: dict[str, list[Kind]] = {}
+    for kind in kinds:
+        resource = kind.resource
+        name = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
+        documents.setdefault(name, []).append(kind)
+    return documents
+
+
+def openapi_index(kinds: Iterable[Kind]) -> Object:
+    """The answer at `/openapi/v3`: where each group's document is, with a hash of what it says."""
+    paths = {}
+    for name, served in _documents(kinds).items():
+        digest = hashlib.sha256(msgspec.json.encode(_document(served))).hexdigest().upper()
+        paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
+    return {"paths": paths}
+
+
+def openapi(name: str, kinds: Iterable[Kind]) -> Object | None:
+    """The answer at `/openapi/v3/NAME`."""
+    served = _documents(kinds).get(name)
+    return None if served is None else _document(served)
+
+
+def _document(kinds: list[Kind]) -> Object:
+    paths, schemas = {}, {}
+    for kind in kinds:
+        paths[kind.resource.path("{namespace}", "{name}")] = _operations(kind)
+        if kind.schema is not None:
+            schemas[_schema_name(kind)] = _described(kind, kind.schema.declared)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _schema_name(kind: Kind) -> str:
+    reverse = ".".join(reversed(kind.resource.group.split(".")))
+    return f"{reverse}.{kind.resource.version}.{kind.resource.kind}"
+
+
+def _gvk(kind: Kind) -> dict[str, str]:
+    return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.resource.kind}
+
+
+def _operations(kind: Kind) -> Object:
+    """The operations that kubectl looks at: whether writes can be validated by the server."""
+    query = [
+        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+        for name in ("dryRun", "fieldManager", "fieldValidation", "force")
+    ]
+    content: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+    if kind.schema is not None:
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}}
+    answer = {"200": {"description": "OK", "content": content}}
+    return {
+        action: {
+            "operationId": f"{action}{kind.resource.kind}",
+            "parameters": parameters,
+            "responses": answer,
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": _gvk(kind),
+        }
+        for action, parameters in (("get", []), ("put", query), ("patch", query))
+    }
+
+
+def _described(kind: Kind, declared: dict[str, Any]) -> dict[str, Any]:
+    """A CRD's schema with the fields that every object has."""
+    implied = {
+        "apiVersion": {"type": "string", "description": "The version of this representation of the object."},
+        "kind": {"type": "string", "description": "The kind of resource that this object represents."},
+        "metadata": {"type": "object", "description": "Standard object metadata."},
+    }
+    properties = {**implied, **(declared.get("properties") or {})}
+    return {**declared, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(kind)]}

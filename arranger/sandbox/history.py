@@ -1,0 +1,166 @@
+"""What has changed in one resource, for as long as it is remembered, and the watches that read it."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.kinds import Kind
+from arranger.sandbox.selectors import Matches
+from arranger.sandbox.status import too_old
+
+
+class Stored:
+    """One state of one object: never changed once stored, encoded once. `version` is its resourceVersion."""
+
+    __slots__ = ("kind", "object", "raw", "version")
+
+    def __init__(self, kind: Kind, obj: Object, version: int) -> None:
+        self.kind = kind
+        self.object = obj
+        self.version = version
+        self.raw = msgspec.json.encode(obj)
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; empty for what is cluster-wide."""
+        namespace: str = self.object["metadata"].get("namespace", "")
+        return namespace
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        name: str = self.object["metadata"]["name"]
+        return name
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+        uid: str = self.object["metadata"]["uid"]
+        return uid
+
+
+class Event:
+    """One change as watches see it: `type` is ADDED, MODIFIED or DELETED; `before` is the state that it ended."""
+
+    __slots__ = ("_line", "before", "stored", "type")
+
+    def __init__(self, kind: str, stored: Stored, before: Stored | None = None) -> None:
+        self.type = kind
+        self.stored = stored
+        self.before = before
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The event on the wire; encoded once for all watches."""
+        if self._line is None:
+            self._line = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.stored.raw)
+        return self._line
+
+
+class History:
+    """The last changes of one resource, at least `limit` of them, oldest first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._events: list[Event] = []
+        #: How many events were forgotten, and the resourceVersion of the last of those.
+        self.forgotten = 0
+        self.floor = 0
+        self.readers: dict[Callable[[], None], None] = {}
+
+    @property
+    def end(self) -> int:
+        """The position after the last event."""
+        return self.forgotten + len(self._events)
+
+    def append(self, event: Event) -> None:
+        """Remember an event and wake whoever waits for one."""
+        self._events.append(event)
+        if len(self._events) >= 2 * self._limit:
+            self.forget(self._limit)
+        for wake in list(self.readers):
+            wake()
+
+    def forget(self, keep: int = 0) -> None:
+        """Forget all but the last `keep` events: watches from before them get 410."""
+        gone = len(self._events) - keep
+        if gone > 0:
+            self.floor = self._events[gone - 1].stored.version
+            del self._events[:gone]
+            self.forgotten += gone
+
+    def position(self, version: int) -> int:
+        """Where the changes after a resourceVersion begin; `Refusal` 410 when some of them are forgotten."""
+        if version < self.floor:
+            raise too_old(version, self.floor)
+        low, high = 0, len(self._events)
+        while low < high:
+            middle = (low + high) // 2
+            if self._events[middle].stored.version <= version:
+                low = middle + 1
+            else:
+                high = middle
+        return self.forgotten + low
+
+    def since(self, position: int) -> list[Event]:
+        """The events from a position on; `Refusal` 410 when the reader was too slow."""
+        if position < self.forgotten:
+            raise too_old(position, self.floor)
+        return self._events[position - self.forgotten :]
+
+
+def _without(stored: Stored, version: int) -> Stored:
+    """The state that left a selection, with the version of the change that made it leave."""
+    metadata = {**stored.object["metadata"], "resourceVersion": str(version)}
+    return Stored(stored.kind, {**stored.object, "metadata": metadata}, version)
+
+
+def seen_through(event: Event, matches: Matches) -> Event | None:
+    """How an event looks to a watch with a selector: an object that enters is added, one that leaves deleted."""
+    after = event.type != "DELETED" and matches(event.stored.object)
+    before = event.before is not None and matches(event.before.object)
+    if event.type == "DELETED":
+        return event if before or matches(event.stored.object) else None
+    if after:
+        return event if before or event.type == "ADDED" else Event("ADDED", event.stored, event.before)
+    if before and event.before is not None:
+        return Event("DELETED", _without(event.before, event.stored.version), event.before)
+    return None
+
+
+class Watch:
+    """A reader of one resource's history, from a position on. `wake` is called whenever there may be more."""
+
+    def __init__(
+        self,
+        history: History,
+        position: int,
+        *,
+        initial: list[Stored],
+        matches: Matches | None,
+        wake: Callable[[], None],
+    ) -> None:
+        self._history = history
+        self._position = position
+        self._initial = initial
+        self._matches = matches
+        self._wake = wake
+        history.readers[wake] = None
+
+    def take(self) -> list[Event]:
+        """Everything that is there now; `Refusal` 410 when this watch has fallen out of the history."""
+        events = self._history.since(self._position)
+        self._position += len(events)
+        if self._matches is not None and events:
+            matches = self._matches
+            events = [seen for event in events if (seen := seen_through(event, matches)) is not None]
+        if self._initial:
+            events = [Event("ADDED", stored) for stored in self._initial] + events
+            self._initial = []
+        return events
+
+    def close(self) -> None:
+        """Stop being woken."""
+        self._history.readers.pop(self._wake, None)

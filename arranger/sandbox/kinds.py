@@ -1,0 +1,119 @@
+"""Which resources are served, and what is special about each: names, subresources, schema, columns.
+
+The built-in ones are a table; every CustomResourceDefinition that is created adds one.
+"""
+
+from typing import Any
+
+import msgspec
+
+from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, Resource
+from arranger.sandbox.validation import Schema
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One printer column of a custom resource; `priority` above 0 shows it with `-o wide` only."""
+
+    name: str
+    type: str
+    path: str
+    description: str = ""
+    format: str = ""
+    priority: int = 0
+
+
+class Kind(msgspec.Struct, frozen=True, eq=False):
+    """A served resource.
+
+    `typed` says that the server knows its fields by itself (no nulls, strategic merge); `counts_generations`
+    that `metadata.generation` grows with the spec.
+    """
+
+    resource: Resource
+    singular: str
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    has_status: bool = False
+    typed: bool = True
+    counts_generations: bool = False
+    schema: Schema | None = None
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Group and plural."""
+        return (self.resource.group, self.resource.plural)
+
+    @property
+    def head(self) -> bytes:
+        """How the JSON of each stored object begins; lists of built-in kinds leave it out of their items."""
+        names = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        return msgspec.json.encode(names)[:-1] + b","
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SERVICES = Resource("", "v1", "services", "Service")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+
+BUILT_IN = (
+    Kind(NAMESPACES, "namespace", ("ns",), has_status=True),
+    Kind(NODES, "node", ("no",), has_status=True),
+    Kind(PODS, "pod", ("po",), ("all",), has_status=True, counts_generations=True),
+    Kind(EVENTS, "event", ("ev",)),
+    Kind(CONFIG_MAPS, "configmap", ("cm",)),
+    Kind(SECRETS, "secret"),
+    Kind(SERVICE_ACCOUNTS, "serviceaccount", ("sa",)),
+    Kind(SERVICES, "service", ("svc",), ("all",), has_status=True),
+    Kind(LEASES, "lease"),
+    Kind(PRIORITY_CLASSES, "priorityclass", ("pc",)),
+    Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
+)
+
+
+def served_version(crd: dict[str, Any]) -> dict[str, Any] | None:
+    """The version of a CRD that is served here: the stored one."""
+    for version in crd["spec"].get("versions") or []:
+        if version.get("storage") and version.get("served"):
+            found: dict[str, Any] = version
+            return found
+    return None
+
+
+def _column(declared: dict[str, Any]) -> Column:
+    path = declared["jsonPath"]
+    return Column(
+        declared["name"],
+        declared["type"],
+        path,
+        declared.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
+        declared.get("format", ""),
+        declared.get("priority", 0),
+    )
+
+
+_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+def custom_kind(crd: dict[str, Any]) -> Kind:
+    """The kind that a CRD defines. Raises `ValueError` for a schema or rule that can't be used."""
+    spec, version = crd["spec"], served_version(crd)
+    if version is None:
+        raise ValueError("spec.versions: one version must be served and stored")
+    names = spec["names"]
+    namespaced = spec["scope"] == "Namespaced"
+    declared = version.get("additionalPrinterColumns") or [_AGE]
+    return Kind(
+        Resource(spec["group"], version["name"], names["plural"], names["kind"], namespaced),
+        names.get("singular") or names["kind"].lower(),
+        tuple(names.get("shortNames") or ()),
+        tuple(names.get("categories") or ()),
+        has_status="status" in (version.get("subresources") or {}),
+        typed=False,
+        counts_generations=True,
+        schema=Schema(version["schema"]["openAPIV3Schema"]),
+        columns=tuple(_column(column) for column in declared),
+    )

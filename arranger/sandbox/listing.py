@@ -1,0 +1,104 @@
+"""Listings: what is asked for, and the pages of one listing, all from the same moment."""
+
+import base64
+import itertools
+from collections.abc import Callable
+
+import msgspec
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.history import Stored
+from arranger.sandbox.selectors import Matches, every, field_selector, label_selector
+from arranger.sandbox.status import bad_request, expired
+
+#: How long a continuation is good for, and how many listings may be open at once.
+CONTINUATION_S = 300.0
+OPEN_LISTINGS = 64
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which objects: of one namespace (empty: of all), by labels, by fields of the given plural."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    plural: str = ""
+
+    def matches(self) -> Matches | None:
+        """The test for one object, None when everything is wanted; `Refusal` 400 for a wrong selector."""
+        requirements = label_selector(self.labels) + field_selector(self.plural, self.fields)
+        if self.namespace:
+            namespace = self.namespace
+
+            def at_home(obj: Object) -> bool:
+                return bool(obj["metadata"].get("namespace") == namespace)
+
+            requirements.insert(0, at_home)
+        return every(requirements)
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """One page, the resourceVersion of the whole listing, and where to go on (empty: it was the last page)."""
+
+    items: list[Stored]
+    version: int
+    continuation: str = ""
+    remaining: int = 0
+
+
+class _Token(msgspec.Struct):
+    listing: int
+    start: int
+    version: int
+
+
+class _Open(msgspec.Struct):
+    items: list[Stored]
+    version: int
+    opened_s: float
+
+
+class Pages:
+    """The listings that are being read page by page. Forgets the oldest when there are too many."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._open: dict[int, _Open] = {}
+        self._numbers = itertools.count(1)
+
+    def first(self, items: list[Stored], version: int, limit: int) -> Listing:
+        """The first page of a new listing; a limit of 0 means everything."""
+        if not limit or len(items) <= limit:
+            return Listing(items, version)
+        number = next(self._numbers)
+        self._open[number] = _Open(items, version, self._now())
+        if len(self._open) > OPEN_LISTINGS:
+            del self._open[next(iter(self._open))]
+        return self._page(number, 0, limit)
+
+    def more(self, continuation: str, limit: int) -> Listing:
+        """The next page; `Refusal` 400 for a token that isn't one, 410 when its listing is forgotten."""
+        try:
+            token = msgspec.json.decode(base64.urlsafe_b64decode(continuation.encode()), type=_Token)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise bad_request(f"continue key is not valid: {error}") from error
+        listing = self._open.get(token.listing)
+        if listing is None or listing.version != token.version or self._now() - listing.opened_s > CONTINUATION_S:
+            raise expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new "
+                "list without the continue parameter."
+            )
+        return self._page(token.listing, token.start, limit or len(listing.items))
+
+    def _page(self, number: int, start: int, limit: int) -> Listing:
+        listing = self._open[number]
+        items = listing.items[start : start + limit]
+        remaining = len(listing.items) - start - len(items)
+        if not remaining:
+            return Listing(items, listing.version)
+        token = msgspec.json.encode(_Token(number, start + len(items), listing.version))
+        return Listing(items, listing.version, base64.urlsafe_b64encode(token).decode(), remaining)
+
+    def clear(self) -> None:
+        """Forget every open listing."""
+        self._open.clear()

@@ -1,0 +1,177 @@
+"""The three patch formats: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and Kubernetes' strategic merge.
+
+All of them leave what they are given untouched and share the parts that didn't change.
+"""
+
+from typing import Any
+
+from arranger.sandbox.status import Refusal, bad_request
+
+#: Lists that a strategic merge merges by key, by the field's name, wherever it stands in a built-in object.
+_MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "conditions": "type",
+    "addresses": "type",
+    "podIPs": "ip",
+    "ownerReferences": "uid",
+    "resourceClaims": "name",
+    "secrets": "name",
+}
+_MERGED_SETS = frozenset({"finalizers"})
+_ORDER = "$setElementOrder/"
+_DELETED = "$deleteFromPrimitiveList/"
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def strategic_merge(target: Any, patch: Any) -> Any:
+    """Apply a strategic merge patch with the merge keys of the built-in kinds and its `$` directives."""
+    if not isinstance(patch, dict):
+        return patch
+    if patch.get("$patch") == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if patch.get("$patch") == "delete":
+        return {}
+    merged = dict(target) if isinstance(target, dict) else {}
+    if (retained := patch.get("$retainKeys")) is not None:
+        merged = {key: value for key, value in merged.items() if key in retained}
+    for key, value in patch.items():
+        if key.startswith(_DELETED):
+            field = key.removeprefix(_DELETED)
+            merged[field] = [item for item in merged.get(field) or [] if item not in value]
+        elif not key.startswith("$"):
+            _merge_field(merged, key, value, patch.get(_ORDER + key))
+    return merged
+
+
+def _merge_field(merged: dict[str, Any], key: str, value: Any, order: list[Any] | None) -> None:
+    if value is None:
+        merged.pop(key, None)
+    elif isinstance(value, list) and key in _MERGED_SETS:
+        merged[key] = list(dict.fromkeys([*(merged.get(key) or []), *value]))
+    elif isinstance(value, list) and key in _MERGE_KEYS and all(isinstance(item, dict) for item in value):
+        merged[key] = _merge_list(merged.get(key) or [], value, _merge_key(key, value), order)
+    else:
+        merged[key] = strategic_merge(merged.get(key), value)
+
+
+def _merge_key(field: str, items: list[dict[str, Any]]) -> str:
+    # A Service merges its ports by `port`; nothing else shares a field's name with another key.
+    key = _MERGE_KEYS[field]
+    return "port" if field == "ports" and any("port" in item and key not in item for item in items) else key
+
+
+def _merge_list(
+    target: list[dict[str, Any]], patch: list[dict[str, Any]], key: str, order: list[Any] | None
+) -> list[dict[str, Any]]:
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if "$patch" not in item]
+    merged = {item.get(key): item for item in target}
+    for item in patch:
+        if key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        if item.get("$patch") == "delete":
+            merged.pop(item[key], None)
+        else:
+            merged[item[key]] = strategic_merge(merged.get(item[key]), item)
+    if order is None:
+        return list(merged.values())
+    ranks = {item.get(key): rank for rank, item in enumerate(order) if isinstance(item, dict)}
+    return sorted(merged.values(), key=lambda item: ranks.get(item.get(key), len(ranks)))
+
+
+def _rejected() -> Refusal:
+    return Refusal(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def _pointer(path: str) -> list[str]:
+    if not path.startswith("/"):
+        raise _rejected()
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def _index(container: list[Any], part: str, *, adding: bool = False) -> int:
+    if adding and part == "-":
+        return len(container)
+    if not part.isdecimal() or int(part) >= len(container) + adding:
+        raise _rejected()
+    return int(part)
+
+
+def _found(document: Any, parts: list[str]) -> Any:
+    for part in parts:
+        if isinstance(document, list):
+            document = document[_index(document, part)]
+        elif isinstance(document, dict) and part in document:
+            document = document[part]
+        else:
+            raise _rejected()
+    return document
+
+
+def _changed(document: Any, parts: list[str], operation: str, value: Any) -> Any:
+    """A copy of the document with one place added, replaced or removed."""
+    part, rest = parts[0], parts[1:]
+    if isinstance(document, list):
+        items = list(document)
+        index = _index(items, part, adding=operation == "add" and not rest)
+        if rest:
+            items[index] = _changed(items[index], rest, operation, value)
+        elif operation == "add":
+            items.insert(index, value)
+        elif operation == "remove":
+            del items[index]
+        else:
+            items[index] = value
+        return items
+    if not isinstance(document, dict) or (part not in document and (rest or operation != "add")):
+        raise _rejected()
+    if rest:
+        return {**document, part: _changed(document[part], rest, operation, value)}
+    if operation == "remove":
+        return {key: kept for key, kept in document.items() if key != part}
+    return {**document, part: value}
+
+
+def json_patch(document: Any, operations: Any) -> Any:
+    """Apply a JSON patch; `Refusal` 422 where a path isn't there or a test fails."""
+    if not isinstance(operations, list):
+        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+    for step in operations:
+        operation = step.get("op")
+        parts = _pointer(step.get("path", ""))
+        if operation == "test":
+            if _found(document, parts) != step.get("value"):
+                raise _rejected()
+        elif operation in ("add", "replace", "remove"):
+            document = _changed(document, parts, operation, step.get("value"))
+        elif operation in ("move", "copy"):
+            source = _pointer(step.get("from", ""))
+            value = _found(document, source)
+            if operation == "move":
+                document = _changed(document, source, "remove", None)
+            document = _changed(document, parts, "add", value)
+        else:
+            raise bad_request(f"Unexpected kind: {operation}")
+    return document

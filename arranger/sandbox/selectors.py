@@ -1,0 +1,146 @@
+"""Label and field selectors: parsed once a request, then matched against stored objects."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.status import Refusal, bad_request
+
+#: Says whether an object is selected.
+Matches = Callable[[Object], bool]
+
+_KEY = r"[A-Za-z0-9][A-Za-z0-9_./-]*"
+_VALUE = r"[A-Za-z0-9_.-]*"
+_SET = re.compile(rf"^({_KEY})\s+(in|notin)\s+\(([^)]*)\)$")
+_EQUALITY = re.compile(rf"^({_KEY})\s*(==|=|!=|<|>)\s*({_VALUE})$")
+_EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
+
+#: Fields that may be selected by, by plural; every resource has the two of its metadata.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "pods": (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    "nodes": ("spec.unschedulable",),
+    "namespaces": ("status.phase",),
+    "secrets": ("type",),
+    "events": (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+}
+
+
+def _labels(obj: Object) -> dict[str, str]:
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
+    return labels
+
+
+def _set_requirement(key: str, operator: str, values: frozenset[str]) -> Matches:
+    if operator == "in":
+        return lambda obj: _labels(obj).get(key) in values
+    return lambda obj: _labels(obj).get(key) not in values
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _equality(key: str, operator: str, value: str) -> Matches:
+    if operator == "!=":
+        return lambda obj: _labels(obj).get(key) != value
+    if operator in "<>":
+        bound = int(value)
+
+        def compared(obj: Object) -> bool:
+            number = _number(_labels(obj).get(key))
+            return number is not None and (number < bound if operator == "<" else number > bound)
+
+        return compared
+    return lambda obj: _labels(obj).get(key) == value
+
+
+def _label_requirement(text: str, whole: str) -> Matches:
+    if found := _SET.match(text):
+        values = frozenset(part.strip() for part in found[3].split(","))
+        return _set_requirement(found[1], found[2], values)
+    if found := _EQUALITY.match(text):
+        return _equality(found[1], found[2], found[3])
+    if found := _EXISTS.match(text):
+        key, wanted = found[2], not found[1]
+        return lambda obj: (key in _labels(obj)) is wanted
+    raise bad_request(f'unable to parse requirement: found {text!r} in label selector "{whole}"')
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside parentheses."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def label_selector(text: str) -> list[Matches]:
+    """The requirements of a label selector, equality- and set-based; `Refusal` 400 when it can't be parsed."""
+    return [_label_requirement(part, text) for part in _split(text)]
+
+
+def _field(obj: Object, path: tuple[str, ...]) -> str:
+    value: Any = obj
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return "false" if path[-1] == "unschedulable" else ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _source(obj: Object) -> str:
+    return str((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "")
+
+
+def _field_requirement(plural: str, part: str) -> Matches:
+    found = re.match(r"^([A-Za-z.]+)\s*(==|=|!=)\s*(.*)$", part)
+    if found is None:
+        raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+    name, operator, value = found.groups()
+    if name not in (*_FIELDS.get(plural, ()), "metadata.name", "metadata.namespace"):
+        raise bad_request(f"field label not supported: {name}")
+    equal = operator != "!="
+    if name == "source":
+        return lambda obj: (_source(obj) == value) is equal
+    path = tuple(name.split("."))
+    return lambda obj: (_field(obj, path) == value) is equal
+
+
+def field_selector(plural: str, text: str) -> list[Matches]:
+    """The requirements of a field selector; `Refusal` 400 for a field that can't be selected by."""
+    try:
+        return [_field_requirement(plural, part) for part in _split(text)]
+    except Refusal as refusal:
+        if refusal.detail.startswith("field label"):
+            raise
+        raise bad_request(f'unable to parse "{text}": {refusal.detail}') from refusal
+
+
+def every(requirements: list[Matches]) -> Matches | None:
+    """All of them together; None when there is nothing to ask."""
+    if not requirements:
+        return None
+    if len(requirements) == 1:
+        return requirements[0]
+    return lambda obj: all(matches(obj) for matches in requirements)

@@ -1,0 +1,130 @@
+"""Refusals in Kubernetes' own words: the `Status` object that every failed request is answered with."""
+
+from typing import Any, Literal
+
+from arranger.kube.cluster import ApiError, Object
+
+#: How a field is wrong; Kubernetes' names, as they appear in `details.causes[].reason`.
+CauseReason = Literal[
+    "FieldValueInvalid",
+    "FieldValueRequired",
+    "FieldValueNotSupported",
+    "FieldValueForbidden",
+    "FieldValueDuplicate",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+]
+
+
+class Refusal(ApiError):
+    """A request that the API refuses: HTTP code, reason, message and the details of its `Status`."""
+
+    def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(code, reason, message)
+        self.details = details
+
+    def status(self) -> Object:
+        """The `Status` object as it is sent."""
+        body: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.detail,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = self.details
+        return body | {"code": self.code}
+
+
+class FieldError:
+    """One wrong field: its path, what is wrong (as in `details.causes`) and the reason code."""
+
+    __slots__ = ("field", "message", "reason")
+
+    def __init__(self, field: str, message: str, reason: CauseReason = "FieldValueInvalid") -> None:
+        self.field = field
+        self.message = message
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    return details | {"kind": kind} | more
+
+
+def _qualified(kind: str, group: str) -> str:
+    return f"{kind}.{group}" if group else kind
+
+
+def not_found(plural: str, group: str, name: str) -> Refusal:
+    """404 for one object."""
+    message = f'{_qualified(plural, group)} "{name}" not found'
+    return Refusal(404, "NotFound", message, _details(name, group, plural))
+
+
+def no_such_resource() -> Refusal:
+    """404 for a path that nothing is served at."""
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(plural: str, group: str, name: str) -> Refusal:
+    """409 for a name that is taken."""
+    message = f'{_qualified(plural, group)} "{name}" already exists'
+    return Refusal(409, "AlreadyExists", message, _details(name, group, plural))
+
+
+def conflict(kind: str, group: str, name: str, why: str) -> Refusal:
+    """409 for a write or delete whose condition doesn't hold."""
+    message = f'Operation cannot be fulfilled on {_qualified(kind, group)} "{name}": {why}'
+    return Refusal(409, "Conflict", message, _details(name, group, kind))
+
+
+def modified(plural: str, group: str, name: str) -> Refusal:
+    """409 for a write that was based on an older resourceVersion."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(plural, group, name, why)
+
+
+def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> Refusal:
+    """422 with one cause per wrong field."""
+    listed = ", ".join(f"{error.field}: {error.message}" for error in errors)
+    shown = listed if len(errors) == 1 else f"[{listed}]"
+    causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
+    message = f'{_qualified(kind, group)} "{name}" is invalid: {shown}'
+    return Refusal(422, "Invalid", message, _details(name, group, kind, causes=causes))
+
+
+def bad_request(message: str) -> Refusal:
+    """400."""
+    return Refusal(400, "BadRequest", message)
+
+
+def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refusal:
+    """403."""
+    message = f'{_qualified(plural, group)} "{name}" is forbidden: {why}'
+    return Refusal(403, "Forbidden", message, _details(name, group, plural, **more))
+
+
+def expired(message: str) -> Refusal:
+    """410: a resourceVersion or a continuation from before what is remembered."""
+    return Refusal(410, "Expired", message)
+
+
+def too_old(asked: int, oldest: int) -> Refusal:
+    """410 of a watch that asks for changes which are forgotten."""
+    return expired(f"too old resource version: {asked} ({oldest})")
+
+
+def unsupported_media_type(accepted: list[str]) -> Refusal:
+    """415 for a patch in a format that the resource doesn't take."""
+    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+    return Refusal(415, "UnsupportedMediaType", message)

@@ -1,0 +1,289 @@
+"""Custom resources held to the very schema in their CRD: pruning, defaults, values and CEL rules.
+
+The wording is the real API server's, since that is what users read at `kubectl apply`.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from arranger.sandbox.rules import Rule
+from arranger.sandbox.status import CauseReason, FieldError
+
+#: Causes that keep the rules from being asked at all, as on the real server.
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+_UNCHECKED = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (dict, "object"),
+    (list, "array"),
+    (type(None), "null"),
+)
+_METADATA = ("apiVersion", "kind", "metadata")
+
+
+def type_name(value: Any) -> str:
+    """JSON schema's name of a value's type."""
+    return next(name for kind, name in _TYPES if isinstance(value, kind))
+
+
+def _child(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    # Go's `$` is the end of the text; Python's also matches before a last newline.
+    return re.compile(text.removesuffix("$") + r"\Z" if text.endswith("$") and not text.endswith("\\$") else text)
+
+
+class Schema:
+    """A compiled structural schema. Raises `ValueError` for a rule or pattern that can't be compiled."""
+
+    def __init__(self, declared: dict[str, Any]) -> None:
+        self.declared = declared
+        self.type: str = declared.get("type", "")
+        self.properties = {name: Schema(sub) for name, sub in (declared.get("properties") or {}).items()}
+        extra = declared.get("additionalProperties")
+        self.extra = Schema(extra) if isinstance(extra, dict) else None
+        self.preserves = declared.get("x-kubernetes-preserve-unknown-fields", False) or extra is True
+        self.embedded = declared.get("x-kubernetes-embedded-resource", False)
+        self.items = Schema(declared["items"]) if "items" in declared else None
+        self.required: list[str] = declared.get("required") or []
+        self.nullable = declared.get("nullable", False)
+        self.int_or_string = declared.get("x-kubernetes-int-or-string", False)
+        self.list_type: str = declared.get("x-kubernetes-list-type", "")
+        self.map_keys: list[str] = declared.get("x-kubernetes-list-map-keys") or []
+        self.rules = [Rule(rule) for rule in declared.get("x-kubernetes-validations") or []]
+        self._pattern = _pattern(declared["pattern"]) if "pattern" in declared else None
+        self._alternatives = {
+            name: [Schema(option) for option in declared[name]]
+            for name in ("anyOf", "oneOf", "allOf")
+            if name in declared
+        }
+        #: Whether this or anything below has rules.
+        self.has_rules = bool(self.rules) or any(sub.has_rules for sub in self._below())
+
+    def _below(self) -> Iterator["Schema"]:
+        yield from self.properties.values()
+        if self.extra is not None:
+            yield self.extra
+        if self.items is not None:
+            yield self.items
+
+    def _parts(self, value: Any, path: str) -> Iterator[tuple["Schema", Any, str]]:
+        """Every value below this one that has a schema, with it and its path."""
+        if isinstance(value, dict):
+            for name, sub in self.properties.items():
+                if name in value:
+                    yield sub, value[name], _child(path, name)
+            if self.extra is not None:
+                for name, part in value.items():
+                    if name not in self.properties:
+                        yield self.extra, part, _child(path, name)
+        elif isinstance(value, list) and self.items is not None:
+            for index, part in enumerate(value):
+                yield self.items, part, f"{path}[{index}]"
+
+    def prune(self, value: Any, path: str = "") -> list[str]:
+        """Remove what the schema doesn't know, in place; the paths of what went."""
+        unknown = []
+        if isinstance(value, dict) and not self.preserves and self.extra is None:
+            implied = _METADATA if self.embedded or not path else ()
+            for name in [name for name in value if name not in self.properties and name not in implied]:
+                del value[name]
+                unknown.append(_child(path, name))
+        for sub, part, where in self._parts(value, path):
+            if path or where != "metadata":
+                unknown += sub.prune(part, where)
+        return unknown
+
+    def default(self, value: Any) -> None:
+        """Fill in defaults, in place; a null where none may be counts as absent."""
+        if isinstance(value, dict):
+            for name, sub in self.properties.items():
+                if name in value and value[name] is None and not sub.nullable:
+                    del value[name]
+                if "default" in sub.declared and name not in value:
+                    value[name] = copy.deepcopy(sub.declared["default"])
+        for sub, part, _ in self._parts(value, ""):
+            sub.default(part)
+
+    def errors(self, value: Any, path: str = "") -> list[FieldError]:
+        """What is wrong with the value and everything below it, rules not asked."""
+        if value is None and self.nullable:
+            return []
+        if not self._right_type(value):
+            name = type_name(value)
+            wanted = self.type or "integer,string"
+            text = f'Invalid value: "{name}": {path} in body must be of type {wanted}: "{name}"'
+            return [FieldError(path, text, "FieldValueTypeInvalid")]
+        found = [*self._missing(value, path), *self._wrong_value(value, path), *self._wrong_size(value, path)]
+        for sub, part, where in self._parts(value, path):
+            if not (part is None and where.rpartition(".")[2] in self.required):
+                found += sub.errors(part, where)
+        return found + self._duplicates(value, path) + self._wrong_alternatives(value, path)
+
+    def _right_type(self, value: Any) -> bool:
+        if self.int_or_string:
+            return isinstance(value, int | str) and not isinstance(value, bool)
+        if not self.type:
+            return True
+        name = type_name(value)
+        if isinstance(value, float) and value.is_integer() and self.type == "integer":
+            return True
+        return name == self.type or (self.type == "number" and name == "integer")
+
+    def _missing(self, value: Any, path: str) -> list[FieldError]:
+        if not isinstance(value, dict):
+            return []
+        nullable = {name for name, sub in self.properties.items() if sub.nullable}
+        missing = [
+            name for name in self.required if name not in value or (value[name] is None and name not in nullable)
+        ]
+        return [FieldError(_child(path, name), "Required value", "FieldValueRequired") for name in missing]
+
+    def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
+        rules = self.declared
+        if "enum" in rules and value not in rules["enum"]:
+            supported = ", ".join(
+                _json(option) if isinstance(option, str) else f'"{option}"' for option in rules["enum"]
+            )
+            text = f"Unsupported value: {_json(value)}: supported values: {supported}"
+            yield FieldError(path, text, "FieldValueNotSupported")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield from self._out_of_range(value, path)
+        elif isinstance(value, str) and self._pattern is not None and self._pattern.search(value) is None:
+            yield FieldError(path, f"Invalid value: {_json(value)}: {path} in body should match '{rules['pattern']}'")
+
+    def _out_of_range(self, value: float, path: str) -> Iterator[FieldError]:
+        low, high = self.declared.get("minimum"), self.declared.get("maximum")
+        strict_low = self.declared.get("exclusiveMinimum", False)
+        strict_high = self.declared.get("exclusiveMaximum", False)
+        if low is not None and (value < low or (strict_low and value == low)):
+            limit = f"greater than {low}" if strict_low else f"greater than or equal to {low}"
+            yield FieldError(path, f"Invalid value: {value}: {path} in body should be {limit}")
+        if high is not None and (value > high or (strict_high and value == high)):
+            limit = f"less than {high}" if strict_high else f"less than or equal to {high}"
+            yield FieldError(path, f"Invalid value: {value}: {path} in body should be {limit}")
+        step = self.declared.get("multipleOf")
+        if step and value % step:
+            yield FieldError(path, f"Invalid value: {value}: {path} in body should be a multiple of {step}")
+
+    def _wrong_size(self, value: Any, path: str) -> Iterator[FieldError]:
+        rules = self.declared
+        if isinstance(value, str):
+            if len(value) > rules.get("maxLength", len(value)):
+                text = f"Too long: may not be more than {rules['maxLength']} bytes"
+                yield FieldError(path, text, "FieldValueTooLong")
+            if len(value) < rules.get("minLength", 0):
+                text = f"{path} in body should be at least {rules['minLength']} chars long"
+                yield FieldError(path, f"Invalid value: {_json(value)}: {text}")
+        elif isinstance(value, list | dict):
+            what, least, most = ("items", "minItems", "maxItems")
+            if isinstance(value, dict):
+                what, least, most = ("properties", "minProperties", "maxProperties")
+            if len(value) > rules.get(most, len(value)):
+                text = f"Too many: {len(value)}: must have at most {rules[most]} items"
+                yield FieldError(path, text, "FieldValueTooMany")
+            if len(value) < rules.get(least, 0):
+                text = f"{path} in body should have at least {rules[least]} {what}"
+                yield FieldError(path, f"Invalid value: {len(value)}: {text}")
+
+    def _duplicates(self, value: Any, path: str) -> list[FieldError]:
+        if not isinstance(value, list) or self.list_type not in ("map", "set"):
+            return []
+        seen: list[Any] = []
+        found = []
+        for index, item in enumerate(value):
+            key = self._key(item)
+            if key in seen:
+                text = f"Duplicate value: {_json(key)}"
+                found.append(FieldError(f"{path}[{index}]", text, "FieldValueDuplicate"))
+            seen.append(key)
+        return found
+
+    def _key(self, item: Any) -> Any:
+        if self.list_type == "map" and isinstance(item, dict):
+            return {name: item.get(name) for name in self.map_keys}
+        return item
+
+    def _wrong_alternatives(self, value: Any, path: str) -> list[FieldError]:
+        if self.int_or_string:
+            return []
+        found = []
+        for name, options in self._alternatives.items():
+            fitting = sum(not option.errors(value, path) for option in options)
+            enough = {"anyOf": fitting >= 1, "oneOf": fitting == 1, "allOf": fitting == len(options)}[name]
+            if not enough:
+                how = {"anyOf": "at least one schema", "oneOf": "one and only one schema", "allOf": "all the schemas"}
+                text = f'Invalid value: "{type_name(value)}": {path} in body must validate {how[name]} ({name})'
+                found.append(FieldError(path, text))
+        return found
+
+    def broken_rules(self, value: Any, old: Any, path: str = "") -> list[FieldError]:
+        """What the CEL rules say, here and below; `old` is the value before the update, None on create."""
+        if not self.has_rules or value is None:
+            return []
+        broken = [rule.broken(value, old, path, type_name(value)) for rule in self.rules]
+        found = [error for error in broken if error is not None]
+        for sub, part, where in self._parts(value, path):
+            found += sub.broken_rules(part, self._before(old, part, where), where)
+        return found
+
+    def _before(self, old: Any, part: Any, where: str) -> Any:
+        """The old value that a part corresponds to: by name in objects, by key in lists of type map."""
+        if isinstance(old, dict):
+            return old.get(where.rpartition(".")[2])
+        if isinstance(old, list) and self.list_type == "map":
+            return next((item for item in old if self._key(item) == self._key(part)), None)
+        return None
+
+    def verdict(self, value: Any, old: Any) -> list[FieldError]:
+        """Everything that is wrong with a whole object: its values, and if those allow it, its rules."""
+        found = self.errors(value)
+        if not self.has_rules:
+            return found
+        if any(error.reason in _BLOCKING for error in found):
+            return [*found, FieldError("<nil>", _UNCHECKED)]
+        broken = self.broken_rules(value, old)
+        for error in broken:
+            error.field = error.field.removeprefix(".") or "<nil>"
+        return found + broken
+
+
+def required(path: str, message: str = "") -> FieldError:
+    """A field that must be there."""
+    return FieldError(path, f"Required value: {message}" if message else "Required value", "FieldValueRequired")
+
+
+def wrong(path: str, value: Any, why: str, reason: CauseReason = "FieldValueInvalid") -> FieldError:
+    """A field whose value can't be."""
+    return FieldError(path, f"Invalid value: {_json(value)}: {why}", reason)
+
+
+def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
+    """A field that takes only some values."""
+    listed = ", ".join(_json(option) for option in supported)
+    text = f"Unsupported value: {_json(value)}: supported values: {listed}"
+    return FieldError(path, text, "FieldValueNotSupported")
