@@ -84,7 +84,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         resource_version=metadata.get("resourceVersion") or "",
         node=spec.get("nodeName") or "",
         phase=phase,
-        requests=effective_requests(spec),
+        requests=effective_requests(spec, _held(containers)),
         owner=_owner(metadata),
         ready=_condition_is_true(status, "Ready"),
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -125,7 +125,7 @@ def job_seen(job: Json, term: int, *, with_status: bool) -> JobSeen:
 
 def invalid_message(errors: list[FieldError]) -> str:
     """What is wrong with a TYJob, on one line; empty for no errors."""
-    told = "; ".join(str(error) for error in errors[:_MAX_FIELDS_TOLD])
+    told = "; ".join(" ".join(str(error).split())[:_MAX_MESSAGE] for error in errors[:_MAX_FIELDS_TOLD])
     more = len(errors) - _MAX_FIELDS_TOLD
     return f"{told}; and {more} more" if more > 0 else told
 
@@ -202,6 +202,17 @@ def _condition_is_true(status: Json, kind: str) -> bool:
         if condition.get("type") == kind:
             return bool(condition.get("status") == "True")
     return False
+
+
+def _held(containers: list[Json]) -> dict[str | None, list[Json]]:
+    """What running containers have by their status, by name: more than their request while it is being lowered."""
+    held: dict[str | None, list[Json]] = {}
+    for container in containers:
+        resources = container.get("resources") or _NOTHING
+        parts = [part for part in (container.get("allocatedResources"), resources.get("requests")) if part]
+        if parts:
+            held[container.get("name")] = parts
+    return held
 
 
 def _first_waiting(containers: list[Json]) -> tuple[str, str]:

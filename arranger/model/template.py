@@ -7,8 +7,9 @@ before it, replaced by pod-level requests where given, plus overhead. A limit st
 Everything here expects a specification that is well-typed: the API server's own, or one that `validation` passed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -35,15 +36,17 @@ def pod_shape(spec: Mapping[str, Any]) -> PodShape:
     )
 
 
-def effective_requests(spec: Mapping[str, Any]) -> Requests:
+def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] = MappingProxyType({})) -> Requests:
     """What a pod of this PodSpec holds on its node: sorted `(resource, amount)`, zero amounts left out.
 
-    Remembered by the text of the parts that count, because most pods of a cluster ask for the same.
+    `held` are lists of resources that a container has by its status, by the container's name: while a pod is resized
+    in place, the larger of that and its request counts. The answer is remembered by the text of the parts that count,
+    because most pods of a cluster ask for the same.
     """
     parts = [
-        [container.get("resources") for container in spec.get("containers") or ()],
+        [[container.get("resources"), held.get(container.get("name"))] for container in spec.get("containers") or ()],
         [
-            [container.get("resources"), container.get("restartPolicy") == "Always"]
+            [container.get("resources"), held.get(container.get("name")), container.get("restartPolicy") == "Always"]
             for container in spec.get("initContainers") or ()
         ],
         spec.get("resources"),
@@ -56,12 +59,12 @@ def effective_requests(spec: Mapping[str, Any]) -> Requests:
 def _requests_of(encoded: bytes) -> Requests:
     containers, init_containers, pod_level, overhead = _decode(encoded)
     total: dict[str, int] = {}
-    for resources in containers:
-        _add(total, _declared(resources))
+    for resources, held in containers:
+        _add(total, _declared(resources, held))
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
-    for resources, restartable in init_containers:
-        declared = _declared(resources)
+    for resources, held, restartable in init_containers:
+        declared = _declared(resources, held)
         if restartable:
             _add(total, declared)
             _add(sidecars, declared)
@@ -70,19 +73,30 @@ def _requests_of(encoded: bytes) -> Requests:
             _add(declared, sidecars)
         _raise_to(starting, declared)
     _raise_to(total, starting)
-    for name, value in _declared(pod_level).items():
-        if name.startswith(_POD_LEVEL):
-            total[name] = value
-    _add(total, {name: amount(name, quantity) for name, quantity in (overhead or {}).items()})
+    _set_for_pod(total, pod_level or {})
+    _add(total, _amounts(overhead))
     return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in total.items() if value and name != "pods"))
 
 
-def _declared(resources: Mapping[str, Any] | None) -> dict[str, int]:
-    """The requests of one container, limits standing in for missing ones."""
-    if not resources:
-        return {}
-    quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: amount(name, quantity) for name, quantity in quantities.items()}
+def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, Any]] | None = None) -> dict[str, int]:
+    """The requests of one container, limits standing in for missing ones, at least what it holds already."""
+    declared: dict[str, int] = {}
+    if resources:
+        declared = _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    for quantities in held or ():
+        _raise_to(declared, _amounts(quantities))
+    return declared
+
+
+def _set_for_pod(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
+    """Pod-level requests replace the sum; a pod-level limit stands in where neither they nor containers ask."""
+    requests = _amounts(pod_level.get("requests"))
+    asked = {**_amounts(pod_level.get("limits")), **{name: value for name, value in total.items() if value}, **requests}
+    total |= {name: value for name, value in asked.items() if name.startswith(_POD_LEVEL)}
+
+
+def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -57,6 +57,17 @@ def test_pod_level_requests_replace_the_sum_and_overhead_comes_on_top() -> None:
     assert found == {"cpu": 4250, "memory": (1 << 30) + 1, "nvidia.com/gpu": 1}
 
 
+def test_a_pod_level_limit_stands_in_only_for_what_nobody_requests() -> None:
+    limits = {"cpu": "8", "memory": "8Gi"}
+    assert requests(asks(memory="1Gi"), resources={"limits": limits}) == {"cpu": 8000, "memory": 1 << 30}
+
+
+def test_a_container_that_still_holds_more_than_it_asks_for_counts_with_that() -> None:
+    spec = {"containers": [asks(cpu="1", memory="1Gi")]}
+    held = {"c": [{"cpu": "3"}, {"cpu": "2", "memory": "512Mi"}], "other": [{"cpu": "9"}]}
+    assert dict(effective_requests(spec, held)) == {"cpu": 3000, "memory": 1 << 30}
+
+
 def test_nothing_asked_is_nothing_listed() -> None:
     assert requests(asks(cpu="0", memory=0), {"name": "c", "image": "i"}) == {}
 

@@ -158,6 +158,11 @@ def test_a_failed_pod_without_a_reason_tells_its_containers() -> None:
     assert (seen.reason, seen.message) == ("OOMKilled", 'container "main" ended with exit code 137')
 
 
+def test_a_pod_that_is_being_made_smaller_holds_what_it_held() -> None:
+    seen = pod_with({"status/containerStatuses/0/allocatedResources": {"cpu": "4", "memory": "1Gi"}})
+    assert seen.requests == (("cpu", 4000), ("memory", 1 << 30))
+
+
 def test_a_long_message_is_cut() -> None:
     assert len(pod_with({"status/message": "x" * 100_000}).message) == 300
 
@@ -223,6 +228,15 @@ def test_a_job_with_many_faults_tells_the_first_five_and_how_many_more() -> None
     job = tyjob()
     job["spec"] |= {name: 1 for name in "abcdefgh"}
     assert job_seen(job, 5, with_status=False).invalid.endswith("; and 3 more")
+
+
+def test_what_is_wrong_is_one_short_line_whatever_the_fields_are_called() -> None:
+    job = tyjob()
+    job["spec"] |= {f"odd\n{number}{'x' * 100_000}": 1 for number in range(100)}
+    invalid = job_seen(job, 5, with_status=False).invalid
+    assert invalid.startswith("spec.odd 0xxx")
+    assert "\n" not in invalid
+    assert len(invalid) < 2000
 
 
 JSON = st.recursive(

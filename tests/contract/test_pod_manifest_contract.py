@@ -1,0 +1,90 @@
+"""A real API server takes the pods that are made from a TYJob, and what it makes of them reads as it was planned."""
+
+from typing import Any
+
+import pytest
+
+from arranger.kube.cluster import PODS, TYJOBS
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.translate import job_seen, pod_seen, status_digest
+from arranger.model.allocations import encode_allocations
+from arranger.model.job import PlacedPods
+from tests.servers import RealKube
+from tests.unit.tyjob_table import LEADER, NODE_TERMS, template, tyjob_with
+
+LIMITED = {"requests": {"cpu": "1", "memory": "1.5Gi"}, "limits": {"nvidia.com/gpu": 2, "memory": "2Gi", "cpu": 2}}
+
+TEMPLATES: dict[str, dict[str, Any]] = {
+    "one container": {},
+    "limits that stand in for requests": {f"{LEADER}/containers/0/resources": LIMITED},
+    "a limit alone": {f"{LEADER}/containers/0/resources": {"limits": {"cpu": "1500m", "ephemeral-storage": "1e9"}}},
+    "a sidecar and an init container": {
+        f"{LEADER}/initContainers": [
+            {"name": "side", "image": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "200m"}}},
+            {"name": "init", "image": "i", "resources": {"requests": {"cpu": "3"}, "limits": {"memory": "9Gi"}}},
+        ]
+    },
+    "pod-level resources": {f"{LEADER}/resources": {"requests": {"cpu": "7"}, "limits": {"memory": "8Gi"}}},
+    "a shared volume": {"spec/volumes": [{"name": "data", "emptyDir": {}}]},
+    "variables that refer to Arranger's": {
+        f"{LEADER}/containers/0/env": [{"name": "URL", "value": "$(TYJOB_NAME)"}, {"name": "TYJOB_ROLE", "value": "x"}]
+    },
+    "a node chosen by affinity": {
+        NODE_TERMS: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]},
+        f"{LEADER}/tolerations": [{"operator": "Exists"}],
+    },
+}
+
+
+@pytest.mark.parametrize("changes", TEMPLATES.values(), ids=list(TEMPLATES))
+def test_pods_are_accepted_and_hold_what_was_planned(kube_server: RealKube, changes: dict[str, Any]) -> None:
+    namespace = kube_server.fresh_namespace()
+    _, job = kube_server.request("POST", TYJOBS.path(namespace), tyjob_with(changes))
+    spec = job_seen(job, 1, with_status=False).spec
+    assert spec is not None
+    for group, index, attempt, address in ((0, 0, 0, None), (1, 1, 2, "10.0.0.1")):
+        manifest = pod_manifest(job, group=group, index=index, attempt=attempt, node="n1", leader_address=address)
+        _, created = kube_server.request("POST", PODS.path(namespace), manifest)
+        seen = pod_seen(created, 1)
+        assert seen.requests == spec.groups[group].shape.requests
+        assert seen.owner is not None
+        assert seen.owner.job_uid == job["metadata"]["uid"]
+        assert (seen.owner.group_name, seen.owner.index) == (spec.groups[group].name, index)
+        assert (seen.owner.attempt, seen.owner.leader) == (attempt, group == 0)
+        assert (seen.node, seen.phase) == ("n1", "Pending")
+
+
+def test_the_status_of_a_job_of_5000_workers_on_as_many_nodes_is_kept(kube_server: RealKube) -> None:
+    namespace = kube_server.fresh_namespace()
+    big = tyjob_with({"spec/workerSets": [{"name": "actors", "counts": 5000, "template": template(cpu=1)}]})
+    kube_server.request("POST", TYJOBS.path(namespace), big)
+    placed = tuple(PlacedPods(f"ip-10-0-{n:05}.eu-central-1.compute.internal", 1, ((n, n),)) for n in range(5000))
+    status = {"stage": "Running", "allocations": encode_allocations(placed, ("learner", "actors"))}
+    _, job = kube_server.request(
+        "PATCH",
+        TYJOBS.path(namespace, "job", "status"),
+        {"status": status},
+        content_type="application/merge-patch+json",
+    )
+    seen = job_seen(job, 1, with_status=True)
+    assert seen.status is not None
+    assert seen.status.allocations == placed
+    assert seen.status_digest == status_digest(status)
+
+
+def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealKube) -> None:
+    namespace = kube_server.fresh_namespace()
+    kube_server.request("POST", TYJOBS.path(namespace), tyjob_with({}))
+    status = {"stage": "Running", "scheduleState": "ScheduledPartly", "ready": "3/8", "leaderAddress": "10.0.0.7"}
+    kube_server.request(
+        "PATCH",
+        TYJOBS.path(namespace, "job", "status"),
+        {"status": {**status, "restarts": 2, "message": "5 workers wait"}},
+        content_type="application/merge-patch+json",
+    )
+    narrow = kube_server.kubectl("get", "tyj", "-n", namespace).stdout.splitlines()
+    assert narrow[0].split() == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
+    assert narrow[1].split()[:5] == ["job", "Running", "ScheduledPartly", "3/8", "5"]
+    wide = kube_server.kubectl("get", "tyj", "-n", namespace, "-o", "wide").stdout.splitlines()
+    assert wide[0].split()[6:] == ["LEADER", "ADDRESS", "RESTARTS", "MESSAGE"]
+    assert wide[1].split()[6:] == ["10.0.0.7", "2", "5", "workers", "wait"]
