@@ -1,8 +1,9 @@
 """The log in one append-only file: what the demo keeps, what replay opens, and what a Redis stream is copied to.
 
-The file is a magic line, a head (MessagePack, with its length before it), and records. A record is a fixed part
-(`_FIXED`: lengths of payload and cursor, number of events, raw chain, and a CRC over these) followed by payload and
-cursor; so an append and its cursor are one write. Snapshots are files beside it, replaced atomically.
+The file is a magic line, a head (MessagePack, with its length and CRC before it), and records. A record is a fixed
+part (`_FIXED`: lengths of payload and cursor, number of events, the cursor's CRC, raw chain, and a CRC over these)
+followed by payload and cursor; so an append and its cursor are one write. Snapshots are files beside it, replaced
+atomically.
 
 One process writes (it holds `<path>.lock`), any number read meanwhile. A record that is cut short at the end of the
 file is one that is just being written, or that a crash tore: readers stop before it, and the next writer cuts it off.
@@ -20,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO, Protocol
 
 import msgspec
@@ -49,10 +51,13 @@ from arranger.events.log import (
 )
 
 _MAGIC = b"arranger log 1\n"
-_LENGTH = struct.Struct(">I")
-#: Lengths of payload and cursor, number of events, chain; then a CRC-32 of these.
-_FIXED = struct.Struct(">III20s")
-_FIXED_BYTES = _FIXED.size + _LENGTH.size
+_CRC = struct.Struct(">I")
+#: Length and CRC-32 of the head.
+_HEAD = struct.Struct(">II")
+_HEAD_AT = len(_MAGIC) + _HEAD.size
+#: Lengths of payload and cursor, number of events, CRC-32 of the cursor, chain; then a CRC-32 of these.
+_FIXED = struct.Struct(">IIII20s")
+_FIXED_BYTES = _FIXED.size + _CRC.size
 _POLL_S = 0.05
 _OLD_FILES_KEPT = 2
 
@@ -78,13 +83,13 @@ class _Record(msgspec.Struct, frozen=True):
 
 def _encode_head(head: _Head) -> bytes:
     encoded = msgspec.msgpack.encode(head)
-    return _MAGIC + _LENGTH.pack(len(encoded)) + encoded
+    return _MAGIC + _HEAD.pack(len(encoded), zlib.crc32(encoded)) + encoded
 
 
 def _encode_record(chain: str, payload: bytes, count: int, cursor: Cursor | None) -> bytes:
     place = msgspec.msgpack.encode((cursor.name, cursor.value)) if cursor is not None else b""
-    fixed = _FIXED.pack(len(payload), len(place), count, bytes.fromhex(chain))
-    return b"".join((fixed, _LENGTH.pack(zlib.crc32(fixed)), payload, place))
+    fixed = _FIXED.pack(len(payload), len(place), count, zlib.crc32(place), bytes.fromhex(chain))
+    return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, place))
 
 
 def _wall_clock_ms() -> int:
@@ -121,6 +126,8 @@ class FileLog:
             return None
         except OSError as error:
             raise LogUnavailable(f"log file {self._path} can't be read: {error.strerror}") from error
+        if not S_ISREG(present.st_mode):
+            raise UsageError(f"{self._path} is no log file of Arranger's")
         if self._file is not None:
             mine = os.fstat(self._file)
             if (mine.st_dev, mine.st_ino) != (present.st_dev, present.st_ino) or mine.st_size < self._scanned:
@@ -150,19 +157,19 @@ class FileLog:
         return os.pread(self._file, count, at)
 
     def _scan_head(self) -> None:
-        begin = self._bytes(len(_MAGIC) + _LENGTH.size, 0)
+        begin = self._bytes(_HEAD_AT, 0)
         if not begin:
             return
-        if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _LENGTH.size:
+        if not begin.startswith(_MAGIC) or len(begin) < _HEAD_AT:
             raise UsageError(f"{self._path} is no log file of Arranger's")
-        (length,) = _LENGTH.unpack(begin[len(_MAGIC) :])
-        try:
-            head = msgspec.msgpack.decode(self._bytes(length, len(begin)), type=_Head)
-        except msgspec.DecodeError as error:
-            raise LogError(f"the head of log file {self._path} is damaged: {error}") from error
+        length, crc = _HEAD.unpack_from(begin, len(_MAGIC))
+        encoded = self._bytes(length, _HEAD_AT)
+        if zlib.crc32(encoded) != crc:
+            raise LogError(f"the head of log file {self._path} is damaged")
+        head = msgspec.msgpack.decode(encoded, type=_Head)
         self._index = EntryIndex(Position(head.epoch, head.start, head.start_chain))
         self._cursors, self._writers = head.cursors, head.writers
-        self._scanned = len(begin) + length
+        self._scanned = _HEAD_AT + length
 
     def _scan_records(self, index: EntryIndex) -> None:
         """Takes in what follows up to the end of the file, or up to damage, which is kept for who reads on there."""
@@ -184,30 +191,26 @@ class FileLog:
         # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
         if len(fixed) < _FIXED_BYTES or not any(fixed):
             return False
-        (crc,) = _LENGTH.unpack_from(fixed, _FIXED.size)
+        (crc,) = _CRC.unpack_from(fixed, _FIXED.size)
         first = index.end.offset + 1
         if zlib.crc32(fixed[: _FIXED.size]) != crc:
             raise DamagedEntry(first, f"the record's beginning in {self._path} is damaged")
-        payload_bytes, cursor_bytes, count, chain = _FIXED.unpack_from(fixed)
+        payload_bytes, cursor_bytes, count, cursor_crc, chain = _FIXED.unpack_from(fixed)
         record = _Record(self._scanned + _FIXED_BYTES, payload_bytes, cursor_bytes, count)
         after = record.at + payload_bytes + cursor_bytes
         assert self._file is not None
         if after > os.fstat(self._file).st_size:
             return False
         if cursor_bytes:
-            name, value = self._cursor_in(record, first)
+            written = self._bytes(cursor_bytes, record.at + payload_bytes)
+            if zlib.crc32(written) != cursor_crc:
+                raise DamagedEntry(first, "the cursor stored with it is damaged")
+            name, value = msgspec.msgpack.decode(written, type=tuple[str, str])
             self._cursors[name] = value
         self._records.append(record)
         index.add(index.end.offset + count, chain.hex())
         self._scanned = after
         return True
-
-    def _cursor_in(self, record: _Record, first: int) -> tuple[str, str]:
-        try:
-            written = self._bytes(record.cursor_bytes, record.at + record.payload_bytes)
-            return msgspec.msgpack.decode(written, type=tuple[str, str])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DamagedEntry(first, f"the cursor with it: {error}") from error
 
     def _stored(self, number: int) -> StoredEntry:
         record, end = self._records[number], check_begun(self._index).position(number)
@@ -384,11 +387,15 @@ def _snapshot_files(log: Path) -> list[Path]:
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write; at the end it is in the path's place, in one step."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    try:
+        with fresh.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 class Copyable(Log, Protocol):

@@ -7,6 +7,7 @@ URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_c
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,8 +94,16 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
             f"the Redis URL for {shown} can't be used",
             hint="check its port, its options and the files that they name; special characters need %-encoding",
         ) from None
-    if client.connection_pool.connection_kwargs.get("decode_responses"):
+    options = client.connection_pool.connection_kwargs
+    if options.get("decode_responses"):
         raise UsageError(f"the Redis URL for {shown} can't be used", hint="leave decode_responses out")
+    for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        if options.get(option) and not Path(options[option]).is_file():
+            raise UsageError(f"the Redis URL for {shown} can't be used", hint=f"{option}: no file {options[option]}")
+    # redis-py takes a path that is no number for database 0.
+    database = urlsplit(url).path.strip("/")
+    if scheme_of(url) != "unix" and database and not database.isdecimal():
+        raise UsageError(f"the Redis URL for {shown} can't be used", hint="its path is the number of a database")
     return client
 
 
@@ -124,7 +133,8 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
                 f"no TLS connection to Redis at {where}: {_line(error)}",
                 hint="check the certificate authority (?ssl_ca_certs=FILE) and that the port speaks TLS",
             ) from error
-        raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}") from error
+        hint = "does that port speak TLS?" if where.startswith("rediss:") else ""
+        raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}", hint=hint) from error
     except ResponseError as error:
         # Inside a script Redis 6.2 wraps the code into its own text, so it is looked for anywhere.
         if _passing(error):

@@ -12,7 +12,7 @@ import fakeredis
 import redis.asyncio
 
 from arranger.events.codec import next_chain
-from arranger.events.file_log import FileLog, _encode_record
+from arranger.events.file_log import _FIXED_BYTES, FileLog, _encode_record
 from arranger.events.log import Log, Position
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
@@ -106,7 +106,7 @@ class InFile:
     async def lose_tail(self, after: int) -> None:
         reader = await self._scanned()
         number = reader._index.after(_position(reader, after))
-        os.truncate(self.path, reader._records[number].at - 36)
+        os.truncate(self.path, reader._records[number].at - _FIXED_BYTES)
         await reader.close()
 
     async def damage(self, last: int) -> None:
@@ -123,7 +123,7 @@ class InFile:
         reader = await self._scanned()
         record = reader._records[reader._index.lasts.index(last)]
         content = self.path.read_bytes()
-        self.path.write_bytes(content[: record.at - 36] + content[record.at + record.payload_bytes :])
+        self.path.write_bytes(content[: record.at - _FIXED_BYTES] + content[record.at + record.payload_bytes :])
         await reader.close()
 
     async def add_raw(self, payload: bytes, count: int) -> None:
