@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.status import FieldError
-from arranger.sandbox.validation import required, unsupported, wrong
+from arranger.model.quantity import amount
+from arranger.sandbox.status import FieldError, Refusal, bad_request
+from arranger.sandbox.validation import required, type_name, unsupported, wrong
 
 METADATA_FIELDS = frozenset(
     {
@@ -32,12 +33,37 @@ METADATA_FIELDS = frozenset(
     }
 )
 
-_POD_FIELDS = frozenset(
-    ["activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes", "workloadRef"]
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+_POD_FIELDS = _words(
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks",
+    "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets",
+    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates",
+    "resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup",
+    "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain",
+    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef",
 )
-_CONTAINER_FIELDS = frozenset(
-    ["args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext", "startupProbe", "stdin", "stdinOnce", "targetContainerName", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts", "workingDir"]
+_CONTAINER_FIELDS = _words(
+    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy",
+    "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce targetContainerName",
+    "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
 )
+_POD_TYPES: tuple[tuple[str, type, str], ...] = (
+    ("containers", list, "[]v1.Container"),
+    ("initContainers", list, "[]v1.Container"),
+    ("tolerations", list, "[]v1.Toleration"),
+    ("nodeSelector", dict, "map[string]string"),
+    ("nodeName", str, "string"),
+    ("restartPolicy", str, "v1.RestartPolicy"),
+    ("schedulerName", str, "string"),
+    ("terminationGracePeriodSeconds", int, "int64"),
+    ("activeDeadlineSeconds", int, "int64"),
+    ("priority", int, "int32"),
+)
+_QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _CLASSES = {
     "Pod": {"apiVersion", "kind", "metadata", "spec", "status"},
@@ -114,6 +140,8 @@ def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
 
 def unknown_fields(kind: str, body: Object) -> list[str]:
     """Remove fields that a built-in kind doesn't have, in place, as far as they are known here; their paths."""
+    if kind == "Pod":
+        hold_pod_types(body)
     unknown = [name for name in body if kind in _CLASSES and name not in _CLASSES[kind]]
     for name in unknown:
         del body[name]
@@ -149,8 +177,41 @@ _POD_DEFAULTS: dict[str, Any] = {
 }
 
 
+def _wrong_type(value: Any, where: str, expected: str) -> Refusal:
+    name = {"boolean": "bool", "integer": "number"}.get(type_name(value), type_name(value))
+    what = f"json: cannot unmarshal {name} into Go struct field {where} of type {expected}"
+    return bad_request(f'Pod in version "v1" cannot be handled as a Pod: {what}')
+
+
+def hold_pod_types(pod: Object) -> None:
+    """Refuse a pod (400) with a field of another type than Kubernetes' own, as far as they are known here."""
+    spec = pod.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise _wrong_type(spec, "Pod.spec", "v1.PodSpec")
+    for name, kind, shown in _POD_TYPES:
+        value = spec.get(name)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise _wrong_type(value, f"PodSpec.spec.{name}", shown)
+    for name in _CONTAINER_LISTS:
+        for container in spec.get(name) or []:
+            if not isinstance(container, dict):
+                raise _wrong_type(container, f"PodSpec.spec.{name}", "v1.Container")
+            if not isinstance(container.get("resources") or {}, dict):
+                raise _wrong_type(container["resources"], f"Container.spec.{name}.resources", "v1.ResourceRequirements")
+
+
+def _canonical(name: str, quantity: Any) -> str:
+    """A quantity as the API server gives it back, as far as whole numbers go; `Refusal` 400 for what isn't one."""
+    try:
+        amount(name, quantity)
+    except ValueError as error:
+        raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: {_QUANTITY_TEXT}') from error
+    text = str(quantity)
+    return text[:-4] if text.endswith("000m") and len(text) > 4 else text
+
+
 def _amounts(values: dict[str, Any]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in values.items()}
+    return {name: _canonical(name, quantity) for name, quantity in values.items()}
 
 
 def _default_container(container: dict[str, Any]) -> None:
@@ -167,6 +228,17 @@ def _default_container(container: dict[str, Any]) -> None:
         resources["requests"] = _amounts(resources["requests"])
 
 
+def _excessive(resources: dict[str, Any], path: str) -> list[FieldError]:
+    """Requests above their limits."""
+    limits = resources.get("limits") or {}
+    found = []
+    for name, quantity in (resources.get("requests") or {}).items():
+        if name in limits and amount(name, quantity) > amount(name, limits[name]):
+            why = f"must be less than or equal to {name} limit of {limits[name]}"
+            found.append(wrong(f"{path}.resources.requests", quantity, why))
+    return found
+
+
 def quality(spec: dict[str, Any]) -> str:
     """A pod's quality-of-service class."""
     resources = [container.get("resources", {}) for container in spec.get("containers") or []]
@@ -181,7 +253,7 @@ def quality(spec: dict[str, Any]) -> str:
 
 
 def default_pod(pod: Object) -> None:
-    """Fill in what the API server fills in at creation, in place."""
+    """Fill in what the API server fills in at creation, in place; `Refusal` 400 for what isn't a quantity."""
     spec = pod.setdefault("spec", {})
     for name, value in _POD_DEFAULTS.items():
         spec.setdefault(name, value)
@@ -213,6 +285,7 @@ def _container_errors(containers: list[dict[str, Any]], path: str) -> list[Field
         names.add(name)
         if not container.get("image"):
             found.append(required(f"{where}.image"))
+        found += _excessive(container["resources"], where)
     return found
 
 

@@ -22,7 +22,7 @@ from arranger.sandbox.history import Event, Stored, Watch
 from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Listing, Selection
 from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource
-from arranger.sandbox.store import APPLY, Answer, Collection, DeleteOptions, Store, WriteOptions
+from arranger.sandbox.store import APPLY, Answer, Collection, DeleteOptions, Store, WriteOptions, parsed_version
 
 log = logging.getLogger(__name__)
 
@@ -360,7 +360,7 @@ class ApiServer:
             resource_version=conditions.get("resourceVersion"),
             grace_s=None if grace is None else int(grace),
             propagation=body.get("propagationPolicy") or query.get("propagationPolicy") or orphans,
-            dry_run="All" in (body.get("dryRun") or query.getall("dryRun", [])),
+            dry_run="All" in [*(body.get("dryRun") or []), *query.getall("dryRun", [])],
         )
 
     async def _delete(self, call: Call) -> web.Response:
@@ -416,17 +416,18 @@ class ApiServer:
             raise invalid("ListOptions", "meta.k8s.io", "", [error])
         form = _form(call.request.headers.get("Accept", ""))
         call.selection().matches()
+        parsed_version(query.get("resourceVersion", ""))
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(call.request)
         task = asyncio.current_task()
-        if task is not None:
-            self._streams.add(task)
+        assert task is not None
+        self._streams.add(task)
         try:
             await self._stream(call, response, _Lines(self, call, form.kind), initial=initial)
         except Refusal as refusal:
             await response.write(msgspec.json.encode({"type": "ERROR", "object": refusal.status()}) + b"\n")
         finally:
-            self._streams.discard(task)  # type: ignore[arg-type]
+            self._streams.discard(task)
         with contextlib.suppress(ConnectionError):
             await response.write_eof()
         return response

@@ -129,7 +129,7 @@ def _amounts(container: dict[str, Any]) -> dict[str, int]:
 
 
 def requests_of(spec: dict[str, Any]) -> dict[str, int]:
-    """What a pod takes on its node (cpu in millicores, bytes, units): its containers together, or its largest init container."""
+    """What a pod takes on its node (millicores, bytes, units): its containers together, or an init container."""
     total: dict[str, int] = {"pods": 1}
     for container in spec.get("containers") or []:
         for name, asked in _amounts(container).items():
@@ -290,23 +290,17 @@ class SimulatedKubelets:
         while True:
             await self._clock.sleep(self._heartbeat_s)
             for name in [name for name in self._templates if name not in self._lost]:
-                status = {"status": {"conditions": await self._renewed(name)}}
-                if not status["status"]["conditions"]:
-                    continue
-                with contextlib.suppress(ApiError):
-                    await self._call(
-                        lambda n=name, s=status: self._cluster.patch(NODES, None, n, s, subresource="status")
-                    )
+                # A node that was deleted stays so; everything else is tried again at the next beat.
+                with contextlib.suppress(ApiError, ClusterUnavailable):
+                    await self._beat(name)
 
-    async def _renewed(self, name: str) -> list[dict[str, str]]:
-        """The node's conditions with a new heartbeat; empty when the node was deleted."""
-        try:
-            node = await self._cluster.get(NODES, None, name)
-        except (ApiError, ClusterUnavailable):
-            return []
+    async def _beat(self, name: str) -> None:
+        """Renew a node's conditions as they are."""
+        node = await self._cluster.get(NODES, None, name)
         moment = self._timestamp()
         conditions = (node.get("status") or {}).get("conditions") or self._conditions(name)
-        return [{**condition, "lastHeartbeatTime": moment} for condition in conditions]
+        status = {"conditions": [{**condition, "lastHeartbeatTime": moment} for condition in conditions]}
+        await self._cluster.patch(NODES, None, name, {"status": status}, subresource="status")
 
     # Requests
 
@@ -406,8 +400,8 @@ class SimulatedKubelets:
         if sign == 0:
             run.requests = {}
         used = self._used[run.node]
-        for name, amount in run.requests.items():
-            used[name] = used.get(name, 0) + sign * amount
+        for name, asked in run.requests.items():
+            used[name] = used.get(name, 0) + sign * asked
 
     def _release(self, run: _Run) -> None:
         self._charge(run, -1)

@@ -81,7 +81,7 @@ class Pages:
         try:
             token = msgspec.json.decode(base64.urlsafe_b64decode(continuation.encode()), type=_Token)
         except (ValueError, msgspec.DecodeError) as error:
-            raise bad_request(f"continue key is not valid: {error}") from error
+            raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
         listing = self._open.get(token.listing)
         if listing is None or listing.version != token.version or self._now() - listing.opened_s > CONTINUATION_S:
             raise expired(

@@ -1,5 +1,6 @@
 """`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own list functions."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ def _last_index_of(items: Any, item: Any) -> int:
 #: Functions that Kubernetes adds to CEL's own.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": sum,
-    "isSorted": lambda items: all(left <= right for left, right in zip(items, items[1:], strict=False)),
+    "isSorted": lambda items: all(left <= right for left, right in itertools.pairwise(items)),
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "distinct": lambda items: [item for place, item in enumerate(items) if item not in items[:place]],

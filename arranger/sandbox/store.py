@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, Object, Resource
+from arranger.kube.cluster import CRDS, PODS, Object, Resource
 from arranger.sandbox import builtin, garbage
 from arranger.sandbox.history import Event, History, Stored, Watch
 from arranger.sandbox.kinds import BUILT_IN, NAMESPACES, Kind, custom_kind
@@ -28,7 +28,6 @@ from arranger.sandbox.status import (
     modified,
     no_such_resource,
     not_found,
-    too_old,
     unsupported_media_type,
 )
 
@@ -41,7 +40,7 @@ APPLY = "application/apply-patch+yaml"
 OBJECT_LIMIT_BYTES = 1_572_864
 _ETERNAL = ("default", "kube-system", "kube-public")
 _KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_EMPTY = ({}, [], None, "")
+_EMPTY: tuple[object, ...] = ({}, [], None, "")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -59,6 +58,10 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     grace_s: int | None = None
     propagation: str = "Background"
     dry_run: bool = False
+
+
+_PLAIN = WriteOptions()
+_BACKGROUND = DeleteOptions()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -177,9 +180,7 @@ class Store:
         """The time now, as Kubernetes writes it."""
         return datetime.datetime.fromtimestamp(int(self._now()), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def create(
-        self, resource: Resource, namespace: str, body: Object, options: WriteOptions = WriteOptions()
-    ) -> Answer:
+    def create(self, resource: Resource, namespace: str, body: Object, options: WriteOptions = _PLAIN) -> Answer:
         """Create an object. 404 without its namespace, 409 when the name is taken, 422 when it is invalid."""
         collection = self.collection(resource)
         kind = collection.kind
@@ -215,13 +216,14 @@ class Store:
         body: Object,
         *,
         subresource: str = "",
-        options: WriteOptions = WriteOptions(),
+        options: WriteOptions = _PLAIN,
     ) -> Answer:
         """Replace an object or its status. 409 when it has changed since the resourceVersion in the body."""
         collection = self.collection(resource)
         old = self.get(resource, namespace, name)
         body = _identified(collection.kind, body)
         self._place(collection.kind, namespace, body["metadata"])
+        _hold_name(old, body["metadata"])
         if not body["metadata"].get("resourceVersion") and not collection.kind.typed:
             error = FieldError("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(resource.plural, resource.group, name, [error])
@@ -236,7 +238,7 @@ class Store:
         *,
         media_type: str = MERGE,
         subresource: str = "",
-        options: WriteOptions = WriteOptions(),
+        options: WriteOptions = _PLAIN,
     ) -> Answer:
         """Patch an object or its status; a server-side apply creates it when it isn't there."""
         collection = self.collection(resource)
@@ -262,9 +264,7 @@ class Store:
     ) -> Answer:
         kind, resource = collection.kind, collection.kind.resource
         metadata = dict(new["metadata"])
-        if metadata.get("name", old.name) != old.name:
-            message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({old.name})"
-            raise bad_request(message)
+        _hold_name(old, metadata)
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
             raise modified(resource.plural, resource.group, old.name)
         if metadata.get("uid") not in (None, "", old.uid):
@@ -276,7 +276,7 @@ class Store:
             new = msgspec.json.decode(msgspec.json.encode(new))
         warnings = _unknown(kind, new, options)
         self._check(kind, new, old.object)
-        if _same(new, old.object):
+        if new == old.object:
             return Answer(old, warnings=warnings)
         if kind.counts_generations and _content(new, kind) != _content(old.object, kind):
             new["metadata"]["generation"] = old.object["metadata"].get("generation", 0) + 1
@@ -311,7 +311,7 @@ class Store:
         found = builtin.metadata_errors(new["metadata"], resource.kind)
         if kind.schema is not None:
             kind.schema.default(new)
-            found += kind.schema.verdict(new, old)
+            found = kind.schema.verdict(new, old, found)
         elif old is None:
             if resource.kind in builtin.DEFAULTS:
                 builtin.DEFAULTS[resource.kind](new)
@@ -354,8 +354,7 @@ class Store:
 
     def bind(self, namespace: str, name: str, node: str) -> None:
         """Bind a pod to a node; 409 when it has one."""
-        resource = self.collections[("", "pods")].kind.resource
-        pod = self.get(resource, namespace, name)
+        pod = self.get(PODS, namespace, name)
         if bound := pod.object["spec"].get("nodeName"):
             raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{bound}"')
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.timestamp()}
@@ -366,7 +365,7 @@ class Store:
 
     # Deleting
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()) -> Answer:
+    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _BACKGROUND) -> Answer:
         """Delete an object, at once or as soon as its kubelet, finalizers or dependents allow.
 
         409 when a condition of the options doesn't hold.
@@ -378,8 +377,10 @@ class Store:
             raise forbidden("namespaces", "", name, "this namespace may not be deleted")
         new = garbage.marked(old.object, resource, options, self.timestamp, int(self._now()))
         if garbage.may_go(new) and not self._waits(resource, old, options):
+            # Only a pod carries the marks of its deletion when it goes at once.
+            last = new if resource == PODS else old.object
             return Answer(
-                self._remove(collection, old, new, dry_run=options.dry_run, how=options.propagation), removed=True
+                self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation), removed=True
             )
         if new == old.object:
             return Answer(old)
@@ -560,9 +561,11 @@ class Store:
 
 
 def parsed_version(text: str) -> int:
-    """A resourceVersion as a number, 0 for none; `Refusal` 400 when it isn't one."""
+    """A resourceVersion as a number, 0 for none; `Refusal` when it isn't one."""
     if text and not text.isdecimal():
-        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise Refusal(
+            500, "", f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
     return int(text or 0)
 
 
@@ -574,8 +577,14 @@ def _identified(kind: Kind, body: Object) -> Object:
         raise bad_request(
             f"the API version in the data ({given}) does not match the expected API version ({resource.api_version})"
         )
+    if not kind.typed and not (body.get("kind") and given):
+        shown = msgspec.json.encode(body).decode()
+        why = f"Object 'Kind' is missing in '{shown}' ({shown[:33]} ...)"
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {why}")
     if body.get("kind") not in (None, "", resource.kind):
-        raise bad_request(f"{body['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}")
+        name = (body.get("metadata") or {}).get("name", "")
+        error = FieldError("kind", f'Invalid value: "{body["kind"]}": must be {resource.kind}')
+        raise invalid(body["kind"], resource.group, name, [error])
     metadata = body.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise bad_request(f"{resource.kind} in version {resource.version!r}: metadata must be an object")
@@ -626,13 +635,15 @@ def _separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], s
     return builtin.without_nulls(whole) if kind.typed else whole
 
 
-def _same(new: Object, old: Object) -> bool:
-    return new == old
-
-
 def _content(obj: Object, kind: Kind) -> Object:
     ignored = ("metadata", "status") if kind.has_status else ("metadata",)
     return {name: value for name, value in obj.items() if name not in ignored}
+
+
+def _hold_name(old: Stored, metadata: dict[str, Any]) -> None:
+    if metadata.get("name", old.name) != old.name:
+        message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({old.name})"
+        raise bad_request(message)
 
 
 def _hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
@@ -663,6 +674,3 @@ def _definition_errors(crd: Object) -> list[FieldError]:
     if name != expected:
         return [FieldError("metadata.name", f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group')]
     return []
-
-
-__all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "DeleteOptions", "Store", "WriteOptions", "too_old"]

@@ -82,7 +82,7 @@ class Schema:
             if name in declared
         }
         #: Whether this or anything below has rules.
-        self.has_rules = bool(self.rules) or any(sub.has_rules for sub in self._below())
+        self.has_rules: bool = bool(self.rules) or any(sub.has_rules for sub in self._below())
 
     def _below(self) -> Iterator["Schema"]:
         yield from self.properties.values()
@@ -164,17 +164,30 @@ class Schema:
         return [FieldError(_child(path, name), "Required value", "FieldValueRequired") for name in missing]
 
     def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
-        rules = self.declared
-        if "enum" in rules and value not in rules["enum"]:
+        options = self.declared.get("enum")
+        if options is not None and value not in options:
             supported = ", ".join(
-                _json(option) if isinstance(option, str) else f'"{option}"' for option in rules["enum"]
+                f'"{option}"' if isinstance(option, str) else f'"{_json(option)}"' for option in options
             )
             text = f"Unsupported value: {_json(value)}: supported values: {supported}"
             yield FieldError(path, text, "FieldValueNotSupported")
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, str):
+            error = self._wrong_text(value, path)
+            if error is not None:
+                yield error
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             yield from self._out_of_range(value, path)
-        elif isinstance(value, str) and self._pattern is not None and self._pattern.search(value) is None:
-            yield FieldError(path, f"Invalid value: {_json(value)}: {path} in body should match '{rules['pattern']}'")
+
+    def _wrong_text(self, value: str, path: str) -> FieldError | None:
+        rules = self.declared
+        if len(value) > rules.get("maxLength", len(value)):
+            return FieldError(path, f"Too long: may not be more than {rules['maxLength']} bytes", "FieldValueTooLong")
+        if len(value) < rules.get("minLength", 0):
+            why = f"{path} in body should be at least {rules['minLength']} chars long"
+            return FieldError(path, f"Invalid value: {_json(value)}: {why}")
+        if self._pattern is not None and self._pattern.search(value) is None:
+            return FieldError(path, f"Invalid value: {_json(value)}: {path} in body should match '{rules['pattern']}'")
+        return None
 
     def _out_of_range(self, value: float, path: str) -> Iterator[FieldError]:
         low, high = self.declared.get("minimum"), self.declared.get("maximum")
@@ -191,24 +204,14 @@ class Schema:
             yield FieldError(path, f"Invalid value: {value}: {path} in body should be a multiple of {step}")
 
     def _wrong_size(self, value: Any, path: str) -> Iterator[FieldError]:
-        rules = self.declared
-        if isinstance(value, str):
-            if len(value) > rules.get("maxLength", len(value)):
-                text = f"Too long: may not be more than {rules['maxLength']} bytes"
-                yield FieldError(path, text, "FieldValueTooLong")
-            if len(value) < rules.get("minLength", 0):
-                text = f"{path} in body should be at least {rules['minLength']} chars long"
-                yield FieldError(path, f"Invalid value: {_json(value)}: {text}")
-        elif isinstance(value, list | dict):
-            what, least, most = ("items", "minItems", "maxItems")
-            if isinstance(value, dict):
-                what, least, most = ("properties", "minProperties", "maxProperties")
-            if len(value) > rules.get(most, len(value)):
-                text = f"Too many: {len(value)}: must have at most {rules[most]} items"
-                yield FieldError(path, text, "FieldValueTooMany")
-            if len(value) < rules.get(least, 0):
-                text = f"{path} in body should have at least {rules[least]} {what}"
-                yield FieldError(path, f"Invalid value: {len(value)}: {text}")
+        if not isinstance(value, list | dict):
+            return
+        what = "items" if isinstance(value, list) else "properties"
+        most, least = self.declared.get(f"max{what.title()}"), self.declared.get(f"min{what.title()}")
+        if most is not None and len(value) > most:
+            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
+        if least is not None and len(value) < least:
+            yield FieldError(path, f"Invalid value: {len(value)}: {path} in body should have at least {least} {what}")
 
     def _duplicates(self, value: Any, path: str) -> list[FieldError]:
         if not isinstance(value, list) or self.list_type not in ("map", "set"):
@@ -259,9 +262,9 @@ class Schema:
             return next((item for item in old if self._key(item) == self._key(part)), None)
         return None
 
-    def verdict(self, value: Any, old: Any) -> list[FieldError]:
-        """Everything that is wrong with a whole object: its values, and if those allow it, its rules."""
-        found = self.errors(value)
+    def verdict(self, value: Any, old: Any, known: list[FieldError]) -> list[FieldError]:
+        """All that is wrong with a whole object: what is `known`, its values and, if those allow it, its rules."""
+        found = known + self.errors(value)
         if not self.has_rules:
             return found
         if any(error.reason in _BLOCKING for error in found):
