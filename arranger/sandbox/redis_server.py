@@ -43,7 +43,7 @@ async def _answers(url: str, server: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_START_S):
             while server.returncode is None:
                 with contextlib.suppress(RedisError, OSError):
-                    await client.ping()  # type: ignore[misc]  # redis-py types one method for both kinds of client
+                    await client.ping()
                     return
                 await asyncio.sleep(0.01)
     except TimeoutError:
