@@ -228,6 +228,14 @@ def _default_container(container: dict[str, Any]) -> None:
         resources["requests"] = _amounts(resources["requests"])
 
 
+def settle_pod(pod: Object) -> None:
+    """Bring an updated pod into the form in which the API server keeps it, in place."""
+    hold_pod_types(pod)
+    for field in _CONTAINER_LISTS:
+        for container in pod["spec"].get(field) or []:
+            _default_container(container)
+
+
 def _excessive(resources: dict[str, Any], path: str) -> list[FieldError]:
     """Requests above their limits."""
     limits = resources.get("limits") or {}

@@ -17,11 +17,11 @@ import yaml
 from aiohttp import web
 
 from arranger.kube.cluster import Object, Resource
-from arranger.sandbox import discovery, tables
+from arranger.sandbox import discovery, protobuf, tables
 from arranger.sandbox.history import Event, Stored, Watch
 from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Listing, Selection
-from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource
+from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource, unsupported_media_type
 from arranger.sandbox.store import APPLY, Answer, Collection, DeleteOptions, Store, WriteOptions, parsed_version
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ BOOKMARK_S = 30.0
 WATCH_S = 1800.0
 _JSON = "application/json"
 _TEXT = "text/plain"
+_HEALTH = ("healthz", "livez", "readyz")
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _RETURNED_WHOLE = ("pods", "namespaces")
 
@@ -158,13 +159,15 @@ class ApiServer:
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path.strip("/")
-        if path in ("healthz", "livez", "readyz"):
-            return web.Response(text="ok", content_type=_TEXT)
         first, _, rest = path.partition("/")
         if hmac.compare_digest(first.encode(), self.token.encode()):
             path = rest
-        elif not hmac.compare_digest(request.headers.get("Authorization", "").encode(), self._expected):
+        elif path not in _HEALTH and not hmac.compare_digest(
+            request.headers.get("Authorization", "").encode(), self._expected
+        ):
             raise Refusal(401, "Unauthorized", "Unauthorized")
+        if path in _HEALTH:
+            return web.Response(text="ok", content_type=_TEXT)
         parts = path.split("/")
         if parts[0] == "apis" and parts[1:2] == ["authorization.k8s.io"] and len(parts) == 4:
             return await self._review(request)
@@ -303,30 +306,31 @@ class ApiServer:
 
     # Writing
 
-    async def _body(self, call: Call) -> Any:
-        request = call.request
+    async def _body(self, request: web.BaseRequest) -> Any:
         raw = await request.content.read()
         if len(raw) > REQUEST_LIMIT_BYTES:
             message = f"Request entity too large: limit is {REQUEST_LIMIT_BYTES}"
             raise Refusal(413, "RequestEntityTooLarge", message)
+        if not raw:
+            return None
+        if request.content_type == protobuf.MEDIA_TYPE:
+            return protobuf.decode(raw)
         if request.content_type in (APPLY, "application/yaml"):
             return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if "json" not in request.content_type and raw and request.content_type != "application/octet-stream":
-            message = (
-                "the body of the request was in an unknown format - accepted media types include: application/json"
-            )
-            raise Refusal(415, "UnsupportedMediaType", f"{message}, application/yaml")
-        return msgspec.json.decode(raw) if raw else None
+        if "json" not in request.content_type and request.content_type != "application/octet-stream":
+            accepted = ["application/json", "application/yaml", protobuf.MEDIA_TYPE]
+            raise unsupported_media_type(accepted)
+        return msgspec.json.decode(raw)
 
     def _written(self, call: Call, answer: Answer) -> web.Response:
         return self._one(call, answer.stored, 201 if answer.created else 200, answer.warnings)
 
     async def _create(self, call: Call) -> web.Response:
-        body = _object_body(await self._body(call))
+        body = _object_body(await self._body(call.request))
         return self._written(call, self.store.create(call.resource, call.namespace, body, call.write_options()))
 
     async def _update(self, call: Call) -> web.Response:
-        body = _object_body(await self._body(call))
+        body = _object_body(await self._body(call.request))
         answer = self.store.update(
             call.resource,
             call.namespace,
@@ -342,7 +346,7 @@ class ApiServer:
             call.resource,
             call.namespace,
             call.name,
-            await self._body(call),
+            await self._body(call.request),
             media_type=call.request.content_type,
             subresource=call.subresource,
             options=call.write_options(),
@@ -351,7 +355,7 @@ class ApiServer:
 
     async def _delete_options(self, call: Call) -> DeleteOptions:
         query = call.request.query
-        body = await self._body(call) or {}
+        body = await self._body(call.request) or {}
         conditions = body.get("preconditions") or {}
         grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         orphans = "Orphan" if body.get("orphanDependents") else "Background"
@@ -385,11 +389,11 @@ class ApiServer:
             text = "This pod is simulated: it runs no program and has no logs.\n"
             return web.Response(text=text, content_type=_TEXT)
         if wanted == ("pods", "binding", "POST"):
-            body = _object_body(await self._body(call))
+            body = _object_body(await self._body(call.request))
             self.store.bind(call.namespace, call.name, body["target"]["name"])
             return _json(_success() | {"code": 201}, 201)
         if wanted == ("pods", "eviction", "POST"):
-            body = _object_body(await self._body(call) or {})
+            body = _object_body(await self._body(call.request) or {})
             grace = (body.get("deleteOptions") or {}).get("gracePeriodSeconds")
             self.store.delete(call.resource, call.namespace, call.name, DeleteOptions(grace_s=grace))
             return _json(_success() | {"code": 201}, 201)
@@ -397,7 +401,7 @@ class ApiServer:
 
     async def _review(self, request: web.BaseRequest) -> web.Response:
         """Whoever holds the token may do everything."""
-        body = msgspec.json.decode(await request.content.read())
+        body = _object_body(await self._body(request))
         if body.get("kind") == "SelfSubjectRulesReview":
             everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
             paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}

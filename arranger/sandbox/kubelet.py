@@ -254,6 +254,7 @@ class SimulatedKubelets:
                 "capacity": amounts,
                 "allocatable": amounts,
                 "conditions": self._conditions(template.name),
+                "addresses": [{"type": "Hostname", "address": template.name}],
                 "nodeInfo": {
                     "kubeletVersion": "v1.36.0-simulated",
                     "operatingSystem": "linux",

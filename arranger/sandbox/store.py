@@ -267,7 +267,9 @@ class Store:
         _hold_name(old, metadata)
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
             raise modified(resource.plural, resource.group, old.name)
-        if metadata.get("uid") not in (None, "", old.uid):
+        # The status of a custom resource is written whatever else the body says.
+        only_status = subresource == "status" and not kind.typed
+        if metadata.get("uid") not in (None, "", old.uid) and not only_status:
             error = FieldError("metadata.uid", f'Invalid value: "{metadata["uid"]}": field is immutable')
             raise invalid(resource.kind, resource.group, old.name, [error])
         new = _separated(kind, old.object, new, metadata, subresource)
@@ -377,8 +379,10 @@ class Store:
             raise forbidden("namespaces", "", name, "this namespace may not be deleted")
         new = garbage.marked(old.object, resource, options, self.timestamp, int(self._now()))
         if garbage.may_go(new) and not self._waits(resource, old, options):
-            # Only a pod carries the marks of its deletion when it goes at once.
+            # Only a pod carries the marks of its deletion when it goes at once, in a change of its own before the end.
             last = new if resource == PODS else old.object
+            if resource == PODS and new != old.object and not options.dry_run:
+                old = self._commit(collection, (old.namespace, old.name), new, old, dry_run=False)
             return Answer(
                 self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation), removed=True
             )
@@ -632,7 +636,12 @@ def _separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], s
         whole.pop("status", None)
         if "status" in old:
             whole["status"] = old["status"]
-    return builtin.without_nulls(whole) if kind.typed else whole
+    if not kind.typed:
+        return whole
+    settled: Object = builtin.without_nulls(whole)
+    if kind.resource == PODS:
+        builtin.settle_pod(settled)
+    return settled
 
 
 def _content(obj: Object, kind: Kind) -> Object:

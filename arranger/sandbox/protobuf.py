@@ -1,0 +1,109 @@
+"""Reading the few objects that kubectl sends in protobuf whatever the server prefers: reviews, `create` commands.
+
+A request's body is a magic prefix and an envelope with the object's type and its bytes. Only the fields that are
+listed here are read; kinds that aren't listed are refused, and everything is answered in JSON.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.status import Refusal, bad_request
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_MAGIC = b"k8s\x00"
+
+#: How a field is read: "text", "number", "map" (text to text), "bytes map", or the fields of a message.
+_Fields = dict[int, tuple[str, Any]]
+
+_METADATA: _Fields = {
+    1: ("name", "text"),
+    2: ("generateName", "text"),
+    3: ("namespace", "text"),
+    11: ("labels", "map"),
+    12: ("annotations", "map"),
+}
+_DELETE: _Fields = {
+    1: ("gracePeriodSeconds", "number"),
+    2: ("preconditions", {1: ("uid", "text"), 2: ("resourceVersion", "text")}),
+    4: ("propagationPolicy", "text"),
+}
+_RESOURCE: _Fields = {
+    1: ("namespace", "text"),
+    2: ("verb", "text"),
+    3: ("group", "text"),
+    5: ("resource", "text"),
+    6: ("subresource", "text"),
+    7: ("name", "text"),
+}
+_KINDS: dict[str, _Fields] = {
+    "Namespace": {1: ("metadata", _METADATA)},
+    "ServiceAccount": {1: ("metadata", _METADATA)},
+    "ConfigMap": {1: ("metadata", _METADATA), 2: ("data", "map")},
+    "Secret": {1: ("metadata", _METADATA), 2: ("data", "bytes map"), 3: ("type", "text")},
+    "Binding": {1: ("metadata", _METADATA), 2: ("target", {1: ("kind", "text"), 3: ("name", "text")})},
+    "Eviction": {1: ("metadata", _METADATA), 2: ("deleteOptions", _DELETE)},
+    "DeleteOptions": _DELETE,
+    "SelfSubjectAccessReview": {2: ("spec", {1: ("resourceAttributes", _RESOURCE)})},
+    "SelfSubjectRulesReview": {2: ("spec", {1: ("namespace", "text")})},
+}
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _parts(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message: number and value, in order."""
+    at = 0
+    while at < len(raw):
+        tag, at = _varint(raw, at)
+        wire = tag & 7
+        if wire == 0:
+            value, at = _varint(raw, at)
+            yield tag >> 3, value
+            continue
+        size, at = {1: (8, at), 5: (4, at)}.get(wire) or _varint(raw, at)
+        yield tag >> 3, raw[at : at + size]
+        at += size
+
+
+def _message(raw: bytes, fields: _Fields) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for number, value in _parts(raw):
+        name, how = fields.get(number, ("", ""))
+        if isinstance(how, dict) and isinstance(value, bytes):
+            found[name] = _message(value, how)
+        elif how == "text" and isinstance(value, bytes) and value:
+            found[name] = value.decode()
+        elif how == "number":
+            found[name] = value
+        elif how in ("map", "bytes map") and isinstance(value, bytes):
+            entry = dict(_parts(value))
+            content = bytes(entry.get(2, b""))
+            text = content.decode() if how == "map" else base64.b64encode(content).decode()
+            found.setdefault(name, {})[bytes(entry.get(1, b"")).decode()] = text
+    return found
+
+
+def decode(raw: bytes) -> Object:
+    """The object in a protobuf body; `Refusal` 415 for a kind that isn't known here, 400 for damage."""
+    if not raw.startswith(_MAGIC):
+        raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+    try:
+        envelope = dict(_parts(raw[len(_MAGIC) :]))
+        head = _message(bytes(envelope[1]), {1: ("apiVersion", "text"), 2: ("kind", "text")})
+        fields = _KINDS.get(head["kind"])
+        if fields is None:
+            message = f"{head['kind']} objects are only taken as application/json here, not as {MEDIA_TYPE}"
+            raise Refusal(415, "UnsupportedMediaType", message)
+        return head | _message(bytes(envelope.get(2, b"")), fields)
+    except (IndexError, KeyError, UnicodeDecodeError, TypeError) as error:
+        raise bad_request(f"the protobuf body of the request is damaged: {error!r}") from error
