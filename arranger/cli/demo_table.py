@@ -115,7 +115,7 @@ class Screen:
                 ProgressBar(total=max(row.workers, 1), completed=row.ready, width=12),
                 f"{row.waited_s:.0f}s",
                 f"{row.ran_s:.0f}s",
-                message,
+                Text(message),  # not markup: messages have brackets of their own
             )
         return table
 

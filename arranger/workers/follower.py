@@ -8,6 +8,7 @@ good, because a fold that skips is worse than one that stands still.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from arranger.clock import Clock
@@ -109,6 +110,14 @@ class Follower:
         end = await self.log.end()
         return await self.folded(end.epoch, end.offset)
 
+    async def measure_lag(self) -> None:
+        """Tell how far the fold is behind the end of the log; nothing while the log is away."""
+        with suppress(LogUnavailable, EpochLost):
+            end = await self.log.end()
+            behind = max(0, end.offset - self.state.offset) if end.epoch == self.state.epoch else end.offset
+            age_s = max(0.0, (self._clock.now_ms() - self.state.told_ms) / 1000) if behind else 0.0
+            self._metrics.lag(self._reader, events=behind, seconds=age_s)
+
     async def _begin(self) -> None:
         """From the newest usable snapshot of this epoch, else from the start of the log."""
         stored = await self.log.newest_snapshot()
@@ -152,7 +161,6 @@ class Follower:
             self._fold(entries)
         else:
             self.caught_up = True
-            self._metrics.lag(self._reader, events=0, seconds=0.0)
         return len(entries)
 
     def _fold(self, entries: Sequence[Entry]) -> None:
@@ -167,8 +175,6 @@ class Follower:
                 log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
         self._metrics.epoch.set(self.state.epoch)
         self._metrics.offset.labels(self._reader).set(self.state.offset)
-        behind_s = max(0.0, (self._clock.now_ms() - last.batch.told_ms) / 1000)
-        self._metrics.lag(self._reader, events=0 if len(entries) < _AT_ONCE else _AT_ONCE, seconds=behind_s)
         self._wake()
         for listener in self._listeners:
             listener.changed(changes)

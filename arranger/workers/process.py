@@ -238,6 +238,7 @@ class Process:
         """Tell health and the other members how far we are, once a second."""
         while True:
             self._tell_health()
+            await self.follower.measure_lag()
             await self._clock.sleep(1.0 if self.health.ready else 0.1)
 
     def _tell_health(self) -> None:
