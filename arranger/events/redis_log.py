@@ -161,26 +161,23 @@ class RedisLog:
                 )
 
     async def _read_now(self, after: Position, limit: int) -> list[Entry]:
-        """One round trip: the state of the log and the next entries, both as of one moment."""
+        """One round trip, unless something is wrong."""
         # IDs are offsets, so a range of IDs bounds the events, and with them the memory, of one read.
         meta, raw = await self._fetch(after, f"{after.offset + EVENTS_A_READ}-0", limit)
         end = _check_position(meta, after)
         if not raw and end.offset > after.offset:
             # One entry larger than the range, unless something is missing.
             meta, raw = await self._fetch(after, "+", 1)
-            _check_position(meta, after)
-            if not raw:
+            end = _check_position(meta, after)
+            if not raw and end.offset > after.offset:
                 raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
         try:
             found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in raw), after)
         except UnknownEvent:
             raise
         except DamagedEntry:
-            if await self._holds(after, start=int(meta[3])):
-                raise
-            raise EpochLost(
-                f"the log up to offset {after.offset} is not the one that was read: it was written anew"
-            ) from None
+            await self._check_held(after)
+            raise
         if found:
             self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
         return found
@@ -192,21 +189,31 @@ class RedisLog:
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
 
     async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
+        """The record of the log's ends, and then the entries after a position.
+
+        Not in a transaction, which servers before 7.2 refuse when memory is full, even to a reader. So entries may
+        have been appended, trimmed or lost between the two; `_check_held` sorts that out when the entries don't fit.
+        """
         with translated(self._where):
-            async with self._client.pipeline(transaction=True) as pipe:
+            async with self._client.pipeline(transaction=False) as pipe:
                 pipe.execute_command("HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain")
                 pipe.execute_command("XRANGE", self._stream, f"{after.offset + 1}-0", until, "COUNT", limit)
                 meta, raw = await pipe.execute()
         return meta, raw
 
-    async def _holds(self, position: Position, *, start: int) -> bool:
-        """Whether the entry that ends at this position is the one that was read (checked already at the start)."""
-        if position.offset == start:
-            return True
+    async def _check_held(self, position: Position) -> None:
+        """Raises `EpochLost` or `EntriesTrimmed` unless the log still holds the entry that ends at this position."""
         exact = f"{position.offset}-0"
         with translated(self._where):
             raw = await self._client.execute_command("XRANGE", self._stream, exact, exact)
-        return bool(raw) and (raw[0][1] or {}).get(b"c") == position.chain.encode()
+            meta = await self._client.execute_command(
+                "HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain"
+            )
+        _check_position(meta, position)
+        if position.offset == int(meta[3]):
+            return
+        if not raw or (raw[0][1] or {}).get(b"c") != position.chain.encode():
+            raise EpochLost(f"the log up to offset {position.offset} is not the one that was read: it was written anew")
 
     async def _end(self, *, opening: bool = False) -> Position | None:
         with translated(self._where, opening=opening):

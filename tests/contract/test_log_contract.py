@@ -418,6 +418,32 @@ async def test_a_reader_of_trimmed_entries_is_told_so_and_keeps_its_epoch(place:
         assert not issubclass(EntriesTrimmed, EpochLost)
 
 
+async def test_a_reader_beside_appends_and_trimming_meets_no_damage(place: Place) -> None:
+    async with place.home() as home:
+        log, reader = home.log(), home.log()
+        begun = await log.open()
+
+        async def write() -> None:
+            for seq in range(1, 301):
+                last = (await log.append(batch(seq, "a", "b"), epoch=begun.epoch)).last
+                await log.trim(last, epoch=begun.epoch)
+                await asyncio.sleep(0)
+
+        writing = asyncio.create_task(write())
+        after = begun
+        while after.offset < 601:
+            try:
+                found = await reader.read(after, wait_s=0.01)
+            except EntriesTrimmed:
+                after = await reader.start()
+                continue
+            await asyncio.sleep(0)
+            assert [entry.first for entry in found] == [after.offset + 1 + 2 * number for number in range(len(found))]
+            after = Position(begun.epoch, found[-1].last, found[-1].chain) if found else after
+        await writing
+        assert after == await log.end()
+
+
 async def test_a_log_trimmed_to_nothing_goes_on_where_it_was(place: Place) -> None:
     async with place.home() as home:
         log = home.log()

@@ -177,7 +177,7 @@ async def test_a_busy_server_is_worth_another_try() -> None:
     with real_redis() as server:
         log = RedisLog(server.url, "c")
         begun = await log.open()
-        server.command("CONFIG", "SET", "busy-reply-threshold", "10")
+        server.command("CONFIG", "SET", "lua-time-limit", "10")
         async with redis.asyncio.Redis.from_url(server.url) as other:
             spinning = asyncio.create_task(other.eval("while true do end", 0))
             await asyncio.sleep(0.2)
