@@ -1,0 +1,450 @@
+"""Worker processes, simulated kubelets and jobs for the end-to-end tests: real processes, killed for real.
+
+`Fleet` runs `arranger run` in processes of its own with their logs in files; a worker's HTTP port is read from its log.
+`Kubelets` run in a thread with an event loop of their own. Nothing here is timed: `eventually` waits generously,
+because the machine may be busy.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import yaml
+
+from arranger.kube.client import HttpCluster
+from arranger.kube.config import find_access
+from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from tests.servers import REPOSITORY, TYJOB_CRD, kube_assets
+
+ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
+PATIENCE_S = 120.0
+RUN_SECONDS = "sandbox.arranger.dev/run-seconds"
+TYJOBS = "/apis/arranger.dev/v1/namespaces/default/tyjobs"
+PODS = "/api/v1/namespaces/default/pods"
+
+_Found = TypeVar("_Found")
+
+
+class KubeServer(Protocol):
+    """An API server under test: the real one of `tests.servers`, or the embedded one."""
+
+    kubeconfig: Path
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run kubectl against it."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        check: bool = True,
+    ) -> tuple[int, dict[str, Any]]:
+        """One raw request."""
+
+
+def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIENCE_S, every_s: float = 0.1) -> _Found:
+    """What `look` answers once that is true; a failed assertion naming `what` when it never is."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still not after {within_s:.0f} s: {what}")
+        time.sleep(every_s)
+
+
+# --- worker processes --------------------------------------------------------------------------------------
+
+
+class Worker:
+    """One `arranger run` process that can be killed, frozen, stopped and started again."""
+
+    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._argv = [sys.executable, "-m", "arranger.cli.main", "run", *arguments]
+        self._folder = folder
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("ARRANGER_")} | dict(environment)
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """The log of its present or last run."""
+        return self._folder / f"{self.name}.{self._starts}.log"
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, with a new log."""
+        assert not self.running
+        self._starts += 1
+        with self.log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to say anything."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self, *, within_s: float = 60.0) -> int:
+        """SIGTERM, and its exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.wait(within_s=within_s)
+
+    def wait(self, *, within_s: float = PATIENCE_S) -> int:
+        """The exit status of a process that ends by itself."""
+        assert self._process is not None
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} doesn't end:\n{self.log_end()}") from None
+
+    def freeze(self) -> None:
+        """SIGSTOP: it holds everything and does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def log(self, message: str = "") -> list[dict[str, Any]]:
+        """Its log lines so far, those of one message if given; what isn't JSON comes as `{"text": …}`."""
+        lines: list[dict[str, Any]] = []
+        for raw in self.log_path.read_text(errors="replace").splitlines():
+            try:
+                lines.append(json.loads(raw))
+            except ValueError:
+                lines.append({"text": raw})
+        return [line for line in lines if not message or line.get("message") == message]
+
+    def log_end(self) -> str:
+        """The end of its log, for failed assertions."""
+        return self.log_path.read_text(errors="replace")[-3000:]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """HTTP status and body of one of its pages; (0, "") while it doesn't answer."""
+        listening = self.log("listening")
+        if not listening:
+            return 0, ""
+        address = urllib.parse.urlsplit(listening[0]["url"])
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
+        try:
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                response = connection.getresponse()
+                return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether /readyz answers 200 now. A process that has ended fails the test."""
+        assert self.running, f"{self.name} has ended:\n{self.log_end()}"
+        return self.get("/readyz")[0] == 200
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready."""
+        try:
+            eventually(f"{self.name} is ready", lambda: self.ready)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.get('/readyz')[1]}\n{self.log_end()}") from None
+
+    def metrics(self) -> dict[str, float]:
+        """Its metrics: `name{labels}` → value."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Fleet:
+    """Worker processes on one Redis and one API server. Settings are those of the tests unless given."""
+
+    #: Short enough that a test sees a take-over, long enough for a busy machine.
+    SETTINGS: Mapping[str, str] = {
+        "ARRANGER_LEASE_S": "4",
+        "ARRANGER_HEARTBEAT_S": "1",
+        "ARRANGER_SNAPSHOT_EVERY_S": "2",
+        "ARRANGER_DRAIN_S": "15",
+    }
+
+    def __init__(self, *, redis_url: str, kubeconfig: Path, folder: Path, **settings: object) -> None:
+        self._flags = ["--redis", redis_url, "--kubeconfig", str(kubeconfig), "--http-port", "0"]
+        self._environment = dict(self.SETTINGS) | {
+            f"ARRANGER_{name.upper()}": str(value) for name, value in settings.items()
+        }
+        self._folder = folder
+        self.workers: dict[str, Worker] = {}
+
+    def start(self, *groups: Sequence[str], wait: bool = True) -> list[Worker]:
+        """One process for each group of roles, all ready when this returns (unless told not to wait)."""
+        started = []
+        for roles in groups or [()]:
+            name = f"{'-'.join(roles) or 'all'}-{len(self.workers)}"
+            worker = Worker(name, [*roles, *self._flags], folder=self._folder, environment=self._environment)
+            self.workers[name] = worker
+            worker.start()
+            started.append(worker)
+        if wait:
+            for worker in started:
+                worker.wait_ready()
+        return started
+
+    def of_role(self, role: str) -> list[Worker]:
+        """The processes of one role, in the order of their start."""
+        return [worker for name, worker in self.workers.items() if name.startswith(role)]
+
+    def tracebacks(self) -> list[str]:
+        """Lines of any log that tell of a bug: nothing that a test provokes may do that."""
+        found = []
+        for path in sorted(self._folder.glob("*.log")):
+            lines = path.read_text(errors="replace").splitlines()
+            found += [f"{path.name}: {line[:1500]}" for line in lines if "Traceback" in line]
+        return found
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for worker in self.workers.values():
+            worker.close()
+
+
+@contextlib.contextmanager
+def fleet(*, redis_url: str, kube: KubeServer, folder: Path, **settings: object) -> Iterator[Fleet]:
+    """A fleet that leaves nothing behind, and whose processes told of no bug."""
+    workers = Fleet(redis_url=redis_url, kubeconfig=kube.kubeconfig, folder=folder, **settings)
+    try:
+        yield workers
+        assert workers.tracebacks() == []
+    finally:
+        workers.close()
+
+
+# --- things that run on an event loop of their own ---------------------------------------------------------
+
+
+class LoopThread:
+    """An event loop in a thread, for what is asyncio in tests that aren't."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _Found]) -> _Found:
+        """Run a coroutine there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Kubelets:
+    """Simulated nodes on an API server."""
+
+    def __init__(self, kubeconfig: Path, nodes: Sequence[NodeTemplate]) -> None:
+        self._thread = LoopThread()
+        self._cluster = HttpCluster(find_access(kubeconfig))
+        self._kubelets = SimulatedKubelets(self._cluster, nodes=nodes)
+        self._thread.call(self._kubelets.start())
+
+    def add(self, node: NodeTemplate) -> None:
+        """One more node."""
+        self._thread.call(self._kubelets.add(node))
+
+    def close(self) -> None:
+        """Stop them; nodes and pods stay."""
+        self._thread.call(self._kubelets.stop())
+        self._thread.call(self._cluster.close())
+        self._thread.close()
+
+
+@contextlib.contextmanager
+def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
+    """Simulated nodes for the time of a test."""
+    running = Kubelets(kube.kubeconfig, nodes)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+class EmbeddedKube:
+    """The embedded cluster, served from a thread, with the same handles as the real one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = LoopThread()
+        self._cluster = EmbeddedCluster(crds=[TYJOB_CRD])
+        self._thread.call(self._cluster.__aenter__())
+        self.kubeconfig = self._cluster.kubeconfig(folder / "embedded-kubeconfig")
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run kubectl against it."""
+        return run_kubectl(self.kubeconfig, self._folder, *arguments, stdin=stdin, check=check)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        check: bool = True,
+    ) -> tuple[int, dict[str, Any]]:
+        """One raw request."""
+        address = urllib.parse.urlsplit(self._cluster.url)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+        with contextlib.closing(connection):
+            headers = {"Authorization": f"Bearer {self._cluster.token}", "Content-Type": content_type}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            raw = response.read()
+        if check and response.status >= 400:
+            raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
+        return response.status, json.loads(raw) if raw[:1] == b"{" else {}
+
+    def close(self) -> None:
+        """Stop it."""
+        self._thread.call(self._cluster.__aexit__(None, None, None))
+        self._thread.close()
+
+
+def kubectl_process(kube: KubeServer, *arguments: str) -> "subprocess.Popen[str]":
+    """A kubectl that runs on, such as `get -w`, with its output in a pipe."""
+    argv = [str(kube_assets() / "kubectl"), f"--kubeconfig={kube.kubeconfig}", *arguments]
+    environment = {**os.environ, "HOME": str(kube.kubeconfig.parent)}
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def run_kubectl(
+    kubeconfig: Path, home: Path, *arguments: str, stdin: str, check: bool
+) -> subprocess.CompletedProcess[str]:
+    """Run kubectl with everything that it writes below `home`."""
+    done = subprocess.run(
+        [str(kube_assets() / "kubectl"), f"--kubeconfig={kubeconfig}", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env={**os.environ, "HOME": str(home), "KUBECACHEDIR": str(home / "kubectl-cache")},
+    )
+    if check and done.returncode:
+        raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done
+
+
+# --- jobs --------------------------------------------------------------------------------------------------
+
+
+def pod_template(*, cpu: str = "1", run_s: float | None = None, **annotations: object) -> dict[str, Any]:
+    """A pod of one container; it runs for so many seconds, or for ever. `fail="…"` and the like are annotations."""
+    notes = {f"sandbox.arranger.dev/{name.replace('_', '-')}": str(value) for name, value in annotations.items()}
+    if run_s is not None:
+        notes[RUN_SECONDS] = str(run_s)
+    containers = [{"name": "main", "image": "trainer:1", "resources": {"requests": {"cpu": cpu}}}]
+    metadata = {"metadata": {"annotations": notes}} if notes else {}
+    return {**metadata, "spec": {"containers": containers}}
+
+
+def job(
+    name: str, *, workers: int = 2, least: int | None = None, run_s: float | None = None, cpu: str = "1", **spec: Any
+) -> dict[str, Any]:
+    """A TYJob of a leader, which runs for `run_s` seconds, and `workers` workers; all of them needed unless `least`."""
+    sets = [{"name": "actors", "counts": workers, "template": pod_template(cpu=cpu)}] if workers else []
+    return {
+        "apiVersion": "arranger.dev/v1",
+        "kind": "TYJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "minWorkersNum": workers if least is None else least,
+            "leader": {"name": "learner", "template": pod_template(cpu=cpu, run_s=run_s)},
+            "workerSets": sets,
+            **spec,
+        },
+    }
+
+
+def apply(kube: KubeServer, *jobs: Mapping[str, Any]) -> None:
+    """`kubectl apply` of some jobs in one go."""
+    kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobs))
+
+
+def status_of(kube: KubeServer, name: str) -> dict[str, Any]:
+    """The status of a job now; empty while it has none."""
+    found: dict[str, Any] = kube.request("GET", f"{TYJOBS}/{name}")[1].get("status") or {}
+    return found
+
+
+def stages(kube: KubeServer) -> dict[str, str]:
+    """Every job's stage now."""
+    items = kube.request("GET", TYJOBS)[1]["items"]
+    return {item["metadata"]["name"]: (item.get("status") or {}).get("stage", "") for item in items}
+
+
+def await_stage(kube: KubeServer, stage: str, *names: str) -> None:
+    """Wait until these jobs are in this stage. Succeeded or Failed instead is a failed assertion at once."""
+
+    def look() -> bool:
+        now = {name: status_of(kube, name) for name in names}
+        for name, status in now.items():
+            ended = status.get("stage") in ("Succeeded", "Failed") and status["stage"] != stage
+            assert not ended, f"{name} is {status['stage']}: {status['message']}"
+        return all(status.get("stage") == stage for status in now.values())
+
+    try:
+        eventually(f"{', '.join(names)} {stage}", look)
+    except AssertionError as late:
+        told = {name: (s.get("stage"), s.get("message")) for name in names for s in [status_of(kube, name)]}
+        raise AssertionError(f"{late}; now {told}") from None
+
+
+def pods_of(kube: KubeServer, name: str) -> list[dict[str, Any]]:
+    """The pods of a job now."""
+    items = kube.request("GET", f"{PODS}?labelSelector=arranger.dev/job={name}")[1]["items"]
+    found: list[dict[str, Any]] = items
+    return found
