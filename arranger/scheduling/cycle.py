@@ -6,6 +6,7 @@ what a failed attempt held is free again at once.
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
@@ -46,12 +47,35 @@ class _Attempt:
     quorum_stands: bool = False
 
 
-def take_cycle(state: State, config: CycleConfig, told_ms: int) -> tuple[Event, ...]:
+class Witness(Protocol):
+    """Looks on while a cycle is taken, to explain it. Both calls must leave the view as they found it."""
+
+    def placing(
+        self,
+        job: JobRecord,
+        group: int,
+        *,
+        indices: list[int],
+        chosen: list[tuple[int, int]],
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
+        ...
+
+    def fell_short(
+        self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
+    ) -> None:
+        """The group's next pod found no node, after `found` of `asked` pods did; those are held in the view."""
+        ...
+
+
+def take_cycle(state: State, config: CycleConfig, told_ms: int, witness: Witness | None = None) -> tuple[Event, ...]:
     """All events of one cycle on `state`, or nothing when there is nothing to say."""
     jobs = queue.waiting(state)
     if not jobs or not state.synced:
         return ()
-    cycle = _Cycle(state, config)
+    cycle = _Cycle(state, config, witness)
     attempts: dict[str, _Attempt] = {}
     for level in queue.levels(jobs):
         for job in level:
@@ -65,8 +89,9 @@ def take_cycle(state: State, config: CycleConfig, told_ms: int) -> tuple[Event, 
 class _Cycle:
     """The working view of one cycle."""
 
-    def __init__(self, state: State, config: CycleConfig) -> None:
+    def __init__(self, state: State, config: CycleConfig, witness: Witness | None) -> None:
         self._config = config
+        self._witness = witness
         self._view = ClusterView(state.nodes)
         self._filters = Filters(self._view)
         self._empty: tuple[ClusterView, Filters] | None = None
@@ -104,7 +129,11 @@ class _Cycle:
             shape = spec.groups[group].shape
             request = view.request(shape)
             rest = iter(indices)
-            for row, count in binpack.fill(view, filters.room(shape), shape, len(indices), self._config):
+            chosen = binpack.fill(view, filters.room(shape), shape, len(indices), self._config)
+            witness = self._witness if view is self._view else None
+            if witness is not None:
+                witness.placing(attempt.job, group, indices=indices, chosen=chosen, view=view, filters=filters)
+            for row, count in chosen:
                 view.take(row, request, count)
                 attempt.taken.append((row, request, count))
                 found += count
@@ -112,6 +141,8 @@ class _Cycle:
                     attempt.placed[(group, next(rest))] = view.names[row]
             if next(rest, None) is not None:
                 asked = sum(len(wanted) for wanted in needs.values())
+                if witness is not None:
+                    witness.fell_short(attempt.job, group, found=found, asked=asked, view=view, filters=filters)
                 return _Shortage(group, filters.reasons(shape), found, asked)
         return None
 

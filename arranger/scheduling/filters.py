@@ -52,6 +52,16 @@ class Filters:
             self._reasons[shape] = known
         return known[1]
 
+    def refusal(self, shape: PodShape, row: int) -> str:
+        """Why one node doesn't take a pod of this shape now; "fit" if it does."""
+        reason = self._refusal(shape, row)
+        if not reason.startswith(_LACKS):
+            return reason
+        view, resource = self._view, reason[len(_LACKS) :]
+        column = view.column(resource)
+        need, free = int(view.request(shape)[column]), max(int(view.free[row, column]), 0)
+        return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
+
     def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         view = self._view
         counts: dict[str, int] = {}

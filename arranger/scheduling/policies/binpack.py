@@ -6,6 +6,8 @@ lowest node name. u_r is rounded to a millionth, so that scores are integers and
 division, one multiplication and one rounding each, summed as integers.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,9 +26,17 @@ ONE = 1_000_000
 
 def scores(view: ClusterView, shape: PodShape, config: CycleConfig) -> Scores:
     """The score of every node after placing one pod there, in millionths; only nodes with room mean anything."""
-    request = view.request(shape)
     total = np.zeros(len(view), np.int64)
     weights = 0
+    for _, weight, share in terms(view, shape, config):
+        total += weight * share
+        weights += weight
+    return total // weights if weights else total
+
+
+def terms(view: ClusterView, shape: PodShape, config: CycleConfig) -> Iterator[tuple[str, int, Scores]]:
+    """What the scores are made of: resource, weight, and every node's utilisation in millionths after placing a pod."""
+    request = view.request(shape)
     for resource, _ in shape.requests:
         weight = weight_of(resource, config)
         if not weight:
@@ -35,9 +45,7 @@ def scores(view: ClusterView, shape: PodShape, config: CycleConfig) -> Scores:
         allocatable = view.allocatable[:, column]
         used = allocatable - view.free[:, column] + request[column]
         share = np.divide(used, allocatable, out=np.zeros(len(view)), where=allocatable > 0)
-        total += weight * np.rint(share * ONE).astype(np.int64)
-        weights += weight
-    return total // weights if weights else total
+        yield resource, weight, np.rint(share * ONE).astype(np.int64)
 
 
 def weight_of(resource: str, config: CycleConfig) -> int:

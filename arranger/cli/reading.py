@@ -1,0 +1,159 @@
+"""What the commands that read the log share: where it is, from which state to begin, and reading with progress.
+
+Nothing here writes to a log. Messages and progress go to standard error, so that output can be piped.
+"""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from arranger.cli.flags import with_settings
+from arranger.cli.output import At, AtType
+from arranger.errors import DamagedEntry, LogError
+from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
+from arranger.events.open_log import open_log
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.history import Point, Span
+from arranger.settings import Settings
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: Fewer events than this are read before a progress bar could be seen.
+_WORTH_A_BAR = 20_000
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--log`, `--cluster` and `--config`: it gets `target` and `settings`."""
+    return click.option(
+        "--log",
+        "target",
+        metavar="URL|FILE",
+        help="The log to read: a Redis URL or a log file. [default: the Redis of the settings]",
+    )(with_settings("cluster")(command))
+
+
+def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
+    """An option whose value is a point of the log; its parameter is an `At` or None."""
+    return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
+
+
+def point_of(at: At | None) -> Point:
+    """The point that the user named; the end of the log without one."""
+    return Point(at.offset, at.told_ms) if at is not None else Point()
+
+
+def span_of(first: At | None, last: At | None) -> Span:
+    """The stretch that the user named."""
+    return Span(point_of(first) if first else None, point_of(last) if last else None)
+
+
+@asynccontextmanager
+async def opened(target: str | None, settings: Settings) -> AsyncIterator[Log]:
+    """The log that the user means, open for reading only."""
+    log = await open_log(target or settings.redis_url, settings.cluster, read_only=True)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
+    """The log's usable snapshots, newest first, restored. One that can't be used is said and passed over."""
+    while True:
+        try:
+            stored: StoredSnapshot | None = await log.newest_snapshot(at_most=at_most)
+            if stored is None:
+                return
+            at_most = stored.position.offset - 1
+            yield snapshot.restore(stored.content), stored.position
+        except DamagedEntry as problem:
+            click.echo(f"arranger: {problem}", err=True)
+            at_most = problem.offset - 1
+        except snapshot.UnusableSnapshot as problem:
+            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
+
+
+async def begin(log: Log, point: Point) -> tuple[State, Position]:
+    """The nearest state at or before a point from which the fold can go on: a snapshot, or the start of the log."""
+    at_most = point.offset
+    async for state, position in snapshots(log, at_most=at_most):
+        if point.covers(state):
+            return state, position
+    start = await log.start()
+    if start.offset == 0:
+        return State(), start
+    raise LogError(
+        f"the log was trimmed up to offset {start.offset}, and it holds no snapshot before the point asked for",
+        hint="ask for a later point",
+    )
+
+
+async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
+    """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is."""
+    oldest: tuple[State, Position] | None = None
+    async for state, position in snapshots(log):
+        oldest = state, position
+        if offset is not None and position.offset <= offset:
+            return oldest
+    start = await log.start()
+    if start.offset == 0:
+        return State(), start
+    if oldest is None:
+        raise LogError(
+            f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
+            hint="wait for the next snapshot",
+        )
+    return oldest
+
+
+async def position_before(log: Log, point: Point | None) -> Position:
+    """A position at or before a point from which the log can be read without folding."""
+    if point is not None:
+        async for state, position in snapshots(log, at_most=point.offset):
+            if point.covers(state):
+                return position
+    return await log.start()
+
+
+async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
+    """Hand every entry after a position to `take`, up to a point, or until it answers False.
+
+    Raises `LogError` when the log ends before the offset asked for, and what reading raises.
+    """
+    last = until.offset if until.offset is not None else await end_offset(log)
+    reached = after.offset
+    with progress(doing, last - after.offset) as moved:
+        async for entry in entries(log, after, until=last):
+            if until.before(entry) or take(entry) is False:
+                return
+            moved(entry.last - reached)
+            reached = entry.last
+    if until.offset is not None and reached < until.offset:
+        raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
+
+
+async def end_offset(log: Log) -> int:
+    """The offset that reading should get to: the log's last, or the first that is damaged, so that it is met there."""
+    try:
+        return (await log.end()).offset
+    except DamagedEntry as damage:
+        return damage.offset
+
+
+@contextmanager
+def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A bar on standard error for long work on a terminal; gives a function that moves it by so many events."""
+    if total < _WORTH_A_BAR or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,136 @@
+"""Events in words: one line for people, and a plain object with field names for programs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.state import State
+from arranger.scheduling.filters import amount
+
+#: Decisions and outcomes: the kinds that name a job by its UID.
+ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.EffectFailed)
+
+
+def label(job: JobRecord) -> str:
+    """A job as people name it: namespace/name."""
+    return f"{job.seen.namespace}/{job.seen.name}"
+
+
+def label_of(state: State, uid: str) -> str:
+    """The job's label, or its UID where the state doesn't know it."""
+    job = state.jobs.get(uid)
+    return label(job) if job is not None else uid
+
+
+def job_uid_of(event: k.Event, state: State) -> str:
+    """The UID of the job that an event is about, empty if none; `state` is that before the event."""
+    if isinstance(event, ABOUT_A_JOB):
+        return event.job_uid
+    if isinstance(event, (k.JobSeen, k.JobGone)):
+        return event.uid
+    if isinstance(event, (k.PodSeen, k.PodGone)):
+        pod = event if isinstance(event, k.PodSeen) else state.pods.get(event.uid)
+        return pod.owner.job_uid if pod is not None and pod.owner is not None else ""
+    return ""
+
+
+def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
+    """The nodes that an event names; `state` is that before the event."""
+    if isinstance(event, (k.NodeSeen, k.NodeGone)):
+        return (event.name,)
+    if isinstance(event, k.PodSeen):
+        return (event.node,) if event.node else ()
+    if isinstance(event, k.PodGone):
+        pod = state.pods.get(event.uid)
+        return (pod.node,) if pod is not None and pod.node else ()
+    if isinstance(event, k.Placed):
+        return tuple(dict.fromkeys(placed.node for placed in event.pods))
+    return ()
+
+
+def pods_text(pods: tuple[PlacedPods, ...], spec: JobSpec | None) -> str:
+    """Where pods go: "n1: learner, actors 0-3; n2: actors 4"."""
+    by_node: dict[str, list[str]] = {}
+    for placed in pods:
+        known = spec is not None and placed.group < len(spec.groups)
+        name = spec.groups[placed.group].name if spec is not None and known else f"group {placed.group}"
+        numbers = ",".join(f"{a}-{b}" if a != b else str(a) for a, b in placed.indices)
+        by_node.setdefault(placed.node, []).append(name if placed.group == LEADER_GROUP else f"{name} {numbers}")
+    return "; ".join(f"{node}: {', '.join(parts)}" for node, parts in by_node.items())
+
+
+def amounts_text(amounts: tuple[tuple[str, int], ...]) -> str:
+    """Resources as people write them: "2 cpu, 4Gi memory"."""
+    return ", ".join(f"{amount(resource, value)} {resource}" for resource, value in amounts)
+
+
+def describe(event: k.Event, state: State) -> str:
+    """One line on what an event says, its object left out; `state` is that before or after it."""
+    words = _WORDS.get(type(event))
+    return words(event, state) if words is not None else ""
+
+
+def _node_seen(event: k.NodeSeen, _state: State) -> str:
+    facts = event.facts
+    health = ["ready" if facts.ready else "not ready", *(["cordoned"] if facts.cordoned else [])]
+    health += [f"taint {t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints]
+    return f"{', '.join(health)}; {amounts_text(facts.allocatable)}"
+
+
+def _pod_seen(event: k.PodSeen, _state: State) -> str:
+    parts = [event.phase + (f" on {event.node}" if event.node else "")]
+    parts += [word for word, true in (("ready", event.ready), ("being deleted", event.deleting)) if true]
+    parts += [f"restarted {event.restarts} times"] if event.restarts else []
+    parts += [text for text in (event.waiting, event.reason, event.message) if text]
+    return ", ".join(parts)
+
+
+def _job_seen(event: k.JobSeen, _state: State) -> str:
+    if event.spec is None:
+        return f"invalid: {event.invalid}"
+    spec = event.spec
+    parts = [f"priority {spec.priority}, leader and {spec.total_workers} workers (at least {spec.min_workers})"]
+    parts += [word for word, true in (("terminating", spec.terminating), ("being deleted", event.deleting)) if true]
+    return ", ".join(parts)
+
+
+def _placed(event: k.Placed, state: State) -> str:
+    job = state.jobs.get(event.job_uid)
+    pods = pods_text(event.pods, job.spec if job is not None else None)
+    return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}"
+
+
+def _effect_failed(event: k.EffectFailed, _state: State) -> str:
+    final = ", for good" if event.permanent else ""
+    return f"{event.effect}: {event.code} {event.reason}{final}: {event.message}"
+
+
+_WORDS: dict[type, Any] = {
+    k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}",
+    k.WatchClaimed: lambda event, _: f"{event.watcher} watches",
+    k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
+    k.NodeSeen: _node_seen,
+    k.PodSeen: _pod_seen,
+    k.JobSeen: _job_seen,
+    k.CycleTaken: lambda event, _: f"on offset {event.base}",
+    k.Placed: _placed,
+    k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",
+    k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {event.message}",
+    k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
+    k.EffectFailed: _effect_failed,
+}
+
+
+def as_object(value: Any) -> Any:
+    """A record with the names of its fields, all the way down, fit for JSON."""
+    if isinstance(value, msgspec.Struct):
+        return {name: as_object(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, (list, tuple)):
+        return [as_object(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: as_object(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,76 @@
+"""Time travel: the state at a point of the log, folded from what is fed in.
+
+A point is an offset or a moment. Entries are whole: the state at an offset in the middle of an entry is the state
+after that entry, because nobody ever saw half of one. A moment is the end of the last entry before the first that
+was told later; writers' clocks differ a little, and this way a point never skips an entry that others built on.
+"""
+
+import msgspec
+
+from arranger.errors import DamagedEntry
+from arranger.events.log import Entry
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+
+
+class Point(msgspec.Struct, frozen=True):
+    """An offset, or a moment in milliseconds since 1970. With neither, the end of the log."""
+
+    offset: int | None = None
+    told_ms: int | None = None
+
+    def before(self, entry: Entry) -> bool:
+        """Whether the whole entry comes after this point."""
+        if self.offset is not None:
+            return entry.first > self.offset
+        return self.told_ms is not None and entry.batch.told_ms > self.told_ms
+
+    def covers(self, state: State) -> bool:
+        """Whether the state lies at or before this point, so that folding can begin with it."""
+        if self.offset is not None:
+            return state.offset <= self.offset
+        return self.told_ms is None or state.told_ms <= self.told_ms
+
+
+END = Point()
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A stretch of the log, both ends included. An open end is None."""
+
+    first: Point | None = None
+    last: Point | None = None
+
+    def holds(self, entry: Entry, offset: int) -> bool:
+        """Whether the event at this offset, which is in this entry, lies in the stretch."""
+        first, last = self.first, self.last
+        if first is not None and first.offset is not None and offset < first.offset:
+            return False
+        if first is not None and first.told_ms is not None and entry.batch.told_ms < first.told_ms:
+            return False
+        if last is not None and last.offset is not None and offset > last.offset:
+            return False
+        return not (last is not None and last.told_ms is not None and entry.batch.told_ms > last.told_ms)
+
+
+def advance(state: State, entry: Entry, changes: Changes) -> None:
+    """Fold one entry. Raises `DamagedEntry` where a value in it is none that its kind can have."""
+    try:
+        apply_entry(state, entry, changes)
+    except ValueError as error:
+        raise DamagedEntry(entry.first, f"it can't be folded: {error}") from error
+
+
+class Journey:
+    """Folds the entries that it is fed until its point is reached; `state` is where it stands."""
+
+    def __init__(self, state: State, point: Point) -> None:
+        self.state = state
+        self.point = point
+
+    def feed(self, entry: Entry) -> bool:
+        """Fold one entry; False, and nothing folded, when it lies beyond the point."""
+        if self.point.before(entry):
+            return False
+        advance(self.state, entry, Changes())
+        return True
