@@ -60,6 +60,6 @@ def redis_server() -> Iterator[RealRedis]:
 @pytest.fixture(scope="session")
 def kube_server() -> Iterator[RealKube]:
     """A real API server with the TYJob definition, shared by the session: use `fresh_namespace()` or `clear()`."""
-    with _required(), real_kube() as server:
+    with _required(), real_kube(progress_notify_s=1) as server:
         server.install_crd()
         yield server

@@ -11,6 +11,7 @@ import argparse
 import base64
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import json
 import os
@@ -40,6 +41,8 @@ BINARIES = ("kube-apiserver", "etcd", "kubectl")
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 _PR_SET_PDEATHSIG = 1
+_SCRATCH_PREFIX = "arranger-test-"
+_LEFT_BEHIND_S = 60.0
 
 
 class ServersUnavailable(Exception):
@@ -97,11 +100,36 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """A private temporary folder, in memory where the system has that, removed at the end."""
+    """A private temporary folder, in memory where the system has that, removed at the end.
+
+    What a killed process couldn't remove goes at the next call: its lock is no longer held.
+    """
     memory = Path("/dev/shm")
-    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=f"arranger-{name}-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_SCRATCH_PREFIX}*"):
+        _remove_if_left_behind(left)
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_SCRATCH_PREFIX}{name}-", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield Path(folder)
+        finally:
+            os.close(handle)
+
+
+def _remove_if_left_behind(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        # A younger one may be about to be locked.
+        if folder.stat().st_mtime > time.time() - _LEFT_BEHIND_S:
+            return
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def _die_with_parent() -> None:
@@ -350,8 +378,9 @@ class RealKube:
     daemons that a test may stop, start and freeze.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, progress_notify_s: int) -> None:
         self.assets = kube_assets()
+        self._progress_notify_s = progress_notify_s
         self.port = free_port()
         self.etcd_port = free_port()
         self.token = "test-administrator"
@@ -491,8 +520,8 @@ class RealKube:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
-            # As clusters have it: a quiet kind's bookmarks come from this, and etcd's own default is ten minutes.
-            "--watch-progress-notify-interval=5s",
+            # A quiet kind's bookmarks come from this; etcd's own default of ten minutes is nowhere used.
+            f"--watch-progress-notify-interval={self._progress_notify_s}s",
             "--log-level=error",
         ]
 
@@ -551,11 +580,14 @@ class RealKube:
 
 
 @contextlib.contextmanager
-def real_kube() -> Iterator[RealKube]:
-    """A real API server of our own, ready to serve; without the TYJob definition until `install_crd`."""
+def real_kube(*, progress_notify_s: int = 5) -> Iterator[RealKube]:
+    """A real API server of our own, ready to serve; without the TYJob definition until `install_crd`.
+
+    `progress_notify_s` is how often etcd tells how far a quiet kind has come; kubeadm's clusters have 5.
+    """
     kube_assets()
     with scratch_folder("kube") as folder:
-        kube = RealKube(folder)
+        kube = RealKube(folder, progress_notify_s=progress_notify_s)
         try:
             kube.start()
             yield kube

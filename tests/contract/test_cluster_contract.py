@@ -7,14 +7,18 @@ which the bare API server of these tests doesn't have, so only the embedded clus
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import yaml
 
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import (
+    CRDS,
     EVENTS,
     NODES,
     PODS,
@@ -27,7 +31,11 @@ from arranger.kube.cluster import (
     Resource,
 )
 from arranger.kube.config import find_access
-from tests.servers import RealKube
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.kinds import NAMESPACES
+from arranger.sandbox.store import Store
+from tests.servers import TYJOB_CRD, RealKube
 
 pytestmark = pytest.mark.timeout(120)
 _numbers = itertools.count(1)
@@ -59,6 +67,36 @@ class RealSubject:
             await cluster.close()
 
 
+class EmbeddedSubject:
+    """The HTTP client on the embedded cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Place]:
+        """An embedded cluster for one test, without nodes, so that no simulated kubelet meddles."""
+        async with EmbeddedCluster(crds=[TYJOB_CRD], bookmark_s=2) as embedded:
+            cluster = HttpCluster(find_access(embedded.kubeconfig(self._folder / "kubeconfig")))
+            try:
+                embedded.store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
+                yield Place(cluster, "test", embedded.store.compact)
+            finally:
+                await cluster.close()
+
+
+class DirectSubject:
+    """The in-memory client on the embedded cluster's store."""
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Place]:
+        """A store for one test."""
+        store = Store(now=time.time)
+        store.create(CRDS, "", yaml.safe_load(TYJOB_CRD.read_text()))
+        store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
+        yield Place(DirectCluster(store), "test", store.compact)
+
+
 class Subject(Protocol):
     """Something that is held to the contract."""
 
@@ -67,10 +105,18 @@ class Subject(Protocol):
         ...
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real)])
-def subject(request: pytest.FixtureRequest) -> Subject:
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded", "direct"])
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
     """Whatever is held to the contract."""
-    return RealSubject(request.getfixturevalue("kube_server"))
+    if request.param == "real":
+        return RealSubject(request.getfixturevalue("kube_server"))
+    return EmbeddedSubject(tmp_path) if request.param == "embedded" else DirectSubject()
+
+
+@pytest.fixture(params=["embedded", "direct"])
+def collector(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
+    """Whatever collects garbage; the bare API server, without a controller manager, doesn't."""
+    return EmbeddedSubject(tmp_path) if request.param == "embedded" else DirectSubject()
 
 
 def unique(prefix: str) -> str:
@@ -124,6 +170,15 @@ async def listed(cluster: Cluster, resource: Resource, namespace: str) -> list[s
     pages = [page async for page in cluster.listing(resource)]
     items = [item for page in pages for item in page.items]
     return sorted(item["metadata"]["name"] for item in items if item["metadata"].get("namespace") == namespace)
+
+
+async def gone(place: Place, resource: Resource, name: str) -> None:
+    """Wait until an object isn't there any more."""
+    for _ in range(1000):
+        if name not in await listed(place.cluster, resource, place.namespace):
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail(f"{name} is still there")
 
 
 async def changes_until(place: Place, resource: Resource, start: str, *, count: int) -> list[Change]:
@@ -512,7 +567,7 @@ async def test_a_watch_ends_after_its_time_with_a_bookmark_of_the_present(subjec
         start = await now(place.cluster, PODS)
         # Nothing happens to pods, yet the bookmark moves on, so that a quiet watch doesn't expire.
         other = await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
-        changes = [change async for batch in place.cluster.watch(PODS, start, timeout_s=9) for change in batch]
+        changes = [change async for batch in place.cluster.watch(PODS, start, timeout_s=6) for change in batch]
         bookmarks = [change for change in changes if change.type == "BOOKMARK"]
         assert int(bookmarks[-1].resource_version) >= int(version(other))
         created = await place.cluster.create(PODS, place.namespace, pod("a"))
@@ -584,3 +639,29 @@ async def test_an_event_tells_of_an_object(subject: Subject) -> None:
         await place.cluster.create(EVENTS, place.namespace, event)
         patched = await place.cluster.patch(EVENTS, place.namespace, "a.1", {"count": 2})
         assert (patched["count"], patched["message"]) == (2, "no node has 8 GPUs free")
+
+
+async def test_what_an_owner_owns_goes_with_it_and_nothing_else(collector: Subject) -> None:
+    async with collector.open() as place:
+        job = await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
+        for name, uid in (("owned", job["metadata"]["uid"]), ("free", None)):
+            body = pod(name)
+            if uid:
+                owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "a", "uid": uid}
+                body["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+            await place.cluster.create(PODS, place.namespace, body)
+        await place.cluster.delete(TYJOBS, place.namespace, "a")
+        await gone(place, PODS, "owned")
+        assert await listed(place.cluster, PODS, place.namespace) == ["free"]
+
+
+async def test_what_is_created_for_an_owner_already_gone_goes_too(collector: Subject) -> None:
+    async with collector.open() as place:
+        old = await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
+        await place.cluster.delete(TYJOBS, place.namespace, "a")
+        await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
+        body = pod("late")
+        owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "a", "uid": old["metadata"]["uid"]}
+        body["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+        await place.cluster.create(PODS, place.namespace, body)
+        await gone(place, PODS, "late")
