@@ -31,7 +31,7 @@ class Watched(StrEnum):
 # --- observations: what Kubernetes said -------------------------------------------------------------------
 
 
-class EpochBegun(msgspec.Struct, frozen=True, array_like=True, tag="EpochBegun.1"):
+class EpochBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EpochBegun.1"):
     """The first event of an epoch. `previous` is 0 when nothing is known of an earlier one."""
 
     epoch: int
@@ -39,21 +39,21 @@ class EpochBegun(msgspec.Struct, frozen=True, array_like=True, tag="EpochBegun.1
     reason: str
 
 
-class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, tag="WatchClaimed.1"):
+class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchClaimed.1"):
     """A watcher takes over one kind. This event's offset is its term; observations under an older term are void."""
 
     kind: Watched
     watcher: str
 
 
-class ListingBegun(msgspec.Struct, frozen=True, array_like=True, tag="ListingBegun.1"):
+class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
     """A full listing of one kind begins: until it has ended, absence of an object says nothing."""
 
     kind: Watched
     term: int
 
 
-class ListingEnded(msgspec.Struct, frozen=True, array_like=True, tag="ListingEnded.1"):
+class ListingEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingEnded.1"):
     """A full listing has ended: what the projection holds of this kind is now what the API server holds."""
 
     kind: Watched
@@ -61,7 +61,7 @@ class ListingEnded(msgspec.Struct, frozen=True, array_like=True, tag="ListingEnd
     resource_version: str
 
 
-class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="NodeSeen.1"):
+class NodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodeSeen.1"):
     """A node as the API server has it."""
 
     term: int
@@ -71,7 +71,7 @@ class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="NodeSeen.1"):
     facts: NodeFacts
 
 
-class NodeGone(msgspec.Struct, frozen=True, array_like=True, tag="NodeGone.1"):
+class NodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodeGone.1"):
     """A node is no longer there."""
 
     term: int
@@ -79,7 +79,7 @@ class NodeGone(msgspec.Struct, frozen=True, array_like=True, tag="NodeGone.1"):
     uid: str
 
 
-class PodSeen(msgspec.Struct, frozen=True, array_like=True, tag="PodSeen.1"):
+class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSeen.1"):
     """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a stranger's pod.
 
     `restarts` counts container restarts. `waiting` is the reason why a container can't start, as the kubelet
@@ -104,7 +104,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, tag="PodSeen.1"):
     waiting: str = ""
 
 
-class PodGone(msgspec.Struct, frozen=True, array_like=True, tag="PodGone.1"):
+class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):
     """A pod is no longer there."""
 
     term: int
@@ -113,7 +113,7 @@ class PodGone(msgspec.Struct, frozen=True, array_like=True, tag="PodGone.1"):
     uid: str
 
 
-class JobSeen(msgspec.Struct, frozen=True, array_like=True, tag="JobSeen.1"):
+class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
     """A TYJob. Exactly one of `spec` and `invalid` (what is wrong with it, for the user) is given.
 
     `status_digest` names the status that the API server holds, so that an applier can tell whether its own
@@ -134,7 +134,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, tag="JobSeen.1"):
     status: JobStatusSeen | None = None
 
 
-class JobGone(msgspec.Struct, frozen=True, array_like=True, tag="JobGone.1"):
+class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGone.1"):
     """A TYJob is no longer there; its pods follow by owner reference."""
 
     term: int
@@ -150,7 +150,7 @@ LEADER_FAILED = "LeaderFailed"
 # --- decisions: what a controller or a scheduler wants ------------------------------------------------------
 
 
-class CycleTaken(msgspec.Struct, frozen=True, array_like=True, tag="CycleTaken.1"):
+class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CycleTaken.1"):
     """One scheduling cycle: its inputs. Its decisions are the other events of the same batch.
 
     `base` is the offset of the projection that it was taken on, `told_ms` the time that it was told
@@ -163,7 +163,7 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, tag="CycleTaken.1
     config: CycleConfig
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, tag="Placed.1"):
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then."""
 
     job_uid: str
@@ -174,7 +174,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="Placed.1"):
     message: str
 
 
-class Waits(msgspec.Struct, frozen=True, array_like=True, tag="Waits.1"):
+class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
     """Why a job, or the rest of it, still waits. `reasons` count the nodes by reason for the pods of
     `group`; `infeasible` says that even an empty cluster of the present nodes couldn't hold the quorum."""
 
@@ -187,7 +187,7 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, tag="Waits.1"):
     message: str
 
 
-class StageDecided(msgspec.Struct, frozen=True, array_like=True, tag="StageDecided.1"):
+class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
     """A controller moves a job to `stage`. `reason` is a CamelCase word, `message` a line for the user."""
 
     job_uid: str
@@ -198,7 +198,7 @@ class StageDecided(msgspec.Struct, frozen=True, array_like=True, tag="StageDecid
     message: str
 
 
-class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, tag="LeaderAddressed.1"):
+class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
     """The leader of this attempt has an address: its workers may now be created and told it."""
 
     job_uid: str
@@ -210,7 +210,7 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, tag="LeaderA
 # --- outcomes: what happened when an applier tried ---------------------------------------------------------
 
 
-class EffectFailed(msgspec.Struct, frozen=True, array_like=True, tag="EffectFailed.1"):
+class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EffectFailed.1"):
     """The API server refused an effect. `permanent`: trying again can't help. `code` is the HTTP status."""
 
     job_uid: str
@@ -239,6 +239,8 @@ Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 
+# `gc=False` on every struct here and in `model`: they can't form cycles, and the collector's visits cost half the fold.
+
 #: From an old version of a kind to the present one. Old versions are readable for as long as they stand here.
 upcasts: dict[type[Any], Callable[[Any], Event]] = {}
 
@@ -248,7 +250,7 @@ def kind_of(event: Event) -> str:
     return type(event).__name__
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events appended in one atomic step, and the identity under which they are appended once.
 
     `writer` is unique to a running writer; `seq` counts that writer's batches from 1. `told_ms` is the

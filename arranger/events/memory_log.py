@@ -111,8 +111,10 @@ class MemoryLog:
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         stored = await self.read_stored(after, limit=limit)
         if not stored and wait_s > 0:
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the result.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.home.changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self.home.changed.wait()
             stored = await self.read_stored(after, limit=limit)
         found = verified_run(stored, after)
         if found:

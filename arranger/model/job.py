@@ -45,7 +45,7 @@ class CleanPodPolicy(StrEnum):
     NONE = "None"
 
 
-class PodGroup(msgspec.Struct, frozen=True, array_like=True):
+class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Equal pods: the leader (count 1), or one worker set with `count` workers."""
 
     name: str
@@ -53,7 +53,7 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True):
     shape: PodShape
 
 
-class JobSpec(msgspec.Struct, frozen=True, array_like=True):
+class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given.
 
     `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies.
@@ -74,14 +74,14 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True):
         return sum(group.count for group in self.groups[1:])
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """One pod's place in its job: the group (0 is the leader) and the index in the group, from 0."""
 
     group: int
     index: int
 
 
-class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
+class PlacedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Pods of one group on one node. `indices` are inclusive runs `(first, last)`, ascending and disjoint."""
 
     node: str
@@ -89,7 +89,7 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
     indices: tuple[tuple[int, int], ...]
 
 
-class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True):
+class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The part of a TYJob's status from which a new epoch adopts the job."""
 
     stage: str

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Taint(msgspec.Struct, frozen=True, array_like=True):
+class Taint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One taint: key, value and effect (NoSchedule, PreferNoSchedule or NoExecute)."""
 
     key: str
@@ -11,7 +11,7 @@ class Taint(msgspec.Struct, frozen=True, array_like=True):
     effect: str
 
 
-class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
+class NodeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node's facts. `allocatable` holds sorted `(resource name, amount)` pairs, units as in `PodShape`,
     `pods` included; `labels` are sorted pairs."""
 

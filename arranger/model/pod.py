@@ -22,7 +22,7 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
-class Toleration(msgspec.Struct, frozen=True, array_like=True):
+class Toleration(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One toleration; an empty key with `Exists` tolerates every taint, an empty effect every effect."""
 
     key: str
@@ -31,7 +31,7 @@ class Toleration(msgspec.Struct, frozen=True, array_like=True):
     effect: str
 
 
-class Requirement(msgspec.Struct, frozen=True, array_like=True):
+class Requirement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One node-selector requirement: operator In, NotIn, Exists, DoesNotExist, Gt or Lt.
 
     `field` says that `key` is a node field (only `metadata.name` exists) and not a label.
@@ -47,7 +47,7 @@ class Requirement(msgspec.Struct, frozen=True, array_like=True):
 NodeTerms = tuple[tuple[Requirement, ...], ...]
 
 
-class PodShape(msgspec.Struct, frozen=True, array_like=True):
+class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What decides where a pod may run.
 
     `requests` are sorted `(resource name, integer amount)` pairs: cpu in millicores, memory and
@@ -61,7 +61,7 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True):
     required_terms: NodeTerms | None = None
 
 
-class PodOwner(msgspec.Struct, frozen=True, array_like=True):
+class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The place that a pod of ours fills, from its owner reference and labels."""
 
     job_uid: str

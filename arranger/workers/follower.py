@@ -119,21 +119,33 @@ class Follower:
             self._metrics.lag(self._reader, events=behind, seconds=age_s)
 
     async def _begin(self) -> None:
-        """From the newest usable snapshot of this epoch, else from the start of the log."""
-        stored = await self.log.newest_snapshot()
-        state, position = State(), await self.log.start()
-        if stored is not None:
-            try:
-                state, position = snapshot.restore(stored.content), stored.position
-            except snapshot.UnusableSnapshot as problem:
-                log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
+        """From the newest usable snapshot of this epoch, else from the start of the log.
+
+        A log whose start was trimmed away and that has no snapshot which this program can use can't be folded: a new
+        epoch begins, and the cluster itself is the source (architecture: adoption).
+        """
+        state, position = await self._restored()
+        if not state.epoch and position.offset > 0:
+            reason = f"no usable snapshot for a log trimmed up to offset {position.offset}"
+            await self.log.begin_epoch(lost=position.epoch, reason=reason, told_ms=self._clock.now_ms())
+            state, position = await self._restored()
         if not state.epoch:
             state.epoch, state.offset = position.epoch, position.offset
         self.state, self.position = state, position
-        log_event(_log, "projection begins", epoch=position.epoch, offset=position.offset, snapshot=stored is not None)
+        log_event(_log, "projection begins", epoch=position.epoch, offset=position.offset)
         self._wake()
         for listener in self._listeners:
             listener.epoch_began()
+
+    async def _restored(self) -> tuple[State, Position]:
+        """The newest usable snapshot and its position, else an empty state and the start of the log."""
+        stored = await self.log.newest_snapshot()
+        if stored is not None:
+            try:
+                return snapshot.restore(stored.content), stored.position
+            except snapshot.UnusableSnapshot as problem:
+                log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
+        return State(), await self.log.start()
 
     async def _begin_again(self, problem: Exception) -> None:
         """The log isn't the one that was read: begin a new epoch if nobody has, and fold from its start."""

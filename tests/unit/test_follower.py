@@ -1,0 +1,123 @@
+"""The follower: one fold that keeps up with the log, whatever happens to it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.errors import DamagedEntry, EpochLost
+from arranger.events import kinds as k
+from arranger.events.log import StoredSnapshot
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.workers.follower import Follower, Writer
+
+
+def node(name: str) -> k.Event:
+    return k.EffectFailed(name, 0, "create", None, 500, "", "", permanent=False)
+
+
+def made(log: MemoryLog) -> tuple[Follower, Writer]:
+    clock = SystemClock()
+    metrics = Metrics(clock)
+    follower = Follower(log, clock=clock, metrics=metrics, reader="test")
+    return follower, Writer(follower, name="w", clock=clock, metrics=metrics)
+
+
+def run(scenario: Callable[[MemoryHome, Follower, Writer], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        home = MemoryHome()
+        follower, writer = made(MemoryLog(home))
+        await follower.start()
+        following = asyncio.create_task(follower.run())
+        try:
+            await scenario(home, follower, writer)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(whole(), 30))
+
+
+def test_what_is_appended_is_folded() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        appended = await writer.append_and_fold([node("a"), node("b")])
+        assert (appended.first, appended.last) == (2, 3)
+        assert follower.state.offset == 3
+
+    run(scenario)
+
+
+def test_an_emptied_log_begins_a_new_epoch_and_an_empty_projection() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        await writer.append_and_fold([k.WatchClaimed(k.Watched.NODE, "w")])
+        old = follower.state.epoch
+        home.lose_everything()
+        assert not await follower.folded(old, 99)
+        assert follower.state.offset == 1 and not follower.state.terms
+        await writer.append_and_fold([node("a")])
+
+    run(scenario)
+
+
+def test_a_lost_tail_begins_a_new_epoch() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        for name in "abc":
+            await writer.append_and_fold([node(name)])
+        old = follower.state.epoch
+        home.lose_tail(after=2)
+        with pytest.raises(EpochLost):
+            while True:
+                await writer.append_and_fold([node("d")])
+                if follower.state.epoch != old:
+                    raise EpochLost("followed by the fold")
+        assert not await follower.folded(old, 99)
+
+    run(scenario)
+
+
+def test_a_trimmed_log_without_a_usable_snapshot_begins_a_new_epoch() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        for name in "abc":
+            await writer.append_and_fold([node(name)])
+        epoch, position = follower.state.epoch, follower.position
+        await follower.log.put_snapshot(StoredSnapshot(position, b"of another layout"))
+        await follower.log.trim(position.offset, epoch=epoch)
+        late, _ = made(MemoryLog(home))
+        await late.start()
+        assert late.state.epoch != epoch
+
+    run(scenario)
+
+
+def test_a_start_from_a_snapshot_equals_the_fold_from_the_start() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        await writer.append_and_fold([k.WatchClaimed(k.Watched.NODE, "w"), node("a")])
+        await follower.log.put_snapshot(StoredSnapshot(follower.position, snapshot.encode(follower.state)))
+        await follower.log.trim(follower.position.offset + 1, epoch=follower.state.epoch)
+        await writer.append_and_fold([k.WatchClaimed(k.Watched.POD, "w")])
+        late, _ = made(MemoryLog(home))
+        await late.start()
+        assert snapshot.digest(late.state) == snapshot.digest(follower.state)
+
+    run(scenario)
+
+
+class _Unreadable(MemoryLog):
+    """A log with an entry at which reading fails."""
+
+    async def read(self, *args: object, **kwargs: object) -> Sequence:  # type: ignore[override,type-arg]
+        raise DamagedEntry(7, "cut off")
+
+
+def test_a_damaged_entry_stops_the_fold_for_good_with_its_offset() -> None:
+    async def whole() -> None:
+        follower, _ = made(_Unreadable())
+        await follower.log.open()
+        with pytest.raises(DamagedEntry, match="offset 7"):
+            await follower.run()
+        assert follower.stopped is not None and follower.stopped.offset == 7
+
+    asyncio.run(whole())
