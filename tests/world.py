@@ -7,6 +7,8 @@ appliers and kubelets together.
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
@@ -16,6 +18,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodOwner, PodShape
+from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State, Verdict
@@ -38,18 +41,24 @@ def shape(*, selector: Mapping[str, str] | None = None, **amounts: float) -> Pod
 class World:
     """One log and the state that it folds to."""
 
-    def __init__(self, *, config: CycleConfig | None = None) -> None:
+    def __init__(self, *, config: CycleConfig | None = None, listed: bool = True) -> None:
         self.state = State()
         self.entries: list[Entry] = []
         self.now_ms = 1_700_000_000_000
         self.config = config or CycleConfig(versions=VERSIONS)
         self.lifecycle = LifecycleConfig()
+        self.changes = Changes()
         self.verdicts: list[Verdict] = []
         self._seq = 0
         self._chain = ""
         self._versions = 0
         self.say(k.EpochBegun(1, 0, "test"))
         self.terms = {kind: self.say(k.WatchClaimed(kind, "test")) for kind in k.Watched}
+        if listed:
+            self.list_all()
+
+    def list_all(self) -> None:
+        """What was seen so far is all that there is."""
         for kind in k.Watched:
             self.say(k.ListingBegun(kind, self.terms[kind]), k.ListingEnded(kind, self.terms[kind], "1"))
 
@@ -60,11 +69,28 @@ class World:
         first = self.state.offset + 1
         self._chain = next_chain(self._chain, encode_batch(batch))
         entry = Entry(first, first + len(events) - 1, self._chain, batch)
-        changes = Changes()
-        apply_entry(self.state, entry, changes)
+        self.fold(entry)
         self.entries.append(entry)
-        self.verdicts += changes.verdicts
         return first
+
+    def fold(self, entry: Entry) -> None:
+        """Apply one entry to the state; `changes` then tells what that touched."""
+        self.changes = Changes()
+        apply_entry(self.state, entry, self.changes)
+        self.verdicts += self.changes.verdicts
+
+    def verdict(self, kind: str) -> Verdict:
+        """The last verdict on a decision of this kind."""
+        return next(verdict for verdict in reversed(self.verdicts) if verdict.kind == kind)
+
+    def used(self, node: str, resource: str = "cpu") -> int:
+        """What is held on a node, in the model's units; 0 for a node that isn't known."""
+        nodes = self.state.nodes
+        return int(nodes.used[nodes.rows[node], nodes.columns[resource]]) if node in nodes.rows else 0
+
+    def digest(self) -> str:
+        """The digest of the state so far."""
+        return snapshot.digest(self.state)
 
     def pass_time(self, seconds: float) -> None:
         """Later events are told this much later."""
@@ -84,16 +110,17 @@ class World:
         cordoned: bool = False,
         labels: Mapping[str, str] | None = None,
         taints: Iterable[Taint] = (),
+        uid: str = "",
         **other: int,
     ) -> None:
         """See a node; again with the same name to change it."""
         allocatable = tuple(sorted((*requests(cpu=cpu, memory=memory, gpus=gpus, **other), ("pods", pods))))
         facts = NodeFacts(allocatable, ready, cordoned, tuple(sorted((labels or {}).items())), tuple(taints))
-        self.say(k.NodeSeen(self.terms[k.Watched.NODE], name, f"uid-{name}", self._version(), facts))
+        self.say(k.NodeSeen(self.terms[k.Watched.NODE], name, uid or f"uid-{name}", self._version(), facts))
 
-    def node_gone(self, name: str) -> None:
+    def node_gone(self, name: str, *, uid: str = "") -> None:
         """The node was deleted."""
-        self.say(k.NodeGone(self.terms[k.Watched.NODE], name, f"uid-{name}"))
+        self.say(k.NodeGone(self.terms[k.Watched.NODE], name, uid or f"uid-{name}"))
 
     def pod(
         self,
@@ -161,6 +188,14 @@ class World:
                       "", status)
         )  # fmt: skip
         return self.state.jobs[uid]
+
+    def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
+        """The pods that fill a job's places, by place."""
+        return {place: self.state.pods[uid] for place, uid in sorted(job.bound.items())}
+
+    def change_pod(self, uid: str, **changes: object) -> None:
+        """See a pod again with other fields."""
+        self.say(msgspec.structs.replace(self.state.pods[uid], resource_version=self._version(), **changes))
 
     def job_gone(self, job: JobRecord) -> None:
         """A TYJob was deleted."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.job import LEADER_GROUP, JobSpec, Place, ScheduleState, Stage
-from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
+from arranger.model.job import JobSpec, Place, ScheduleState, Stage
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
 
@@ -71,12 +71,14 @@ class _Fold:
         state = self.state
         old = state.pods.get(event.uid)
         state.pods[event.uid] = event
-        if old is not None and holds(old):
-            state.nodes.release(old.node, old.requests)
+        if old is not None and old.owner is not None and old.owner != event.owner:
+            self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
         if holds(event):
             state.nodes.hold(event.node, event.requests)
-        elif old is not None and holds(old):
-            self.changes.schedulable = True
+        if old is not None and holds(old):
+            state.nodes.release(old.node, old.requests)
+            if not holds(event) or old.requests != event.requests:
+                self.changes.schedulable = True
         if event.owner is not None:
             uid = event.owner.job_uid
             state.pods_of.setdefault(uid, {})[event.uid] = event
@@ -112,6 +114,7 @@ class _Fold:
             return
         del job.bound[place]  # still wanted there: the place holds its room again until a pod is seen
         self.state.nodes.hold(job.placements[place], _requests(job, place))
+        self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
         if not self._current(k.Watched.JOB, event.term):
@@ -133,10 +136,9 @@ class _Fold:
         job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
         self.state.jobs[event.uid] = job
         self.changes.schedulable = True
-        if event.status is not None and event.status.stage:
+        if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
-        for pod in self.state.pods_of.get(event.uid, {}).values():
-            self._bind(job, pod)
+        self._bind_waiting(job)
 
     def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
         """Architecture rule 5: what an earlier epoch had decided stands in the status."""
@@ -144,7 +146,8 @@ class _Fold:
         assert status is not None
         job.adopted_at = offset
         job.stage = Stage(status.stage)
-        job.schedule_state = ScheduleState(status.schedule_state or ScheduleState.UNSCHEDULED)
+        if status.schedule_state in _SCHEDULE_STATES:
+            job.schedule_state = ScheduleState(status.schedule_state)
         job.attempt, job.restarts = status.attempt, status.restarts
         job.leader_address = status.leader_address
         job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
@@ -215,11 +218,7 @@ class _Fold:
         if job.stage == Stage.STARTING and not job.start_ms:
             job.start_ms = self.told_ms
         if job.stage == Stage.RESCHEDULING:
-            self._release_all(job)
-            job.attempt += 1
-            job.restarts += event.reason == k.LEADER_FAILED
-            job.leader_address = ""
-            self._schedule_state(job, ScheduleState.UNSCHEDULED)
+            self._begin_attempt(job, failed=event.reason == k.LEADER_FAILED)
         if job.ended:
             self._release_all(job)
             job.completion_ms = self.told_ms
@@ -235,9 +234,12 @@ class _Fold:
 
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
         job = self.state.jobs.get(event.job_uid)
-        if job is not None and event.attempt == job.attempt:
-            job.failure = event
-            self.changes.jobs[job.uid] = None
+        if job is None or job.ended or event.attempt != job.attempt:
+            return
+        if event.place is not None and (event.place.group, event.place.index) in job.bound:
+            return  # another applier got it there
+        job.failure = event
+        self.changes.jobs[job.uid] = None
 
     # --- parts ---------------------------------------------------------------------------------------------
 
@@ -260,14 +262,34 @@ class _Fold:
             job.schedule_state = new
             job.scheduled_since_ms = self.told_ms
 
+    def _begin_attempt(self, job: JobRecord, *, failed: bool) -> None:
+        """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
+        leader = self.state.pods.get(job.bound.get(LEADER, ""))
+        job.restarts += failed + (leader.restarts if leader is not None else 0)
+        self._unschedule(job)
+        job.attempt += 1
+        job.leader_address = ""
+        job.waits = job.failure = None
+
+    def _unschedule(self, job: JobRecord) -> None:
+        self._release_all(job)
+        self._schedule_state(job, ScheduleState.UNSCHEDULED)
+
+    def _bind_waiting(self, job: JobRecord) -> None:
+        """Bind the pods of a job that fill no place yet, in an order that every process shares."""
+        pods = self.state.pods_of.get(job.uid, {})
+        if len(pods) > len(job.bound):
+            for uid in sorted(pods):
+                self._bind(job, pods[uid])
+
     def _bind(self, job: JobRecord, pod: k.PodSeen) -> None:
         assert pod.owner is not None
         place = job.place_of(pod.owner)
-        if place is None or job.ended or place in job.bound:
+        if place is None or job.ended or place in job.bound or not pod.node:
             return
         if place in job.placements:
             self.state.nodes.release(job.placements[place], _requests(job, place))
-        elif job.adopted_at == job.version and pod.node:
+        elif job.adopted_at == job.version:
             job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
         else:
             return
@@ -291,24 +313,40 @@ class _Fold:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
-        kept = dict(job.placements)
+        kept, filled = dict(job.placements), list(job.bound.values())
         if job.spec is not None:
             self._release_all(job)
         job.spec = spec
+        if job.ended:
+            return
         for place, node in kept.items():
             if _exists(spec, place):
                 self._reserve(job, place, node)
-        for pod in self.state.pods_of.get(job.uid, {}).values():
-            self._bind(job, pod)
-        if job.schedule_state == ScheduleState.SUCCEED and len(job.placements) < job.pods_wanted():
-            self._schedule_state(job, ScheduleState.PARTLY)
-        elif job.schedule_state == ScheduleState.PARTLY and len(job.placements) == job.pods_wanted():
+        for uid in filled:
+            self._bind(job, self.state.pods[uid])
+        self._bind_waiting(job)
+        self._settle_schedule(job)
+
+    def _settle_schedule(self, job: JobRecord) -> None:
+        """What the schedule is after a change of the spec. A job that hasn't started never holds part of a quorum."""
+        if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
+            self._unschedule(job)
+            job.infeasible_since_ms = 0
+        elif len(job.placements) == job.pods_wanted():
             self._schedule_state(job, ScheduleState.SUCCEED)
+            job.waits = None
+        elif job.schedule_state == ScheduleState.SUCCEED:
+            self._schedule_state(job, ScheduleState.PARTLY)
+
+
+#: What a status may say; another program's words there are not adopted.
+_STAGES = frozenset(Stage)
+_SCHEDULE_STATES = frozenset(ScheduleState)
 
 
 def _exists(spec: JobSpec, place: PlaceKey) -> bool:
     group, index = place
-    return group < len(spec.groups) and index < spec.groups[group].count
+    return 0 <= group < len(spec.groups) and 0 <= index < spec.groups[group].count
 
 
 def _requests(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:
@@ -338,7 +376,7 @@ def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
             return f"place {place} has a node already"
         if not _exists(job.spec, place):
             return f"the job has no place {place}"
-    if not wanted.keys() | job.placements.keys() >= {(LEADER_GROUP, 0)}:
+    if not wanted.keys() | job.placements.keys() >= {LEADER}:
         return "the quorum is not whole: the leader has no node"
     if len(wanted) + len(job.placements) <= job.spec.min_workers:
         return f"the quorum is not whole: {job.spec.min_workers} workers needed"
@@ -360,7 +398,7 @@ def _lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> s
             return f"node {node} is gone"
         short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
-            return f"node {node} lacks {next(name for name, i in nodes.columns.items() if short[i])}"
+            return f"node {node} lacks {min(name for name, column in nodes.columns.items() if short[column])}"
     return ""
 
 
