@@ -1,0 +1,64 @@
+"""`python -m benchmarks [NAME...]`: run benchmarks, print the table, write the JSON."""
+
+import importlib
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from benchmarks.report import Figure, Report, machine, markdown
+from tests.servers import ServersUnavailable
+
+#: In the order in which they run; each is a module here with `run(*, quick)`.
+NAMES = ("fold", "cycle", "memory", "demo_up", "observe", "create")
+
+_README = Path(__file__).parent / "README.md"
+_BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
+@click.option("--quick", is_flag=True, help="Tiny sizes on the embedded cluster: shows that everything runs.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
+@click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
+    """Run these benchmarks, or all: fold, cycle, memory, demo_up, observe, create.
+
+    The exit status is 1 if a figure misses its target.
+    """
+    load_before = os.getloadavg()[0]
+    figures: dict[str, list[Figure]] = {}
+    skipped: dict[str, str] = {}
+    for name in names or NAMES:
+        began_s = time.monotonic()
+        try:
+            figures[name] = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
+        except ServersUnavailable as missing:
+            skipped[name] = str(missing)
+        click.echo(f"{name}: {time.monotonic() - began_s:.0f} s", err=True)
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    report = Report(
+        machine=machine(date=date, load_before=load_before), figures=figures, skipped=skipped, quick=quick
+    )
+    table = markdown(report)
+    click.echo(table)
+    if json_path is not None:
+        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    if record:
+        _record(table)
+    missed = [figure for found in figures.values() for figure in found if figure.holds is False]
+    sys.exit(1 if missed and not quick else 0)
+
+
+def _record(table: str) -> None:
+    head, rest = _README.read_text().split(_BEGIN)
+    _, tail = rest.split(_END)
+    _README.write_text(f"{head}{_BEGIN}\n{table}\n{_END}{tail}")
+
+
+if __name__ == "__main__":
+    main()

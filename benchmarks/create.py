@@ -1,0 +1,214 @@
+"""Pods created through the whole path, against a bare loop that creates the same bodies on the same API server.
+
+The path: TYJobs are created; the watcher sees them, the scheduler places them, the controller starts them, the
+applier writes statuses and creates pods. Counted is from the first to the last pod as a watch sees them, so the
+round trip through the leader's address is in it. No kubelets run: the benchmark gives leaders, and nobody else, an
+address, which is all that workers wait for. The bare loop runs alone, without workers or watches, on bodies encoded
+in advance, with as many requests in flight; it is counted from its first request to its last answer.
+"""
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from arranger.events.redis_connection import connect
+from arranger.kube.cluster import PODS, TYJOBS, Object
+from arranger.kube.manifests import pod_manifest
+from benchmarks.parts import ApiServer, add_nodes, api_server, tyjob, workers
+from benchmarks.report import Figure
+from tests.servers import real_redis
+
+IN_FLIGHT = 64
+#: On two cores a second process folds the same log once more and gains nothing.
+MIX = (("watcher", "controller", "scheduler", "applier", "maintenance"),)
+_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    jobs: int
+    workers: int
+    nodes: int
+    rounds: int
+
+    @property
+    def pods(self) -> int:
+        """Pods of one round, leaders included."""
+        return self.jobs * (self.workers + 1)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round through Arranger: seconds from first to last pod, from the first apply to the last pod, CPU used."""
+
+    created_s: float
+    applied_s: float
+    cpu_s: float
+
+
+def run(*, quick: bool) -> list[Figure]:
+    """The benchmark."""
+    size = Size(jobs=2, workers=10, nodes=2, rounds=1) if quick else Size(jobs=4, workers=500, nodes=50, rounds=4)
+    return asyncio.run(_run(size, real=not quick))
+
+
+async def _run(size: Size, *, real: bool) -> list[Figure]:
+    with real_redis() as redis:
+        async with api_server(real=real) as api:
+            await add_nodes(api.cluster, size.nodes)
+            await _bare(api, size)  # warms the server up
+            ours: list[Round] = []
+            bare: list[float] = []
+            for _ in range(size.rounds):
+                ours.append(await _through_arranger(api, redis.url, size))
+                bare.append(await _bare(api, size))
+    rate = size.pods / statistics.median(one.created_s for one in ours)
+    bare_rate = size.pods / statistics.median(bare)
+    where = "real API server" if real else "embedded cluster"
+    what = f"{size.jobs} jobs of 1+{size.workers}, {where}, median of {size.rounds}"
+    return [
+        Figure(name="pods through the whole path", value=rate, unit="/s", note=what),
+        Figure(name="bare loop, same bodies", value=bare_rate, unit="/s", note=f"aiohttp, {IN_FLIGHT} in flight"),
+        Figure(
+            name="ratio to the bare loop", value=rate / bare_rate, at_least=0.7 if real else None,
+            note="each round: " + ", ".join(f"{b / o.created_s:.2f}" for o, b in zip(ours, bare, strict=True)),
+        ),
+        Figure(name="from first apply to last pod", value=statistics.median(one.applied_s for one in ours), unit="s"),
+        Figure(name="workers' CPU a pod", value=1e6 * ours[-1].cpu_s / size.pods, unit="µs"),
+    ]  # fmt: skip
+
+
+# --- through Arranger --------------------------------------------------------------------------------------
+
+
+async def _through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
+    """One round on an empty log, all its pods and jobs gone afterwards."""
+    async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes, api.session(8) as session:
+        for process in processes:
+            await process.ready()
+        version = await _version(session)
+        kubelet = asyncio.create_task(_address_leaders(api, session, version))
+        counting = asyncio.create_task(_first_and_last(session, version, size.pods))
+        cpu_s = sum(process.cpu_s() for process in processes)
+        applied_s = time.monotonic()
+        for number in range(size.jobs):
+            await api.cluster.create(TYJOBS, "default", tyjob(f"job-{number}", size.workers))
+        async with asyncio.timeout(_LIMIT_S):
+            first_s, last_s = await counting
+        cpu_s = sum(process.cpu_s() for process in processes) - cpu_s
+        kubelet.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await kubelet
+    await _clear(api)
+    client = connect(redis_url)
+    await client.flushall()
+    await client.aclose()
+    return Round(last_s - first_s, last_s - applied_s, cpu_s)
+
+
+async def _version(session: aiohttp.ClientSession) -> str:
+    async with session.get("api/v1/pods", params={"limit": "1"}) as answer:
+        return str((await answer.json())["metadata"]["resourceVersion"])
+
+
+async def _watch(session: aiohttp.ClientSession, version: str, selector: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """The lines of a watch of pods, undecoded."""
+    query = {"watch": "1", "resourceVersion": version, **selector}
+    rest = b""
+    async with session.get("api/v1/pods", params=query) as answer:
+        async for chunk in answer.content.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line
+
+
+async def _first_and_last(session: aiohttp.ClientSession, version: str, pods: int) -> tuple[float, float]:
+    """When the first and the last of so many pods were seen."""
+    first_s, seen = 0.0, 0
+    async with contextlib.aclosing(_watch(session, version, {})) as lines:
+        async for line in lines:
+            if line.startswith(b'{"type":"ADDED"'):
+                seen += 1
+                first_s = first_s or time.monotonic()
+                if seen == pods:
+                    return first_s, time.monotonic()
+    raise ConnectionError(f"the watch ended after {seen} pods")
+
+
+async def _address_leaders(api: ApiServer, session: aiohttp.ClientSession, version: str) -> None:
+    """All the kubelet that a leader needs: it runs and has an address."""
+    running = {
+        "status": {
+            "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+    }  # fmt: skip
+    selector = {"labelSelector": "arranger.dev/role=leader"}
+    async with contextlib.aclosing(_watch(session, version, selector)) as lines:
+        async for line in lines:
+            if line.startswith(b'{"type":"ADDED"'):
+                name = msgspec.json.decode(line)["object"]["metadata"]["name"]
+                await api.cluster.patch(PODS, "default", name, running, subresource="status")
+
+
+# --- the bare loop -----------------------------------------------------------------------------------------
+
+
+async def _bare(api: ApiServer, size: Size) -> float:
+    """Seconds to create the same pods with nothing else going on."""
+    bodies = [msgspec.json.encode(body) for body in _bodies(size)]
+    async with api.session(IN_FLIGHT) as session:
+        queue = iter(bodies)
+
+        async def create() -> None:
+            for body in queue:
+                async with session.post(
+                    "api/v1/namespaces/default/pods", data=body, headers={"Content-Type": "application/json"}
+                ) as answer:
+                    await answer.read()
+                    answer.raise_for_status()
+
+        began_s = time.monotonic()
+        await asyncio.gather(*(create() for _ in range(IN_FLIGHT)))
+        took_s = time.monotonic() - began_s
+    await _clear(api)
+    return took_s
+
+
+def _bodies(size: Size) -> list[Object]:
+    """The very pods that Arranger creates for these jobs."""
+    found: list[Object] = []
+    for number in range(size.jobs):
+        job = tyjob(f"job-{number}", size.workers)
+        job["metadata"]["uid"] = f"00000000-0000-0000-0000-{number:012}"
+        places = [(0, 0), *((1, index) for index in range(size.workers))]
+        found += [
+            pod_manifest(
+                job, group=group, index=index, attempt=0, node=f"node-{len(found) // 110 % size.nodes:04}",
+                leader_address="10.0.0.1",
+            )
+            for group, index in places
+        ]  # fmt: skip
+    return found
+
+
+async def _clear(api: ApiServer) -> None:
+    """Delete all jobs and pods, at once, and wait until they are gone."""
+    at_once = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
+    async with api.session(4) as session:
+        for path in (f"apis/{TYJOBS.api_version}/namespaces/default/tyjobs", "api/v1/namespaces/default/pods"):
+            async with session.delete(path, params=at_once) as answer:
+                answer.raise_for_status()
+        while True:
+            async with session.get("api/v1/pods", params={"limit": "1"}) as answer:
+                if not (await answer.json())["items"]:
+                    return
+            await asyncio.sleep(0.1)
