@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.config import incluster_config
 
 from arranger.errors import UsageError
 from arranger.kube.config import LOOK_AGAIN_S, Access, Credentials, find_access
+from tests.servers import Certificates
 
 
 @pytest.fixture(autouse=True)
@@ -165,3 +167,21 @@ def test_the_environments_proxy_is_used_but_never_for_loopback(tmp_path: Path, m
     near = find_access(kubeconfig(tmp_path / "near", cluster={"server": "http://127.0.0.1:8080"}))
     assert far._credentials.proxy == "http://proxy.example:3128"
     assert near._credentials.proxy is None
+
+
+async def test_a_pods_service_account_gives_server_token_and_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Certificates(tmp_path).ca_file
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+    access = find_access()
+    first = await access.current()
+    assert (first.server, first.authorization.lower()) == ("https://[fd00::1]:443", "bearer first")
+    assert first.tls is not None and first.tls.cert_store_stats()["x509_ca"] == 1
+    token.write_text("second\n")
+    assert (await access.renewed(first)).authorization.lower() == "bearer second"
