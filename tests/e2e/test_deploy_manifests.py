@@ -1,0 +1,215 @@
+"""deploy/ on a real API server: it is accepted, and each process does its work with just the rights given there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arranger.sandbox.kubelet import NodeTemplate
+from arranger.settings import Settings, load_settings
+from arranger.workers.process import ROLES
+from tests.e2e.harness import Worker, apply, await_stage, eventually, job, kubelets, pods_of, status_of
+from tests.servers import REPOSITORY, RealKube, RealRedis
+
+DEPLOY = REPOSITORY / "deploy"
+NAMESPACE = "arranger-system"
+ACCOUNTS = ("arranger-watcher", "arranger-decider", "arranger-applier")
+REQUEST = re.compile(r'arranger_api_requests_total\{code="(\d+)",resource="(\w+)",verb="(\w+)"\}')
+
+Objects = list[dict[str, Any]]
+
+
+def rendered(kube: RealKube, folder: Path) -> Objects:
+    """What `kubectl kustomize` makes of a folder."""
+    return list(yaml.safe_load_all(kube.kubectl("kustomize", str(folder)).stdout))
+
+
+def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
+    """The objects of one kind by name."""
+    return {item["metadata"]["name"]: item for item in objects if item["kind"] == kind}
+
+
+def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture
+def installed(kube: RealKube) -> Iterator[Objects]:
+    """deploy/ applied, and taken away again but for the definition of TYJobs and the namespace."""
+    kube.kubectl("apply", "-k", str(DEPLOY))
+    objects = rendered(kube, DEPLOY)
+    yield objects
+    leaving = [item for item in objects if item["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    kube.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(leaving))
+
+
+def account_kubeconfig(kube: RealKube, account: str, folder: Path) -> Path:
+    """A kubeconfig with a token of a ServiceAccount."""
+    document = yaml.safe_load(kube.kubeconfig.read_text())
+    token = kube.kubectl("create", "token", account, "--namespace", NAMESPACE).stdout.strip()
+    document["users"][0]["user"] = {"token": token}
+    path = folder / f"{account}-kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    path.chmod(0o600)
+    return path
+
+
+def deployed_worker(kube: RealKube, redis: RealRedis, deployment: dict[str, Any], folder: Path) -> Worker:
+    """A process with a Deployment's arguments and its account's token; without any access where none is mounted."""
+    spec = pod_spec(deployment)
+    arguments = [*spec["containers"][0]["args"][1:], "--redis", redis.url, "--http-port", "0"]
+    if spec["automountServiceAccountToken"]:
+        arguments += ["--kubeconfig", str(account_kubeconfig(kube, spec["serviceAccountName"], folder))]
+    environment = {"HOME": str(folder), "KUBECONFIG": "", "KUBERNETES_SERVICE_HOST": ""}
+    return Worker(deployment["metadata"]["name"], arguments, folder=folder, environment=environment)
+
+
+def granted(objects: Objects, account: str) -> set[tuple[str, str]]:
+    """Verb and resource of each right of an account's ClusterRole; what admission alone asks for aside."""
+    rules = of_kind(objects, "ClusterRole").get(account, {}).get("rules", [])
+    resources = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    return {(verb, resource.partition("/")[0]) for verb, resource in resources - {("update", "tyjobs/finalizers")}}
+
+
+def asked(worker: Worker) -> dict[tuple[str, str], set[int]]:
+    """What a process has asked of the API server: verb and resource, and the codes answered."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for sample in worker.metrics():
+        match = REQUEST.fullmatch(sample)
+        if match:
+            found.setdefault((match[3], match[2]), set()).add(int(match[1]))
+    return found
+
+
+def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
+    kube: RealKube, redis: RealRedis, installed: Objects, tmp_path: Path
+) -> None:
+    deployments = of_kind(installed, "Deployment")
+    workers = {name: deployed_worker(kube, redis, item, tmp_path) for name, item in deployments.items()}
+    try:
+        for worker in workers.values():
+            worker.start()
+        with kubelets(kube, NodeTemplate("n1", cpu="8"), NodeTemplate("n2", cpu="8")):
+            for worker in workers.values():
+                worker.wait_ready()
+            # A stranger's pod has the name of one of ours: it is looked at, left alone, and told of.
+            stranger = {"containers": [{"name": "main", "image": "stranger:1"}]}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken-learner-0"}, "spec": stranger}
+            kube.request("POST", "/api/v1/namespaces/default/pods", pod)
+            apply(kube, job("free", run_s=1), job("taken", run_s=1))
+            await_stage(kube, "Succeeded", "free")
+            eventually("the taken name is told", lambda: "exists" in status_of(kube, "taken").get("message", ""))
+            kube.request("DELETE", "/api/v1/namespaces/default/pods/taken-learner-0?gracePeriodSeconds=0")
+            await_stage(kube, "Succeeded", "taken")
+            eventually("ended jobs' pods are cleaned up", lambda: not pods_of(kube, "free") + pods_of(kube, "taken"))
+        events = kube.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
+        assert {"free", "taken"} <= {item["involvedObject"]["name"] for item in events}
+        for name, worker in workers.items():
+            account = pod_spec(deployments[name])["serviceAccountName"]
+            requests = asked(worker)
+            assert set(requests) == granted(installed, account), name
+            assert not any(403 in codes for codes in requests.values()), requests
+            assert worker.stop() == 0
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def may(kube: RealKube, account: str, verb: str, group: str, resource: str) -> bool:
+    """Whether an account has a right in every namespace; `resource` may name a subresource."""
+    kind, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
+    review = {"spec": {"user": f"system:serviceaccount:{NAMESPACE}:{account}", "resourceAttributes": attributes}}
+    answer = kube.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)[1]
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, installed: Objects) -> None:
+    account = f"--as=system:serviceaccount:{NAMESPACE}:arranger-applier"
+    answers = [
+        kube.kubectl("auth", "can-i", *right, "--all-namespaces", account, check=False).stdout.strip()
+        for right in (["create", "pods"], ["get", "secrets"])
+    ]
+    assert answers == ["yes", "no"]
+    never = [("*", "*", "*"), ("impersonate", "", "users"), ("escalate", "rbac.authorization.k8s.io", "clusterroles")]
+    never += [(verb, "", "secrets") for verb in ("get", "list", "watch", "create", "update", "patch", "delete")]
+    never += [("create", "", kind) for kind in ("serviceaccounts/token", "pods/exec", "pods/attach", "pods/binding")]
+    never += [("create", "rbac.authorization.k8s.io", kind) for kind in ("clusterroles", "clusterrolebindings")]
+    never += [(verb, "arranger.dev", "tyjobs") for verb in ("create", "update", "patch", "delete")]
+    never += [("get", "", "configmaps"), ("patch", "", "pods"), ("patch", "", "nodes"), ("get", "", "nodes/proxy")]
+    assert [(account, *right) for account in ACCOUNTS for right in never if may(kube, account, *right)] == []
+
+
+def test_the_overlay_with_redis_is_accepted_as_well(kube: RealKube, installed: Objects) -> None:
+    answer = kube.kubectl("apply", "--dry-run=server", "-k", str(DEPLOY / "with-redis")).stdout
+    assert "statefulset.apps/arranger-redis created" in answer
+
+
+def test_the_pods_of_deploy_meet_the_restricted_standard_of_their_namespace(kube: RealKube, installed: Objects) -> None:
+    templates = of_kind(installed, "Deployment") | of_kind(rendered(kube, DEPLOY / "with-redis"), "StatefulSet")
+    assert set(templates) == {*ACCOUNTS, "arranger-redis"}
+    for name, item in templates.items():
+        # The pod itself, as its controller would create it: admission refuses it if it falls short.
+        spec = dict(pod_spec(item))
+        if name == "arranger-redis":
+            spec["volumes"] = [{"name": "data", "emptyDir": {}}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        kube.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+        assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_every_role_is_deployed_once_and_may_drain_before_it_is_killed(kube: RealKube) -> None:
+    deployments = of_kind(rendered(kube, DEPLOY), "Deployment").values()
+    roles = [role for item in deployments for role in pod_spec(item)["containers"][0]["args"][1:]]
+    assert sorted(roles) == sorted(ROLES)
+    for item in deployments:
+        # First the ticks, then the tasks get drain_s.
+        assert pod_spec(item)["terminationGracePeriodSeconds"] > 2 * Settings().drain_s
+        assert pod_spec(item)["enableServiceLinks"] is False
+
+
+def test_the_settings_of_deploy_are_settings_and_fit_its_ports_and_probes(kube: RealKube) -> None:
+    objects = rendered(kube, DEPLOY)
+    settings = load_settings({}, of_kind(objects, "ConfigMap")["arranger-settings"]["data"])
+    ports = {port["containerPort"] for item in of_kind(objects, "Deployment").values() for port in ports_of(item)}
+    assert ports == {settings.http_port}
+    assert settings.http_host == "0.0.0.0"
+
+
+def test_services_budgets_and_monitors_choose_the_pods_that_they_are_for(kube: RealKube) -> None:
+    objects = rendered(kube, DEPLOY)
+    labels = {
+        name: item["spec"]["template"]["metadata"]["labels"] for name, item in of_kind(objects, "Deployment").items()
+    }
+    monitor = yaml.safe_load((DEPLOY / "podmonitor" / "podmonitor.yaml").read_text())["spec"]
+
+    def chosen(selector: dict[str, str]) -> set[str]:
+        return {name for name, held in labels.items() if selector.items() <= held.items()}
+
+    for name, budget in of_kind(objects, "PodDisruptionBudget").items():
+        assert chosen(budget["spec"]["selector"]["matchLabels"]) == {name}
+    assert chosen(of_kind(objects, "Service")["arranger-metrics"]["spec"]["selector"]) == set(ACCOUNTS)
+    assert chosen(monitor["selector"]["matchLabels"]) == set(ACCOUNTS)
+    names = {port["name"] for item in of_kind(objects, "Deployment").values() for port in ports_of(item)}
+    assert {endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]} <= names
+
+
+def test_the_monitor_can_be_added_to_a_kustomization_of_ones_own(kube: RealKube, tmp_path: Path) -> None:
+    # Kustomize wants relative paths.
+    own = {"resources": [relative(DEPLOY, tmp_path)], "components": [relative(DEPLOY / "podmonitor", tmp_path)]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    assert "arranger" in of_kind(rendered(kube, tmp_path), "PodMonitor")
+
+
+def ports_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
+    ports: list[dict[str, Any]] = pod_spec(deployment)["containers"][0]["ports"]
+    return ports
+
+
+def relative(path: Path, start: Path) -> str:
+    return str(Path(*[".."] * len(start.resolve().parts[1:]), *path.resolve().parts[1:]))
