@@ -41,9 +41,7 @@ def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bo
             skipped[name] = str(missing)
         click.echo(f"{name}: {time.monotonic() - began_s:.0f} s", err=True)
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    report = Report(
-        machine=machine(date=date, load_before=load_before), figures=figures, skipped=skipped, quick=quick
-    )
+    report = Report(machine=machine(date=date, load_before=load_before), figures=figures, skipped=skipped, quick=quick)
     table = markdown(report)
     click.echo(table)
     if json_path is not None:

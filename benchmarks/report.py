@@ -61,7 +61,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine(*, date: str, load_before: float) -> Machine:
-    """This machine, now."""
+    """The machine that we run on, now."""
     return Machine(
         date=date,
         cpu=_cpu_model(),
