@@ -110,6 +110,11 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     return oldest
 
 
+async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
+    """From where to fold so that every event of the stretch that can be judged is."""
+    return await (begin(log, span.first) if span.first is not None else begin_early(log, None))
+
+
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
     if point is not None:
@@ -146,14 +151,18 @@ async def end_offset(log: Log) -> int:
 
 @contextmanager
 def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error for long work on a terminal; gives a function that moves it by so many events."""
-    if total < _WORTH_A_BAR or not sys.stderr.isatty():
+    """A bar on standard error for long work on a terminal; gives a function that moves it by so many events.
+
+    None where `doing` is empty: who prints meanwhile would print into the bar.
+    """
+    if not doing or total < _WORTH_A_BAR or not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda count: bar.advance(task, count)

@@ -43,14 +43,21 @@ class Span(msgspec.Struct, frozen=True):
 
     def holds(self, entry: Entry, offset: int) -> bool:
         """Whether the event at this offset, which is in this entry, lies in the stretch."""
-        first, last = self.first, self.last
-        if first is not None and first.offset is not None and offset < first.offset:
+        return self._meets(entry, offset, offset)
+
+    def meets(self, entry: Entry) -> bool:
+        """Whether any event of the entry lies in the stretch."""
+        return self._meets(entry, entry.first, entry.last)
+
+    def _meets(self, entry: Entry, low: int, high: int) -> bool:
+        first, last, told_ms = self.first or END, self.last or END, entry.batch.told_ms
+        if first.offset is not None and high < first.offset:
             return False
-        if first is not None and first.told_ms is not None and entry.batch.told_ms < first.told_ms:
+        if first.told_ms is not None and told_ms < first.told_ms:
             return False
-        if last is not None and last.offset is not None and offset > last.offset:
+        if last.offset is not None and low > last.offset:
             return False
-        return not (last is not None and last.told_ms is not None and entry.batch.told_ms > last.told_ms)
+        return last.told_ms is None or told_ms <= last.told_ms
 
 
 def advance(state: State, entry: Entry, changes: Changes) -> None:

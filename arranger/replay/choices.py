@@ -1,0 +1,206 @@
+"""Why a pod is on its node: the cycle that placed it is taken again, with a witness that keeps the scores.
+
+The pods of one group are placed together, but in the same order and with the same result as one by one; what is
+shown for a pod are the scores at its own turn, when those before it in the cycle were already held.
+"""
+
+import msgspec
+import numpy as np
+
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.names import pod_name
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord, PlaceKey, expand, runs
+from arranger.projections.state import Changes, State
+from arranger.replay.history import advance
+from arranger.replay.story import Placement
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.policies import binpack
+from arranger.scheduling.policies.binpack import Scores
+from arranger.scheduling.view import ClusterView
+
+#: How many nodes a ranking shows.
+TOP = 5
+#: How many choices are explained at most, unless one pod is asked for.
+MOST = 20
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One resource's part in a score: its weight, and how much of the node would be used (0 to 1)."""
+
+    resource: str
+    weight: int
+    utilisation: float
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A node that could have taken the pod, with its score (0 to 100)."""
+
+    node: str
+    score: float
+    terms: tuple[Term, ...]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Why one pod, and `together` those that followed it onto the same node, went there.
+
+    `passed` of `nodes` could take it; `refused` counts the others by reason. `ranking` has the best, the winner
+    first. `retaken_on` is the node that the cycle gives it now: another one only if the cycle can't be repeated.
+    """
+
+    pod: str
+    node: str
+    together: str
+    offset: int
+    cycle: int
+    base: int
+    told_ms: int
+    nodes: int
+    passed: int
+    refused: tuple[tuple[str, int], ...]
+    ranking: tuple[Ranked, ...]
+    why: str
+    retaken_on: str
+
+
+class Choices:
+    """Folds what it is fed and explains placements, each at the base of its cycle.
+
+    With `place`, only the placement of that pod; else the first pod of every node, `MOST` at most.
+    """
+
+    def __init__(self, state: State, placements: list[Placement], *, place: PlaceKey | None = None) -> None:
+        self.state = state
+        self.found: list[Choice] = []
+        self.out_of_reach = sum(placement.base < state.offset for placement in placements)
+        self._by_base: dict[int, list[Placement]] = {}
+        for placement in placements:
+            self._by_base.setdefault(placement.base, []).append(placement)
+        self._place = place
+        self._explain()
+
+    @property
+    def last_base(self) -> int:
+        """Up to here the log has to be read."""
+        return max(self._by_base, default=0)
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry. Raises `DamagedEntry`."""
+        advance(self.state, entry, Changes())
+        self._explain()
+
+    def _explain(self) -> None:
+        for placement in self._by_base.get(self.state.offset, ()):
+            witness = _Witness(placement, self._place)
+            take_cycle(self.state, placement.config, placement.cycle_told_ms, witness)
+            room = MOST - len(self.found)
+            self.found += witness.choices[:room]
+
+
+class _Witness:
+    """Keeps the scores of one job's placement while its cycle is taken."""
+
+    def __init__(self, placement: Placement, place: PlaceKey | None) -> None:
+        self._placement = placement
+        self._wanted = expand(placement.pods)
+        self._place = place
+        self.choices: list[Choice] = []
+
+    def fell_short(
+        self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
+    ) -> None:
+        pass
+
+    def placing(
+        self,
+        job: JobRecord,
+        group: int,
+        *,
+        indices: list[int],
+        chosen: list[tuple[int, int]],
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        if job.uid != self._placement.job_uid:
+            return
+        shape = self._placement.spec.groups[group].shape
+        request = view.request(shape)
+        mark = view.mark()
+        taken = []
+        begin = 0
+        for row, count in chosen:
+            run = indices[begin : begin + count]
+            begin += count
+            turn = self._turn(group, run)
+            if turn is not None and len(self.choices) < MOST:
+                before = view.mark()
+                view.take(row, request, turn)
+                self.choices.append(self._choice(group, run, turn, row=row, view=view, filters=filters, shape=shape))
+                view.give_back(before, [(row, request, turn)])
+            view.take(row, request, count)
+            taken.append((row, request, count))
+        view.give_back(mark, taken)
+
+    def _turn(self, group: int, run: list[int]) -> int | None:
+        """How many pods of the run go before the one to be explained; None if none of them is."""
+        if self._place is None:
+            return 0 if (group, run[0]) in self._wanted else None
+        wanted, index = self._place
+        return run.index(index) if wanted == group and index in run else None
+
+    def _choice(
+        self, group: int, run: list[int], turn: int, *, row: int, view: ClusterView, filters: Filters, shape: PodShape
+    ) -> Choice:
+        placement = self._placement
+        place = (group, run[turn])
+        name = placement.spec.groups[group].name
+        job = placement.job.partition("/")[2]
+        room = filters.room(shape)
+        ranking = _ranking(view, room, shape, placement.config)
+        return Choice(
+            pod=pod_name(job, name, run[turn], placement.attempt),
+            node=self._wanted.get(place, ""),
+            together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(run)),
+            offset=placement.offset,
+            cycle=placement.cycle,
+            base=placement.base,
+            told_ms=placement.cycle_told_ms,
+            nodes=len(view),
+            passed=int((room > 0).sum()),
+            refused=tuple(reason for reason in filters.reasons(shape) if reason[0] != "fit"),
+            ranking=ranking,
+            why=_why(ranking),
+            retaken_on=view.names[row],
+        )
+
+
+def _ranking(view: ClusterView, room: Scores, shape: PodShape, config: CycleConfig) -> tuple[Ranked, ...]:
+    """The best nodes with room, by score and then by name."""
+    scores = binpack.scores(view, shape, config)
+    terms = list(binpack.terms(view, shape, config))
+    rows = np.flatnonzero(room > 0)
+    best = rows[np.argsort(-scores[rows], kind="stable")][:TOP].tolist()
+    return tuple(
+        Ranked(
+            view.names[row],
+            int(scores[row]) * 100 / binpack.ONE,
+            tuple(Term(name, weight, int(share[row]) / binpack.ONE) for name, weight, share in terms),
+        )
+        for row in best
+    )
+
+
+def _why(ranking: tuple[Ranked, ...]) -> str:
+    if len(ranking) < 2:
+        return "the only node that could take it"
+    winner, second = ranking[:2]
+    if winner.score == second.score:
+        return f"it scores the same as {second.node}, {winner.score:.4f}; the lower name wins"
+    pairs = zip(winner.terms, second.terms, strict=True)
+    a, b = max(pairs, key=lambda pair: pair[0].weight * (pair[0].utilisation - pair[1].utilisation))
+    return (
+        f"it scores {winner.score:.4f} against {second.score:.4f} of {second.node}, most of it by {a.resource}: "
+        f"{a.utilisation:.1%} used against {b.utilisation:.1%}, weight {a.weight}"
+    )

@@ -1,0 +1,172 @@
+"""Explain: one job at a point of the log, put together from its story, the reasons why it waits, and the choices of
+nodes for its pods. See `story`, `waiting` and `choices`; here they become one answer.
+"""
+
+import difflib
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.names import pod_name
+from arranger.projections.jobs import JobRecord, PlaceKey, compact, expand
+from arranger.projections.state import State
+from arranger.replay.choices import Choice, Choices
+from arranger.replay.describe import label, pods_text
+from arranger.replay.story import Moment, Placement, Spell, Story
+from arranger.replay.waiting import Waiting, explain_waiting
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a job stands. `pods_running` are placed pods that were seen; times are milliseconds since 1970."""
+
+    job: str
+    uid: str
+    stage: str
+    stage_since_ms: int
+    schedule_state: str
+    scheduled_since_ms: int
+    message: str
+    attempt: int
+    restarts: int
+    priority: int
+    created_ms: int
+    created_at: int
+    version: int
+    leader_address: str
+    pods_wanted: int
+    pods_placed: int
+    pods_seen: int
+    min_workers: int
+    allocation: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
+    came earlier isn't in the timeline. `unexplained` placements were decided on states out of this log's reach."""
+
+    offset: int
+    epoch: int
+    told_ms: int
+    began: int
+    standing: Standing
+    waiting: Waiting | None
+    choices: tuple[Choice, ...]
+    unexplained: int
+    rejected: tuple[Moment, ...]
+    spells: tuple[Spell, ...]
+    timeline: tuple[Moment, ...]
+
+
+class Roster:
+    """The jobs that a reading came across, by namespace and name, for finding one that isn't there any more."""
+
+    def __init__(self) -> None:
+        #: Label → (UID, offset of the entry in which it was gone, 0 while it is there).
+        self.jobs: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry; nothing is folded."""
+        for event in entry.batch.events:
+            if isinstance(event, k.JobSeen):
+                self.jobs[event.namespace, event.name] = (event.uid, 0)
+            elif isinstance(event, k.JobGone):
+                self.jobs[event.namespace, event.name] = (event.uid, entry.first)
+
+    def nearest(self, name: str) -> list[str]:
+        """Labels of jobs whose name is like this one."""
+        names = sorted({known for _, known in self.jobs})
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        return [f"{namespace}/{known}" for wanted in close for namespace, known in sorted(self.jobs) if known == wanted]
+
+
+def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
+    """The jobs of that name, one in each namespace (the present one where a name was used again)."""
+    namespaces = sorted({job.seen.namespace for job in state.jobs.values() if job.seen.name == name})
+    found = [state.find_job(place, name) for place in namespaces if namespace in (None, place)]
+    return [job for job in found if job is not None]
+
+
+def wanted_placements(story: Story, place: PlaceKey | None, attempt: int) -> list[Placement]:
+    """The decisions that placed the job's pods in this attempt, or the one that placed this pod."""
+    return [
+        placement
+        for placement in story.placements
+        if placement.attempt == attempt and (place is None or place in expand(placement.pods))
+    ]
+
+
+def place_of_pod(story: Story, job: JobRecord, pod: str) -> tuple[PlaceKey, int] | None:
+    """The place and the attempt of a pod by name, among those that were ever placed and those that are wanted."""
+    return _pods(story, job).get(pod)
+
+
+def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
+    """Names like this one among the job's pods."""
+    return difflib.get_close_matches(pod, sorted(_pods(story, job)), n=3, cutoff=0.5)
+
+
+def _pods(story: Story, job: JobRecord) -> dict[str, tuple[PlaceKey, int]]:
+    name = job.seen.name
+    found: dict[str, tuple[PlaceKey, int]] = {}
+    for placement in story.placements:
+        for group, index in expand(placement.pods):
+            pod = pod_name(name, placement.spec.groups[group].name, index, placement.attempt)
+            found[pod] = ((group, index), placement.attempt)
+    if job.spec is not None:
+        for number, group_of in enumerate(job.spec.groups):
+            for index in range(group_of.count):
+                found[pod_name(name, group_of.name, index, job.attempt)] = ((number, index), job.attempt)
+    return found
+
+
+def explanation(story: Story, job: JobRecord, choices: Choices | None) -> Explanation:
+    """The answer as of the end of the story."""
+    state = story.state
+    return Explanation(
+        offset=state.offset,
+        epoch=state.epoch,
+        told_ms=state.told_ms,
+        began=story.began,
+        standing=_standing(story, job),
+        waiting=explain_waiting(story, job),
+        choices=tuple(choices.found) if choices is not None else (),
+        unexplained=choices.out_of_reach if choices is not None else 0,
+        rejected=tuple(story.rejected),
+        spells=tuple(story.spells),
+        timeline=tuple(story.moments),
+    )
+
+
+def _standing(story: Story, job: JobRecord) -> Standing:
+    spec = job.spec
+    return Standing(
+        job=label(job),
+        uid=job.uid,
+        stage=job.stage,
+        stage_since_ms=job.stage_since_ms,
+        schedule_state=job.schedule_state,
+        scheduled_since_ms=job.scheduled_since_ms,
+        message=message_of(job),
+        attempt=job.attempt,
+        restarts=job.restarts,
+        priority=spec.priority if spec is not None else 0,
+        created_ms=job.seen.created_ms,
+        created_at=story.created_at,
+        version=job.version,
+        leader_address=job.leader_address,
+        pods_wanted=job.pods_wanted(),
+        pods_placed=len(job.placements),
+        pods_seen=len(job.bound),
+        min_workers=spec.min_workers if spec is not None else 0,
+        allocation=pods_text(compact(job.placements), spec),
+    )
+
+
+def message_of(job: JobRecord) -> str:
+    """The last thing that was decided about it, in words; what keeps it waiting comes first."""
+    if job.seen.invalid:
+        return job.seen.invalid
+    if job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted():
+        return job.waits.message
+    return job.decided.message if job.decided is not None else ""

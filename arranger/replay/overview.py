@@ -1,0 +1,110 @@
+"""The cluster as the projection has it at one point: jobs with their place in the queue, and what nodes hold."""
+
+import msgspec
+
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.replay.explain import message_of
+from arranger.scheduling import queue
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """One job. `queue` is its place among those that want nodes, from 1; 0 where it wants none."""
+
+    queue: int
+    namespace: str
+    name: str
+    uid: str
+    stage: str
+    schedule_state: str
+    priority: int
+    attempt: int
+    restarts: int
+    pods_wanted: int
+    pods_placed: int
+    pods_seen: int
+    created_ms: int
+    message: str
+
+
+class NodeLine(msgspec.Struct, frozen=True):
+    """One node. `used` and `allocatable` are by resource, units as in `PodShape`; what is decided and not yet seen
+    counts as used. A node that isn't `present` is gone, but pods are still held on it."""
+
+    name: str
+    present: bool
+    ready: bool
+    cordoned: bool
+    taints: tuple[str, ...]
+    used: dict[str, int]
+    allocatable: dict[str, int]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """All of it at one offset. `digest` is equal exactly for equal projections."""
+
+    offset: int
+    epoch: int
+    told_ms: int
+    digest: str
+    synced: bool
+    last_cycle: int
+    pods: int
+    jobs: tuple[JobLine, ...]
+    nodes: tuple[NodeLine, ...]
+
+
+def overview(state: State) -> Overview:
+    """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
+    waiting = queue.waiting(state)
+    places = {job.uid: number for number, job in enumerate(waiting, start=1)}
+    others = [job for job in state.jobs.values() if job.uid not in places]
+    others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))
+    return Overview(
+        offset=state.offset,
+        epoch=state.epoch,
+        told_ms=state.told_ms,
+        digest=snapshot.digest(state),
+        synced=state.synced,
+        last_cycle=state.last_cycle,
+        pods=len(state.pods),
+        jobs=tuple(_job_line(job, places.get(job.uid, 0)) for job in [*waiting, *others]),
+        nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
+    )
+
+
+def _job_line(job: JobRecord, place: int) -> JobLine:
+    return JobLine(
+        queue=place,
+        namespace=job.seen.namespace,
+        name=job.seen.name,
+        uid=job.uid,
+        stage=job.stage,
+        schedule_state=job.schedule_state,
+        priority=job.spec.priority if job.spec is not None else 0,
+        attempt=job.attempt,
+        restarts=job.restarts,
+        pods_wanted=job.pods_wanted(),
+        pods_placed=len(job.placements),
+        pods_seen=len(job.bound),
+        created_ms=job.seen.created_ms,
+        message=message_of(job),
+    )
+
+
+def _node_line(state: State, name: str) -> NodeLine:
+    nodes = state.nodes
+    row = nodes.rows[name]
+    facts = nodes.facts[row]
+    used, allocatable = nodes.used[row].tolist(), nodes.allocatable[row].tolist()
+    columns = sorted(nodes.columns.items())
+    return NodeLine(
+        name=name,
+        present=nodes.present(row),
+        ready=facts.ready,
+        cordoned=facts.cordoned,
+        taints=tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints),
+        used={resource: used[column] for resource, column in columns if used[column] or allocatable[column]},
+        allocatable={resource: allocatable[column] for resource, column in columns if allocatable[column]},
+    )

@@ -1,0 +1,284 @@
+"""Why a job waits: a cycle is taken at the point asked about, with a witness that looks where the job falls short."""
+
+import msgspec
+import numpy as np
+
+from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec, ScheduleState
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.state import State
+from arranger.replay.describe import label
+from arranger.replay.story import Placement, Story, waits_for
+from arranger.scheduling import queue
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.filters import Filters, amount
+from arranger.scheduling.view import ClusterView
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """A job before this one in the queue, the key that put it there, and what a cycle would give it now."""
+
+    place: int
+    job: str
+    priority: int
+    created_ms: int
+    decided_by: str
+    gets: str
+
+
+class Closest(msgspec.Struct, frozen=True):
+    """The node that lacks least for the next pod, and what it lacks: resource, needed, free."""
+
+    node: str
+    lacks: tuple[tuple[str, int, int], ...]
+    text: str
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
+
+    `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
+    `candidates` are those nodes.
+    """
+
+    group: str
+    found: int
+    asked: int
+    nodes: int
+    reasons: tuple[tuple[str, int], ...]
+    closest: Closest | None
+    resources: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+class Taker(msgspec.Struct, frozen=True):
+    """A decision that gave capacity of the kind that the job lacks to another job. `since_created`: it was taken
+    after the job came. `holds`: the other job still has it."""
+
+    offset: int
+    told_ms: int
+    job: str
+    amounts: dict[str, int]
+    nodes: tuple[str, ...]
+    since_created: bool
+    holds: bool
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Capacity of that kind held without a decision in this reading: a stranger's pod, or an adopted job."""
+
+    who: str
+    amounts: dict[str, int]
+    nodes: tuple[str, ...]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
+    and then `why` says what keeps it out."""
+
+    why: str
+    place: int
+    queue_length: int
+    queue_policy: str
+    priority: int
+    created_ms: int
+    ahead: tuple[Ahead, ...]
+    shortfall: Shortfall | None
+    takers: tuple[Taker, ...]
+    holders: tuple[Holder, ...]
+
+
+def explain_waiting(story: Story, job: JobRecord) -> Waiting | None:
+    """Why this job waits at the end of the story; None when it has all that it wants, or has ended."""
+    state = story.state
+    spec = job.spec
+    if spec is None or job.ended or len(job.placements) >= job.pods_wanted():
+        return None
+    config = story.config or CycleConfig()
+    waiting = queue.waiting(state)
+    place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
+    witness = _Witness(job.uid)
+    events = take_cycle(state, config, state.told_ms, witness) if place else ()
+    shortfall = witness.shortfall
+    takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
+    return Waiting(
+        why=_why(state, job, place, shortfall),
+        place=place,
+        queue_length=len(waiting),
+        queue_policy=spec.queue_policy or config.queue_policy,
+        priority=spec.priority,
+        created_ms=job.seen.created_ms,
+        ahead=tuple(_ahead(number, other, job, events) for number, other in enumerate(waiting[: place - 1], 1))
+        if place
+        else (),
+        shortfall=shortfall,
+        takers=takers,
+        holders=holders,
+    )
+
+
+def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) -> str:
+    if shortfall is not None:
+        counted = ", ".join(f"{count} {reason}" for reason, count in shortfall.reasons) or "there are none"
+        head = f"{shortfall.found} of {shortfall.asked} pods find room"
+        plural = "" if shortfall.nodes == 1 else "s"
+        return f"{head}; no node for {shortfall.group}: {shortfall.nodes} node{plural}: {counted}"
+    if not state.synced:
+        return "not everything has been listed in this epoch yet: nobody decides before that"
+    if place:
+        return "there is room for it now: the next scheduling cycle places it"
+    assert job.spec is not None
+    if job.seen.invalid:
+        return f"its spec is invalid: {job.seen.invalid}"
+    if job.seen.deleting or job.spec.terminating:
+        return "it is being ended: no node is sought for it any more"
+    if job.schedule_state == ScheduleState.FAILED:
+        return "it was given up: no empty cluster of these nodes could hold its quorum"
+    return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
+
+
+def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, ...]) -> Ahead:
+    assert other.spec is not None and job.spec is not None
+    if other.spec.priority != job.spec.priority:
+        decided = f"priority {other.spec.priority} against {job.spec.priority}"
+    elif other.seen.created_ms != job.seen.created_ms:
+        decided = f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
+    else:
+        decided = f"the lower UID, {other.uid} against {job.uid}"
+    placed = [event for event in events if isinstance(event, k.Placed) and event.job_uid == other.uid]
+    gets = f"{sum(len(expand(event.pods)) for event in placed)} pods now" if placed else "waits too"
+    return Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, gets)
+
+
+class _Witness:
+    """Keeps where one job first falls short."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self.shortfall: Shortfall | None = None
+
+    def placing(
+        self,
+        job: JobRecord,
+        group: int,
+        *,
+        indices: list[int],
+        chosen: list[tuple[int, int]],
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        pass
+
+    def fell_short(
+        self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
+    ) -> None:
+        if job.uid != self._uid or self.shortfall is not None:
+            return
+        assert job.spec is not None
+        shape = job.spec.groups[group].shape
+        request = view.request(shape)
+        short = np.maximum(request - view.free, 0) * (request > 0)
+        candidates = np.flatnonzero(filters.static(shape))
+        # What most candidates lack comes first.
+        columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
+        self.shortfall = Shortfall(
+            group=job.spec.groups[group].name,
+            found=found,
+            asked=asked,
+            nodes=len(view),
+            reasons=filters.reasons(shape),
+            closest=_closest(view, filters, shape),
+            resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
+            candidates=tuple(view.names[row] for row in candidates.tolist()),
+        )
+
+
+def _closest(view: ClusterView, filters: Filters, shape: PodShape) -> Closest | None:
+    """Among the nodes that only lack resources, the one that lacks the fewest and then the smallest part of its need;
+    if every node is ruled out by something else, the first of those with room, or else the first by name."""
+    if not len(view):
+        return None
+    request = view.request(shape)
+    short = np.maximum(request - view.free, 0) * (request > 0)
+    part = (short / np.maximum(request, 1)).sum(axis=1)
+    ruled_out = ~filters.static(shape)
+    row = int(np.lexsort((np.arange(len(view)), part, (short > 0).sum(axis=1), ruled_out))[0])
+    lacks = tuple(
+        (view.resource(int(c)), int(request[c]), max(int(view.free[row, c]), 0)) for c in np.flatnonzero(short[row])
+    )
+    if ruled_out[row]:
+        return Closest(view.names[row], lacks, filters.refusal(shape, row))
+    missing = [
+        f"{amount(name, need - free)} more {name} (needs {amount(name, need)}, has {amount(name, free)} free)"
+        for name, need, free in lacks
+    ]
+    return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing))
+
+
+def _who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[Holder, ...]]:
+    """Who holds, or has taken since the job came, what it lacks on nodes that it may run on."""
+    resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
+    if not resources:
+        return (), ()
+    takers: list[Taker] = []
+    decided: dict[str, set[tuple[int, int]]] = {}
+    for other in story.others:
+        amounts, where = _amounts(other.spec, expand(other.pods), resources, nodes)
+        held = _held(story.state, other)
+        decided.setdefault(other.job_uid, set()).update(held)
+        since = bool(story.created_at) and other.offset > story.created_at
+        if amounts and (since or held):
+            takers.append(Taker(other.offset, other.told_ms, other.job, amounts, where, since, bool(held)))
+    return tuple(takers), tuple(_undecided(story, decided, resources, nodes))
+
+
+def _held(state: State, placement: Placement) -> list[tuple[int, int]]:
+    """The places of a placement that its job still has."""
+    job = state.jobs.get(placement.job_uid)
+    if job is None or job.attempt != placement.attempt:
+        return []
+    return [place for place, node in expand(placement.pods).items() if job.placements.get(place) == node]
+
+
+def _undecided(
+    story: Story, decided: dict[str, set[tuple[int, int]]], resources: tuple[str, ...], nodes: frozenset[str]
+) -> list[Holder]:
+    """What is held there without a decision that this reading saw."""
+    found: list[Holder] = []
+    bound: set[str] = set()
+    for job in story.state.jobs.values():
+        bound.update(job.bound.values())
+        if job.uid == story.uid or job.spec is None:
+            continue
+        known = decided.get(job.uid, set())
+        rest = {place: node for place, node in job.placements.items() if place not in known}
+        amounts, where = _amounts(job.spec, rest, resources, nodes)
+        if amounts:
+            origin = f"adopted at offset {job.adopted_at}" if job.adopted_at else f"placed before offset {story.began}"
+            found.append(Holder(f"job {label(job)} ({origin})", amounts, where))
+    for pod in story.state.pods.values():
+        if not holds(pod) or pod.uid in bound or pod.node not in nodes:
+            continue
+        asked = dict(pod.requests)
+        amounts = {name: asked[name] for name in resources if asked.get(name)}
+        if amounts:
+            found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,)))
+    return sorted(found, key=lambda holder: ([-holder.amounts.get(name, 0) for name in resources], holder.who))
+
+
+def _amounts(
+    spec: JobSpec, places: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """How much of the resources these places hold on these nodes, and on which."""
+    amounts: dict[str, int] = {}
+    where: dict[str, None] = {}
+    for (group, _), node in places.items():
+        if node not in nodes or group >= len(spec.groups):
+            continue
+        for name, value in spec.groups[group].shape.requests:
+            if name in resources:
+                amounts[name] = amounts.get(name, 0) + value
+                where[node] = None
+    return amounts, tuple(where)
