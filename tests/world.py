@@ -212,7 +212,8 @@ class World:
 
     def control(self) -> list[k.Event]:
         """Every decision that the controllers have now, appended and folded."""
-        decisions = [next_decision(self.state, job, self.lifecycle, self.now_ms) for job in self.state.jobs.values()]
+        jobs = [self.state.jobs[uid] for uid in sorted(self.state.jobs)] if self.state.synced else []
+        decisions = [next_decision(self.state, job, self.lifecycle, self.now_ms) for job in jobs]
         events: list[k.Event] = [decision for decision in decisions if decision is not None]
         if events:
             self.say(*events)
@@ -221,7 +222,7 @@ class World:
     def apply(self) -> int:
         """What appliers and kubelets do together: wanted pods run and are ready, unwanted ones are gone."""
         effects = 0
-        for job in list(self.state.jobs.values()):
+        for job in [self.state.jobs[uid] for uid in sorted(self.state.jobs)]:
             wanted = wanted_pods(self.state, job)
             for pod in wanted.delete:
                 self.pod_gone(pod.uid)

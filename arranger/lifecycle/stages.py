@@ -58,9 +58,7 @@ def _with_leader(
     """Starting and Running: the leader's fate comes first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        if not job.leader_address:
-            return None  # not created yet
-        return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
+        return _leader_missing(state, job)
     if leader.phase == Phase.SUCCEEDED:
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
     failed = _leader_failed(job, leader) or _image_missing(job, leader, config, told_ms) or _workers_lost(state, job)
@@ -76,6 +74,15 @@ def _with_leader(
     return None
 
 
+def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
+    if job.leader_address:
+        return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
+    node = job.placements.get(LEADER)
+    if node is not None and state.nodes.has(node):
+        return None  # not created yet
+    return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
+
+
 def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
     assert job.spec is not None
     limit = job.spec.restart_limit
@@ -85,27 +92,51 @@ def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
             return None
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
     why = leader.reason or leader.message or "its containers failed"
-    if leader.reason.startswith(NOT_ITS_FAULT):
+    if _blameless(leader):
         return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
     if used + 1 > limit:
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
     return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")
 
 
+def _blameless(pod: PodSeen) -> bool:
+    """Whether a failed pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
+    return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
+
+
 def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
-    if leader.waiting not in IMAGE_ERRORS or told_ms - job.stage_since_ms < config.image_grace_ms:
+    if job.stage != Stage.STARTING or leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
+        return None  # once it ran, its image was there: the kubelet's back-off is enough
+    if told_ms - job.stage_since_ms < config.image_grace_ms:
         return None
     return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
 
 
 def _workers_lost(state: State, job: JobRecord) -> StageDecided | None:
+    """Too few workers are left: for good, or because nodes and pods were lost, which another attempt can mend."""
     assert job.spec is not None
-    failed = sum(counts.failed for counts in worker_counts(state, job))
-    if job.spec.total_workers - failed >= job.spec.min_workers:
-        return None
-    return _decide(
-        job, Stage.FAILED, "WorkersFailed", f"{failed} workers failed and minWorkersNum is {job.spec.min_workers}"
-    )
+    needed = job.spec.min_workers
+    placed = failed = lost = 0
+    for place, node in job.placements.items():
+        pod = state.pods.get(job.bound.get(place, ""))
+        if place == LEADER:
+            continue
+        placed += 1
+        if pod is None:
+            lost += not state.nodes.has(node)
+        elif pod.phase == Phase.FAILED:
+            lost += _blameless(pod)
+            failed += not _blameless(pod)
+    if job.spec.total_workers - failed < needed:
+        return _decide(job, Stage.FAILED, "WorkersFailed", f"{failed} workers failed and minWorkersNum is {needed}")
+    if lost and placed - failed - lost < needed:
+        return _decide(
+            job,
+            Stage.RESCHEDULING,
+            "WorkersLost",
+            f"{lost} workers were lost, minWorkersNum is {needed}; scheduled again",
+        )
+    return None
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:

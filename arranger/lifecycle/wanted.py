@@ -30,12 +30,12 @@ class Wanted(msgspec.Struct):
 
 def wanted_pods(state: State, job: JobRecord) -> Wanted:
     """The difference between the job's accepted decisions and its pods as observed."""
-    pods = state.pods_of.get(job.uid, {})
+    pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
     if job.seen.deleting or not state.synced:
         return Wanted([], [])  # its pods follow it by owner reference
     if job.ended:
-        return Wanted([], [pod for pod in pods.values() if not pod.deleting and _cleaned(job, pod)])
-    delete = [pod for uid, pod in pods.items() if not pod.deleting and not _in_place(job, uid, pod)]
+        return Wanted([], [pod for pod in pods if not pod.deleting and _cleaned(job, pod)])
+    delete = [pod for pod in pods if not pod.deleting and not _in_place(job, pod)]
     return Wanted(_missing(state, job), delete)
 
 
@@ -43,19 +43,27 @@ def orphans(state: State, job_uid: str) -> list[PodSeen]:
     """Pods whose TYJob is gone: deleted here too, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
         return []
-    return [pod for pod in state.pods_of.get(job_uid, {}).values() if not pod.deleting]
+    pods = sorted(state.pods_of.get(job_uid, {}).values(), key=_highest_first)
+    return [pod for pod in pods if not pod.deleting]
+
+
+def _highest_first(pod: PodSeen) -> tuple[int, str, str]:
+    """The order of deletion, the same in every process: the leader and the first workers go last."""
+    return (-pod.owner.index if pod.owner is not None else 0, pod.name, pod.uid)
 
 
 def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
+    if pod.owner is None or pod.owner.attempt != job.attempt:
+        return True  # stale, whatever the policy keeps of the attempt that ended
     policy = job.spec.clean_pod_policy if job.spec is not None else CleanPodPolicy.ALL
     if policy == CleanPodPolicy.NONE:
         return False
     return policy == CleanPodPolicy.ALL or pod.phase not in TERMINAL
 
 
-def _in_place(job: JobRecord, uid: str, pod: PodSeen) -> bool:
+def _in_place(job: JobRecord, pod: PodSeen) -> bool:
     place = job.place_of(pod.owner) if pod.owner is not None else None
-    return place is not None and job.bound.get(place) == uid
+    return place is not None and job.bound.get(place) == pod.uid
 
 
 def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
@@ -68,12 +76,7 @@ def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
         places = []  # a lost leader is the controller's to decide
     else:
         places = sorted(place for place in job.placements if place not in job.bound and place != LEADER)
-    return [(place, job.placements[place]) for place in places if _there(state, job.placements[place])]
-
-
-def _there(state: State, node: str) -> bool:
-    row = state.nodes.rows.get(node)
-    return row is not None and state.nodes.present(row)
+    return [(place, job.placements[place]) for place in places if state.nodes.has(job.placements[place])]
 
 
 # --- status ------------------------------------------------------------------------------------------------

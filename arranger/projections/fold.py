@@ -393,9 +393,9 @@ def _lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> s
         vector = nodes.vector(_requests(job, place))
         need[node] = need[node] + vector if node in need else vector
     for node, amounts in need.items():
-        row = nodes.rows.get(node)
-        if row is None or not nodes.present(row):
+        if not nodes.has(node):
             return f"node {node} is gone"
+        row = nodes.rows[node]
         short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
             return f"node {node} lacks {min(name for name, column in nodes.columns.items() if short[column])}"

@@ -68,6 +68,11 @@ class NodeTable:
         """Whether the node object is there."""
         return self.uids[row] != ""
 
+    def has(self, name: str) -> bool:
+        """Whether a node of that name is there; a name that only its pods still tell is not."""
+        row = self.rows.get(name)
+        return row is not None and self.present(row)
+
     def by_name(self) -> Amounts:
         """Rows of the present nodes in the order of their names: the order that breaks every tie."""
         if self._name_order is None:
@@ -80,7 +85,8 @@ class NodeTable:
     def hold(self, name: str, requests: Requests) -> None:
         """Count one pod's requests as used on a node, known or not."""
         row = self._row(name)
-        self.used[row] += self.vector(requests)
+        vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
+        self.used[row] += vector
         self.holders[row] += 1
 
     def release(self, name: str, requests: Requests) -> None:

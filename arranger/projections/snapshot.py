@@ -88,8 +88,18 @@ def restore(content: bytes) -> State:
         if layout != LAYOUT:
             raise UnusableSnapshot(f"the snapshot has layout {layout}, this program uses {LAYOUT}")
         image = _decoder.decode(content)
-    except (msgspec.DecodeError, IndexError) as err:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as err:
         raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+    try:
+        state = _state(image)
+    except (OverflowError, LookupError) as err:
+        raise UnusableSnapshot(f"the snapshot names what isn't in it: {err}") from err
+    if encode(state) != content:
+        raise UnusableSnapshot("the snapshot's used amounts and order don't follow from its pods and placements")
+    return state
+
+
+def _state(image: _StateImage) -> State:
     state = State(
         epoch=image.epoch,
         offset=image.offset,
@@ -106,8 +116,6 @@ def restore(content: bytes) -> State:
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)
-    if _node_images(state.nodes) != image.nodes:
-        raise UnusableSnapshot("the snapshot's used amounts don't follow from its pods and placements")
     return state
 
 
@@ -129,10 +137,15 @@ def _restore_job(state: State, image: _JobImage) -> None:
     job.placements = dict(image.placements)
     job.bound = dict(image.bound)
     state.jobs[job.uid] = job
+    for place, uid in job.bound.items():
+        if place not in job.placements or uid not in state.pods:
+            raise UnusableSnapshot(f"the snapshot has no placement or no pod for place {place} of job {job.uid}")
     for place, node in job.placements.items():
+        if job.spec is None:
+            raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
+        requests = job.spec.groups[place[0]].shape.requests
         if place not in job.bound:
-            assert job.spec is not None
-            state.nodes.hold(node, job.spec.groups[place[0]].shape.requests)
+            state.nodes.hold(node, requests)
 
 
 def _node_images(nodes: NodeTable) -> list[_NodeImage]:

@@ -1,4 +1,4 @@
-"""The fold as the arbiter: which decisions hold, what holds capacity, and that the order of observations is harmless."""
+"""The fold as the arbiter: which decisions hold, what holds capacity, and that no order of observations harms."""
 
 from collections.abc import Callable
 from itertools import permutations
@@ -57,7 +57,7 @@ def running(**job: object) -> tuple[World, JobRecord]:
     return world, record
 
 
-# --- verdicts on placements --------------------------------------------------------------------------------------
+# --- verdicts on placements ---------------------------------------------------------------------------------------
 
 
 def test_a_whole_quorum_that_fits_is_accepted_and_counts_at_once() -> None:
@@ -227,7 +227,7 @@ def test_a_gang_is_placed_whole_or_not_at_all_though_most_of_it_fits() -> None:
     assert (total_used(world), job.schedule_state) == (0, ScheduleState.UNSCHEDULED)
 
 
-# --- verdicts on what controllers decide ---------------------------------------------------------------------------
+# --- verdicts on what controllers decide --------------------------------------------------------------------------
 
 
 def test_a_controller_that_comes_second_is_refused_with_the_reason() -> None:
@@ -277,7 +277,7 @@ def test_an_ended_job_takes_no_late_failure() -> None:
     assert job.failure is None
 
 
-# --- terms of watchers -----------------------------------------------------------------------------------------------
+# --- terms of watchers --------------------------------------------------------------------------------------------
 
 
 def test_observations_under_a_superseded_term_are_void() -> None:
@@ -312,7 +312,7 @@ def test_nobody_may_decide_before_every_kind_is_listed() -> None:
     assert world.state.synced and world.cycle() != ()
 
 
-# --- capacity --------------------------------------------------------------------------------------------------------
+# --- capacity -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_decided_and_unconfirmed_counts_as_used() -> None:
@@ -387,6 +387,14 @@ def test_pods_known_before_their_node_count_the_same() -> None:
         assert not job.placements
 
 
+def test_a_pod_may_ask_for_what_no_node_seen_so_far_has() -> None:
+    world = World()
+    world.pod("p", "n1", gpus=2, **{"rdma/hca": 1})
+    world.node("n1", gpus=8)
+    world.pod("q", "n1", **{"example.com/fpga": 1})
+    assert (world.used("n1", "nvidia.com/gpu"), world.used("n1", "example.com/fpga")) == (2, 1)
+
+
 def test_a_node_that_comes_back_still_counts_the_pods_on_it() -> None:
     world = World()
     world.node("n1", cpu=4)
@@ -455,7 +463,7 @@ def test_capacity_never_leaks_in_whatever_order_things_go(order: tuple[str, ...]
     assert total_used(world) == 0 and not world.state.pods and not world.state.pods_of
 
 
-# --- which pod fills a place -------------------------------------------------------------------------------------------
+# --- which pod fills a place --------------------------------------------------------------------------------------
 
 
 def test_a_pod_that_is_seen_takes_over_the_room_of_its_place_and_gives_it_back_when_gone() -> None:
@@ -553,7 +561,7 @@ def test_an_ended_job_gives_back_what_was_decided_at_once() -> None:
     assert total_used(world) == 0 and job.completion_ms == world.now_ms
 
 
-# --- edited jobs -------------------------------------------------------------------------------------------------------
+# --- edited jobs --------------------------------------------------------------------------------------------------
 
 
 def test_lowered_counts_give_up_the_highest_places_and_raised_ones_are_placed_later() -> None:
@@ -622,7 +630,7 @@ def test_seeing_a_job_again_unchanged_does_not_make_decisions_stale() -> None:
     assert place(world, job, LEADER, workers_on("n1"))[0]
 
 
-# --- a new epoch ---------------------------------------------------------------------------------------------------------
+# --- a new epoch --------------------------------------------------------------------------------------------------
 
 
 def adopted_world(order: tuple[str, ...], allocations: tuple[PlacedPods, ...]) -> tuple[World, JobRecord]:

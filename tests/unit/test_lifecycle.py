@@ -1,15 +1,43 @@
 """The life cycle as a table of what happens to what: each test is a row or a rule of it."""
 
-from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
+import re
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
+from arranger.model.allocations import decode_allocations
+from arranger.model.job import CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
+from arranger.model.node import Taint
+from arranger.model.pod import PodOwner
+from arranger.projections.jobs import JobRecord, compact
 from tests.world import World, shape
 
+LEADER = (0, 0)
 
-def running_world(**job: object) -> tuple[World, object]:
+
+def running_world(**job: object) -> tuple[World, JobRecord]:
     world = World()
     world.node("n1", cpu=8)
-    record = world.job("ppo", workers=3, min_workers=2, **job)  # type: ignore[arg-type]
+    record = world.job("ppo", **{"workers": 3, "min_workers": 2, **job})  # type: ignore[arg-type]
     world.settle()
     return world, record
+
+
+def starting_world(**job: object) -> tuple[World, JobRecord]:
+    """A job whose leader was asked for, and no pod of it is there."""
+    world = World()
+    world.node("n1", cpu=8)
+    record = world.job("ppo", **{"workers": 3, "min_workers": 2, **job})  # type: ignore[arg-type]
+    world.cycle()
+    world.control()
+    assert record.stage == Stage.STARTING and not record.bound
+    return world, record
+
+
+def reason(job: JobRecord) -> str:
+    return job.decided.reason if job.decided is not None else ""
 
 
 def test_a_job_that_fits_runs_leader_first() -> None:
@@ -119,3 +147,377 @@ def test_a_job_that_fits_no_empty_cluster_fails_after_its_grace_and_a_full_clust
         world.settle()
     assert (never.schedule_state, never.stage) == (ScheduleState.FAILED, Stage.FAILED)
     assert (waits.schedule_state, waits.stage) == (ScheduleState.UNSCHEDULED, Stage.PENDING)
+
+
+# --- starting ------------------------------------------------------------------------------------------------------
+
+
+def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None:
+    world, job = starting_world()
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
+    uid = world.run_pod(job, LEADER, "n1")
+    assert wanted_pods(world.state, job).create == []
+    world.change_pod(uid, ip="")
+    assert world.control() == [] and wanted_pods(world.state, job).create == []
+    world.change_pod(uid, ip="10.0.0.7")
+    based_on = job.version
+    assert world.control() == [k.LeaderAddressed(job.uid, based_on, 0, "10.0.0.7")]
+    assert job.leader_address == "10.0.0.7" and job.stage == Stage.STARTING
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_leader_that_is_going_away_gives_no_address() -> None:
+    world, job = starting_world()
+    uid = world.run_pod(job, LEADER, "n1")
+    world.change_pod(uid, deleting=True)
+    assert world.control() == [] and job.leader_address == ""
+
+
+def test_a_job_runs_once_enough_workers_are_ready_and_not_before() -> None:
+    world, job = starting_world()
+    world.run_pod(job, LEADER, "n1")
+    world.control()
+    uids = [world.run_pod(job, (1, index), "n1") for index in range(2)]
+    world.change_pod(uids[1], ready=False)
+    assert world.control() == [] and job.stage == Stage.STARTING
+    world.change_pod(uids[1], ready=True)
+    world.control()
+    assert job.stage == Stage.RUNNING
+
+
+def test_a_worker_that_has_finished_its_work_counts_as_ready() -> None:
+    world, job = starting_world()
+    world.run_pod(job, LEADER, "n1")
+    world.control()
+    for index in range(2):
+        world.change_pod(world.run_pod(job, (1, index), "n1"), phase="Succeeded", ready=False)
+    world.control()
+    assert job.stage == Stage.RUNNING
+
+
+@pytest.mark.parametrize("waiting", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
+def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_not_before(waiting: str) -> None:
+    world, job = starting_world()
+    uid = world.run_pod(job, LEADER, "n1", phase="Pending")
+    world.change_pod(uid, waiting=waiting, ready=False, ip="")
+    world.pass_time(world.lifecycle.image_grace_ms / 1000 - 1)
+    assert world.control() == []
+    world.pass_time(1)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.FAILED, "ImageError")
+    assert job.decided is not None and waiting in job.decided.message
+    assert not world.state.nodes.used.any()
+
+
+@pytest.mark.parametrize("waiting", ["CrashLoopBackOff", "ContainerCreating", ""])
+def test_any_other_reason_to_wait_is_no_image_error(waiting: str) -> None:
+    world, job = starting_world()
+    world.change_pod(world.run_pod(job, LEADER, "n1", phase="Pending"), waiting=waiting, ip="")
+    world.pass_time(10_000)
+    assert world.control() == [] and job.stage == Stage.STARTING
+
+
+def test_a_hiccup_of_the_registry_does_not_fail_a_job_that_has_run() -> None:
+    world, job = running_world()
+    world.pass_time(10_000)
+    world.change_pod(job.bound[LEADER], waiting="ErrImagePull", ready=False, restarts=1)
+    world.settle()
+    assert job.stage == Stage.RUNNING
+
+
+def test_a_leader_whose_node_is_gone_before_its_pod_was_created_is_scheduled_elsewhere() -> None:
+    world, job = starting_world()
+    world.node_gone("n1")
+    world.node("n2", cpu=8)
+    world.settle()
+    assert (job.stage, job.attempt, set(job.placements.values())) == (Stage.RUNNING, 1, {"n2"})
+
+
+def test_a_leader_that_vanished_before_it_had_an_address_is_created_again() -> None:
+    world, job = starting_world()
+    world.pod_gone(world.run_pod(job, LEADER, "n1", phase="Pending"))
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
+    world.settle()
+    assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+def test_workers_that_fail_are_borne_until_too_few_are_left() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[(1, 0)], phase="Failed", ready=False)
+    world.settle()
+    assert job.stage == Stage.RUNNING
+    world.change_pod(job.bound[(1, 1)], phase="Failed", ready=False)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.FAILED, "WorkersFailed")
+    assert job.decided is not None and job.decided.message == "2 workers failed and minWorkersNum is 2"
+
+
+def test_evicted_workers_never_fail_a_job() -> None:
+    world, job = running_world(restart_limit=0)
+    for _ in range(5):
+        for index in (0, 1):
+            world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, reason="Evicted")
+        world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 5, 0)
+
+
+def test_a_worker_deleted_by_the_user_is_replaced_alone() -> None:
+    world, job = running_world()
+    uid = world.pods_of(job)[(1, 1)].uid
+    world.change_pod(uid, deleting=True, phase="Failed", ready=False)
+    assert world.control() == []
+    world.pod_gone(uid)
+    world.settle()
+    assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 0, 4)
+
+
+def test_workers_lost_with_their_node_mean_a_new_attempt_once_too_few_are_left() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    world.node("n2", cpu=2)
+    job = world.job("ppo", workers=3, min_workers=2)
+    world.settle()
+    on_n2 = [pod.uid for pod in world.pods_of(job).values() if pod.node == "n2"]
+    assert len(on_n2) == 2 and job.placements[LEADER] == "n1"
+    world.node_gone("n2")
+    assert world.control() == []  # the pods are still there: the node may come back
+    for uid in on_n2:
+        world.pod_gone(uid)
+    world.control()
+    assert (job.stage, reason(job), job.attempt) == (Stage.RESCHEDULING, "WorkersLost", 1)
+    world.node("n3", cpu=2)
+    world.settle()
+    assert (job.stage, job.restarts, set(job.placements.values())) == (Stage.RUNNING, 0, {"n1", "n3"})
+
+
+# --- the leader ------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_deleted_by_the_user_does_not_eat_the_budget() -> None:
+    world, job = running_world(restart_limit=0)
+    uid = job.bound[LEADER]
+    world.change_pod(uid, deleting=True, phase="Failed", ready=False)
+    world.settle()
+    assert job.stage == Stage.RESCHEDULING and world.cycle() == ()
+    world.pod_gone(uid)
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+
+
+def test_container_restarts_and_new_pods_eat_one_budget() -> None:
+    world, job = running_world(restart_limit=3)
+    world.change_pod(job.bound[LEADER], restarts=2)
+    assert world.control() == []
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
+    world.settle()
+    assert (job.stage, job.restarts, job.attempt) == (Stage.RUNNING, 3, 1)
+    world.change_pod(job.bound[LEADER], restarts=1)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.FAILED, "RestartLimit")
+
+
+@pytest.mark.parametrize("stage", [Stage.STARTING, Stage.RUNNING])
+def test_a_finished_leader_ends_the_job_from_every_stage_it_can_be_in(stage: Stage) -> None:
+    world, job = running_world() if stage == Stage.RUNNING else starting_world()
+    uid = job.bound[LEADER] if stage == Stage.RUNNING else world.run_pod(job, LEADER, "n1")
+    world.change_pod(uid, phase="Succeeded", ready=False)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.SUCCEEDED, "LeaderSucceeded")
+
+
+# --- ending ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", [Stage.PENDING, Stage.STARTING, Stage.RUNNING, Stage.RESCHEDULING])
+def test_terminating_ends_the_job_as_succeeded_from_every_stage(stage: Stage) -> None:
+    worlds = {Stage.PENDING: lambda: running_world(leader=shape(cpu=99)), Stage.STARTING: starting_world}
+    world, job = worlds.get(stage, running_world)()
+    if stage == Stage.RESCHEDULING:
+        world.pod_gone(job.bound[LEADER])
+        world.control()
+    assert job.stage == stage
+    world.job("ppo", workers=3, min_workers=2, terminating=True, leader=job.spec and job.spec.groups[0].shape)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.SUCCEEDED, "Terminated")
+    assert not world.state.pods and not world.state.nodes.used.any()
+
+
+@pytest.mark.parametrize("ended", [Stage.SUCCEEDED, Stage.FAILED])
+@pytest.mark.parametrize(
+    ("clean", "kept"),
+    [(CleanPodPolicy.ALL, set()), (CleanPodPolicy.RUNNING, {LEADER, (1, 0)}),
+     (CleanPodPolicy.NONE, {LEADER, (1, 0), (1, 1), (1, 2)})],
+)  # fmt: skip
+def test_the_clean_pod_policy_says_which_pods_of_an_ended_job_are_deleted(
+    clean: CleanPodPolicy, kept: set[tuple[int, int]], ended: Stage
+) -> None:
+    world, job = running_world(clean=clean, restart_limit=0)
+    uids = {place: pod.uid for place, pod in world.pods_of(job).items()}
+    world.change_pod(uids[(1, 0)], phase="Succeeded", ready=False)
+    world.change_pod(uids[LEADER], phase="Succeeded" if ended == Stage.SUCCEEDED else "Failed", ready=False)
+    world.settle()
+    assert job.stage == ended
+    assert {place for place, uid in uids.items() if uid in world.state.pods} == kept
+
+
+def test_pods_of_an_earlier_attempt_are_deleted_whatever_the_policy_keeps() -> None:
+    world, job = running_world(clean=CleanPodPolicy.NONE)
+    world.pod_gone(job.bound[LEADER])
+    world.control()
+    world.job("ppo", workers=3, min_workers=2, clean=CleanPodPolicy.NONE, terminating=True)
+    world.settle()
+    assert job.stage == Stage.SUCCEEDED and not world.state.pods
+
+
+def test_an_ended_job_is_never_reopened() -> None:
+    world, job = running_world(clean=CleanPodPolicy.NONE)
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    completion = job.completion_ms
+    world.pass_time(60)
+    for pod in list(world.state.pods.values()):
+        world.change_pod(pod.uid, phase="Failed")
+    world.node_gone("n1")
+    world.job("ppo", workers=1, min_workers=1, clean=CleanPodPolicy.NONE, terminating=True, priority=9)
+    world.settle()
+    assert (job.stage, job.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
+
+
+@pytest.mark.parametrize("start", [starting_world, running_world])
+def test_a_job_being_deleted_is_left_to_the_garbage_collector(start: object) -> None:
+    world, _ = start()  # type: ignore[operator]
+    world.job("ppo", workers=3, min_workers=2, deleting=True)
+    assert world.cycle() == () and world.control() == [] and world.apply() == 0
+
+
+def test_pods_whose_job_is_gone_are_deleted_once_the_jobs_are_listed() -> None:
+    world, job = running_world()
+    assert orphans(world.state, job.uid) == []
+    uids = set(world.state.pods)
+    world.job_gone(job)
+    assert {pod.uid for pod in orphans(world.state, job.uid)} == uids
+    world.change_pod(next(iter(uids)), deleting=True)
+    assert len(orphans(world.state, job.uid)) == len(uids) - 1
+    unlisted = World(listed=False)
+    unlisted.pod("p", "n1", owner=PodOwner("uid-ppo", 0, "learner", True, 0))
+    assert orphans(unlisted.state, "uid-ppo") == []
+    unlisted.list_all()
+    assert [pod.name for pod in orphans(unlisted.state, "uid-ppo")] == ["p"]
+
+
+def test_nothing_is_created_or_deleted_before_everything_is_listed() -> None:
+    world = World(listed=False)
+    status = JobStatusSeen("Running", "ScheduledSucceed", 0, 0, "10.0.0.1", (PlacedPods("n1", 0, ((0, 0),)),))
+    job = world.job("ppo", workers=1, status=status)
+    world.node("n1")
+    world.pod("stale", "n1", owner=PodOwner(job.uid, 7, "learner", True, 0))
+    wanted = wanted_pods(world.state, job)
+    assert (wanted.create, wanted.delete) == ([], [])
+
+
+def test_pods_go_highest_index_first_and_the_leader_never_for_lowered_counts() -> None:
+    world, job = running_world(workers=6, min_workers=1)
+    world.job("ppo", workers=2, min_workers=1)
+    assert [pod.owner.index for pod in wanted_pods(world.state, job).delete if pod.owner] == [5, 4, 3, 2]
+
+
+def test_pods_of_strangers_are_never_wanted_gone() -> None:
+    world, job = running_world()
+    world.pod("ppo-actors-9", "n1", cpu=1)
+    world.job_gone(job)
+    assert "uid-ppo-actors-9" not in {pod.uid for pod in orphans(world.state, job.uid)}
+    assert orphans(world.state, "") == []
+
+
+# --- the status ------------------------------------------------------------------------------------------------------
+
+
+def conditions(world: World, job: JobRecord) -> dict[str, tuple[str, str]]:
+    told = wanted_status(world.state, job)["conditions"]
+    assert all(re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", one["reason"]) for one in told)
+    assert all(one["lastTransitionTime"].endswith("Z") for one in told)
+    return {one["type"]: (one["status"], one["reason"]) for one in told}
+
+
+def test_conditions_say_what_kubectl_can_wait_for() -> None:
+    world, job = running_world()
+    assert conditions(world, job) == {
+        "Scheduled": ("True", "ScheduledSucceed"),
+        "Running": ("True", "WorkersReady"),
+        "Succeeded": ("False", "WorkersReady"),
+        "Failed": ("False", "WorkersReady"),
+    }
+    world.change_pod(job.bound[LEADER], phase="Succeeded")
+    world.settle()
+    assert conditions(world, job)["Succeeded"] == ("True", "LeaderSucceeded")
+    assert conditions(world, job)["Running"][0] == conditions(world, job)["Failed"][0] == "False"
+
+
+def test_a_waiting_job_says_why_in_its_status() -> None:
+    world = World()
+    world.node("n1", cpu=2, taints=[Taint("infra", "", "NoSchedule")])
+    job = world.job("ppo")
+    assert wanted_status(world.state, job)["message"] == "waits for the next scheduling cycle"
+    world.cycle()
+    status = wanted_status(world.state, job)
+    assert "1 taint infra:NoSchedule not tolerated" in status["message"]
+    assert (status["stage"], status["scheduleState"], status["ready"]) == ("Pending", "Unscheduled", "0/0")
+    assert conditions(world, job)["Scheduled"] == ("False", "Unscheduled")
+    assert "startTime" not in status and "completionTime" not in status and "leaderAddress" not in status
+
+
+def test_the_status_counts_workers_by_set() -> None:
+    world = World()
+    world.node("n1", cpu=9)
+    job = world.job("ppo", workers=[("actors", 3, shape(cpu=1)), ("eval", 2, shape(cpu=1))], min_workers=1)
+    world.settle()
+    world.change_pod(job.bound[(1, 1)], phase="Failed", ready=False, restarts=2)
+    world.change_pod(job.bound[(2, 0)], restarts=1, ready=False)
+    status = wanted_status(world.state, job)
+    assert (status["totalWorkers"], status["readyWorkers"], status["ready"]) == (5, 3, "3/5")
+    assert status["workers"] == [
+        {"name": "actors", "total": 3, "ready": 2, "failed": 1, "restarts": 2},
+        {"name": "eval", "total": 2, "ready": 1, "failed": 0, "restarts": 1},
+    ]
+    assert (status["leaderAddress"], status["attempt"], status["observedGeneration"]) == ("10.0.0.0", 0, 1)
+
+
+def test_a_status_of_5000_workers_stays_small_and_can_be_adopted() -> None:
+    world = World()
+    for number in range(5000):
+        world.node(f"a-node-with-a-rather-long-name-in-a-large-cluster-{number:04}", cpu=1)
+    job = world.job("huge", leader=shape(), workers=5000, worker=shape(cpu=1), min_workers=5000)
+    world.cycle()
+    assert job.schedule_state == ScheduleState.SUCCEED
+    status = wanted_status(world.state, job)
+    assert len(msgspec.json.encode(status)) < 750_000
+    names = [group.name for group in job.spec.groups] if job.spec else []
+    assert decode_allocations(status["allocations"], names) == compact(job.placements)
+
+
+def test_a_message_stays_short_however_long_the_trouble() -> None:
+    world = World()
+    job = world.job("bad", invalid="x" * 100_000)
+    world.control()
+    status = wanted_status(world.state, job)
+    assert len(status["message"]) == MESSAGE_LIMIT and len(msgspec.json.encode(status)) < 10_000
+
+
+def test_a_refused_pod_shows_in_the_message_until_it_is_there() -> None:
+    world, job = starting_world()
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 403, "Forbidden", "exceeded quota", False))
+    assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
+    assert world.control() == []
+    world.run_pod(job, LEADER, "n1")
+    assert "quota" not in wanted_status(world.state, job)["message"]
+
+
+def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
+    world, job = starting_world()
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 422, "Invalid", "no such field", True))
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.FAILED, "PodRefused")
+    assert "no such field" in wanted_status(world.state, job)["message"]

@@ -1,0 +1,200 @@
+"""Histories by chance: a list of small numbers read as what a cluster, its users and the workers did.
+
+`steps()` is the hypothesis strategy, `live_through` plays a list of steps in a `World`, and `assert_sound` is what must
+hold of a state after every step, worked out anew from pods, nodes and jobs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from hypothesis import strategies as st
+
+from arranger.events import kinds as k
+from arranger.model.node import Taint
+from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.state import State
+from tests.world import World, shape
+
+#: What happens, and two numbers that say to whom and how.
+Step = tuple[str, int, int]
+
+_POLICIES = ("", "BinPack", "Gang")
+_PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
+
+
+def steps(*, least: int = 5, most: int = 40) -> st.SearchStrategy[list[Step]]:
+    """Lists of steps; every list is a possible history."""
+    one = st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 11), st.integers(0, 11))
+    return st.lists(one, min_size=least, max_size=most)
+
+
+def live_through(history: Iterable[Step], world: World | None = None) -> World:
+    """The world after these steps; steps that make no sense in it are left out."""
+    world = world or World()
+    for name, a, b in history:
+        _STEPS[name](world, a, b)
+    return world
+
+
+def assert_sound(state: State) -> None:
+    """What no history may break: nothing leaks, nothing is booked twice, quorums are whole."""
+    expected: dict[str, dict[str, int]] = {}
+    for pod in state.pods.values():
+        if holds(pod):
+            _add(expected, pod.node, pod.requests)
+    for job in state.jobs.values():
+        _assert_job_sound(state, job)
+        for place, node in job.placements.items():
+            if place not in job.bound:
+                assert job.spec is not None
+                _add(expected, node, job.spec.groups[place[0]].shape.requests)
+    nodes = state.nodes
+    present = {name for name, row in nodes.rows.items() if nodes.present(row)}
+    assert set(nodes.rows) == present | set(expected), "a row lives while its node is there or anything is on it"
+    for name, row in nodes.rows.items():
+        held = {r: int(nodes.used[row, c]) for r, c in nodes.columns.items() if nodes.used[row, c]}
+        assert held == {r: v for r, v in expected.get(name, {}).items() if v}, name
+
+
+def _assert_job_sound(state: State, job: JobRecord) -> None:
+    if job.ended:
+        assert not job.placements and not job.bound
+    if job.placements and job.stage in ("Pending", "Rescheduling"):
+        assert job.quorum_placed(), "half a job holds resources"
+    assert job.bound.keys() <= job.placements.keys()
+    assert len(set(job.bound.values())) == len(job.bound)
+    for place, uid in job.bound.items():
+        owner = state.pods[uid].owner
+        assert owner is not None and owner.job_uid == job.uid and job.place_of(owner) == place
+
+
+def _add(expected: dict[str, dict[str, int]], node: str, amounts: Iterable[tuple[str, int]]) -> None:
+    held = expected.setdefault(node, {})
+    for resource, amount in (*amounts, ("pods", 1)):
+        held[resource] = held.get(resource, 0) + amount
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+def _node(world: World, a: int, b: int) -> None:
+    taints = (Taint("infra", "", "NoSchedule"),) if b == 7 else ()
+    world.node(f"n{a % 4}", cpu=2 + b, gpus=b % 3, pods=3 + b, ready=b != 5, cordoned=b == 6, taints=taints,
+               labels={"pool": str(b % 2)}, uid=f"uid-n{a % 4}-{b // 8}")  # fmt: skip
+
+
+def _node_gone(world: World, a: int, b: int) -> None:
+    world.node_gone(f"n{a % 4}", uid=f"uid-n{a % 4}-{b // 8}")
+
+
+def _stranger(world: World, a: int, b: int) -> None:
+    world.pod(f"s{a % 5}", f"n{b % 5}" if b else "", phase=_PHASES[a % 5], cpu=b % 3, gpus=a % 2)
+
+
+def _job(world: World, a: int, b: int) -> None:
+    sets = [("actors", b % 5, shape(cpu=1, gpus=a % 2)), ("eval", a % 3, shape(cpu=2, selector={"pool": "1"}))]
+    workers = sum(count for _, count, _ in sets)
+    world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
+              priority=1 + b % 3, policy=_POLICIES[b % 3], created=a, restart_limit=1, terminating=b == 11,
+              deleting=b == 10, invalid="spec: bad" if b == 9 and a > 8 else "")  # fmt: skip
+
+
+def _jobs(world: World, number: int) -> JobRecord | None:
+    uids = sorted(world.state.jobs)
+    return world.state.jobs[uids[number % len(uids)]] if uids else None
+
+
+def _job_gone(world: World, a: int, _b: int) -> None:
+    job = _jobs(world, a)
+    if job is not None:
+        world.job_gone(job)
+
+
+def _some_pod(world: World, number: int) -> str:
+    uids = sorted(world.state.pods)
+    return uids[number % len(uids)] if uids else ""
+
+
+def _pod_changes(world: World, a: int, b: int) -> None:
+    uid = _some_pod(world, a)
+    if uid:
+        world.change_pod(uid, phase=_PHASES[b % 5], restarts=b % 3, deleting=b == 4, ready=b < 5,
+                         reason="Evicted" if b == 7 else "")  # fmt: skip
+
+
+def _pod_gone(world: World, a: int, _b: int) -> None:
+    uid = _some_pod(world, a)
+    if uid:
+        world.pod_gone(uid)
+
+
+def _pod_relabelled(world: World, a: int, b: int) -> None:
+    uid = _some_pod(world, a)
+    owner = world.state.pods[uid].owner if uid else None
+    if owner is not None:
+        world.change_pod(uid, owner=msgspec.structs.replace(owner, index=b % 3) if b % 2 else None)
+
+
+def _pod_doubled(world: World, a: int, b: int) -> None:
+    """A pod's successor is seen though the news of the end of the first has not come."""
+    uid = _some_pod(world, a)
+    if uid:
+        copy = msgspec.structs.replace(world.state.pods[uid], uid=f"uid-{b}-{a}", node=f"n{b % 5}")
+        world.say(copy)
+
+
+def _late_decision(world: World, a: int, b: int) -> None:
+    """Whatever was decided earlier is said again."""
+    batches = [e.batch for e in world.entries if isinstance(e.batch.events[0], k.Decision)]
+    if batches:
+        world.say(*batches[(a * 12 + b) % len(batches)].events)
+
+
+def _late_observation(world: World, a: int, b: int) -> None:
+    """A watcher that lost its kind goes on under its old term."""
+    seen = [e.batch.events[0] for e in world.entries if isinstance(e.batch.events[0], k.PodSeen | k.NodeSeen)]
+    if seen:
+        world.say(msgspec.structs.replace(seen[(a * 12 + b) % len(seen)], term=0))
+
+
+def _effect_failed(world: World, a: int, b: int) -> None:
+    job = _jobs(world, a)
+    if job is not None:
+        place = k.Place(b % 3, a % 3)
+        world.say(k.EffectFailed(job.uid, job.attempt, "create", place, 403, "Forbidden", f"quota {b}", b == 0))
+
+
+def _claim(world: World, a: int, _b: int) -> None:
+    kind = list(k.Watched)[a % 3]
+    world.terms[kind] = world.say(k.WatchClaimed(kind, "another"))
+
+
+_STEPS: dict[str, Callable[[World, int, int], object]] = {
+    "node": _node,
+    "node again": _node,
+    "node gone": _node_gone,
+    "stranger": _stranger,
+    "job": _job,
+    "job again": _job,
+    "job gone": _job_gone,
+    "pod changes": _pod_changes,
+    "pod gone": _pod_gone,
+    "pod relabelled": _pod_relabelled,
+    "pod doubled": _pod_doubled,
+    "late decision": _late_decision,
+    "late observation": _late_observation,
+    "effect failed": _effect_failed,
+    "claim": _claim,
+    "cycle": lambda world, _a, _b: world.cycle(),
+    "control": lambda world, _a, _b: world.control(),
+    "apply": lambda world, _a, _b: world.apply(),
+    "round": lambda world, _a, _b: (world.cycle(), world.control(), world.apply()),
+    "time": lambda world, a, b: world.pass_time((a - 3) * 10 * b),
+}
+
+#: A history that ran long ago by chance and touches most of what can happen; for tests that need one fixed history.
+LONG: Sequence[Step] = tuple(
+    (name, (7 * i + 3 * j) % 12, (5 * i + j) % 12)
+    for i in range(6)
+    for j, name in enumerate(("node", "job", "round", "stranger", "round", *sorted(_STEPS), "round", "round"))
+)
