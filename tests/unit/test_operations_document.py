@@ -1,0 +1,75 @@
+"""docs/operations.md tells the truth about names: metrics, labels, log lines, settings."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import prometheus_client.core
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.metrics import Metrics
+from arranger.settings import SETTINGS
+from tests.servers import REPOSITORY
+
+TEXT = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def section(heading: str) -> str:
+    """The text below a heading, up to the next one."""
+    return re.split(r"^#+ ", TEXT.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    lines = [line for line in section(heading).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+@pytest.fixture
+def families() -> dict[str, list[str]]:
+    """Every metric of Arranger's as it is exported, with its labels."""
+    metrics = Metrics(SystemClock())
+    metrics.heard("pod")
+    found = {}
+    for name, labels in declared(metrics):
+        found[name] = labels
+    return found
+
+
+def declared(metrics: Metrics) -> Iterator[tuple[str, list[str]]]:
+    for metric in vars(metrics).values():
+        if hasattr(metric, "_labelnames"):
+            counts = isinstance(metric, prometheus_client.Counter)
+            yield metric._name + ("_total" if counts else ""), sorted(metric._labelnames)
+    for family in metrics.registry.collect():
+        if isinstance(family, prometheus_client.core.GaugeMetricFamily) and family.name.startswith("arranger_"):
+            yield family.name, sorted(family.samples[0].labels)
+
+
+def test_the_table_of_metrics_is_complete_and_true(families: dict[str, list[str]]) -> None:
+    told = {name.strip("`"): sorted(re.findall(r"`(\w+)`", labels)) for name, labels, _ in rows("Health and metrics")}
+    assert told == families
+
+
+def test_alerts_ask_for_metrics_that_exist(families: dict[str, list[str]]) -> None:
+    asked = {name for row in rows("Alerts worth having") for name in re.findall(r"\barranger_\w+", row[1])}
+    assert len(asked) > 8
+    assert asked <= set(families)
+
+
+def test_log_lines_are_said_by_the_code() -> None:
+    said: set[object] = set()
+    for path in (REPOSITORY / "arranger").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "log_event":
+                said.update(arg.value for arg in call.args if isinstance(arg, ast.Constant))
+    told = {line for row in rows("What the logs say") for line in re.findall(r"`([a-z][^`]*)`", row[0])}
+    assert len(told) > 20
+    assert told <= said
+
+
+def test_settings_named_in_the_text_exist() -> None:
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", TEXT))
+    known = {*SETTINGS, "arranger_ready"} | set(re.findall(r"`(arranger_\w+)`", TEXT))
+    assert named <= known
