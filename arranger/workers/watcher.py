@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS}
 
+#: Changes that come this close together share one batch. The first after a silence goes at once.
+_GATHER_S = 0.01
+
 Seen = k.NodeSeen | k.PodSeen | k.JobSeen
 
 
@@ -58,6 +61,8 @@ class Watcher:
         self._lease_s = lease_s
         self._relist_s = relist_s
         self._term = 0
+        #: The term before ours: what its cursor says can be gone on from.
+        self._before = 0
         self._listed_s = 0.0
         #: Why the API server isn't heard now; empty when it is, or when another process watches this kind.
         self.problem = ""
@@ -100,24 +105,37 @@ class Watcher:
         while True:
             epoch = self._follower.state.epoch
             try:
+                self._before = self._follower.state.terms.get(self._kind, 0)
                 claimed = await self._writer.append_and_fold([k.WatchClaimed(self._kind, self._member_id)])
                 self._term = claimed.first
                 log_event(_log, "watching", kind=self._kind, term=self._term, epoch=epoch)
-                await self._observe()
+                await self._observe_in(epoch)
             except EpochLost:
-                while self._follower.state.epoch == epoch:
-                    await self._clock.sleep(0.05)
+                await self._follower.epoch_ended(epoch)
                 backoff.reset()
             except (ClusterUnavailable, ApiError) as problem:
                 self.problem = str(problem)
                 log_event(_log, "the API server isn't heard", level=logging.WARNING, kind=self._kind, problem=problem)
                 await backoff.wait()
 
+    async def _observe_in(self, epoch: int) -> None:
+        """Observe until the epoch ends (`EpochLost`), which a watch that has nothing to append wouldn't notice."""
+        observing = asyncio.create_task(self._observe(), name=f"observe-{self._kind}")
+        ending = asyncio.create_task(self._follower.epoch_ended(epoch))
+        try:
+            await asyncio.wait([observing, ending], return_when=asyncio.FIRST_COMPLETED)
+            if observing.done():
+                await observing
+            raise EpochLost(f"epoch {epoch} has ended")
+        finally:
+            for task in (observing, ending):
+                task.cancel()
+            await asyncio.gather(observing, ending, return_exceptions=True)
+
     async def _observe(self) -> None:
         """Go on where the last watcher stopped, or list; then watch. Ends only by an exception."""
-        cursor = await self._follower.log.cursor(self._kind)
         listed = self._follower.state.listed.get(self._kind, False)
-        version = cursor if cursor and listed else await self._list("first listing")
+        version = (listed and await self._resumable()) or await self._list("first listing")
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -132,6 +150,17 @@ class Watcher:
                 self.problem = str(problem)
                 log_event(_log, "watch broke off", level=logging.WARNING, kind=self._kind, problem=problem)
                 await backoff.wait()
+
+    async def _resumable(self) -> str:
+        """The resourceVersion up to which the watcher before us has appended; empty when it isn't known.
+
+        One that has lost its lease without noticing may have stored its own: that is void like what came with it.
+        """
+        term, _, version = (await self._follower.log.cursor(self._kind) or "").partition(":")
+        return version if term == str(self._before) else ""
+
+    def _cursor(self, version: str) -> Cursor:
+        return Cursor(self._kind, f"{self._term}:{version}")
 
     # --- listing -------------------------------------------------------------------------------------------
 
@@ -155,7 +184,7 @@ class Watcher:
                 await self._append(news)
         gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
         ended = k.ListingEnded(self._kind, self._term, version)
-        await self._writer.append_and_fold([*gone, ended], cursor=Cursor(self._kind, version))
+        await self._writer.append_and_fold([*gone, ended], cursor=self._cursor(version))
         self._listed_s = self._clock.monotonic_s()
         self._metrics.heard(self._kind)
         self.problem = ""
@@ -172,7 +201,8 @@ class Watcher:
             version = changes[-1].resource_version or version
             events = self._news(changes)
             if events:
-                await self._append(events, cursor=Cursor(self._kind, version))
+                await self._append(events, cursor=self._cursor(version))
+                await self._clock.sleep(_GATHER_S)
         return version
 
     def _news(self, changes: Sequence[Change]) -> list[k.Event]:
