@@ -93,13 +93,13 @@ class Choices:
 
     def _explain(self) -> None:
         for placement in self._by_base.get(self.state.offset, ()):
-            witness = _Witness(placement, self._place)
+            witness = ChoiceWitness(placement, self._place)
             take_cycle(self.state, placement.config, placement.cycle_told_ms, witness)
             room = MOST - len(self.found)
             self.found += witness.choices[:room]
 
 
-class _Witness:
+class ChoiceWitness:
     """Keeps the scores of one job's placement while its cycle is taken."""
 
     def __init__(self, placement: Placement, place: PlaceKey | None) -> None:
@@ -111,7 +111,7 @@ class _Witness:
     def fell_short(
         self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
     ) -> None:
-        pass
+        """What isn't placed has no choice to explain."""
 
     def placing(
         self,
@@ -123,6 +123,7 @@ class _Witness:
         view: ClusterView,
         filters: Filters,
     ) -> None:
+        """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
         if job.uid != self._placement.job_uid:
             return
         shape = self._placement.spec.groups[group].shape

@@ -1,0 +1,434 @@
+"""The commands that read the log, run as a user runs them, on a log file and on a real Redis."""
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.cli.main import main
+from arranger.events import kinds as k
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Log, Position, StoredSnapshot
+from arranger.events.redis_log import RedisLog
+from arranger.model.job import PlacedPods
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from tests.servers import RealRedis
+from tests.unit.replay_worlds import crowded, entry_with, forged
+from tests.world import World, shape
+
+CLUSTER = "replayed"
+
+
+async def _write(log: Log, entries: list[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
+    """The world's entries as a log of their own; a snapshot after that many entries, trimmed before that offset."""
+    await log.open()
+    state = State()
+    for number, entry in enumerate(entries, start=1):
+        if number > 1:  # the log itself began its epoch
+            await log.append(entry.batch, epoch=1)
+        apply_entry(state, entry, Changes())
+        if number == snapshot_after:
+            end = await log.end()
+            await log.put_snapshot(StoredSnapshot(Position(1, end.offset, end.chain), snapshot.encode(state)))
+    if trim:
+        await log.trim(trim, epoch=1)
+    await log.close()
+
+
+Writer = Callable[..., list[str]]
+
+
+@pytest.fixture(params=["file", "redis"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Writer]:
+    """Writes a world's entries to a file or to a real Redis, and answers the options that name this log."""
+    if request.param == "file":
+
+        def to_file(entries: list[Entry], **options: int) -> list[str]:
+            asyncio.run(_write(FileLog(tmp_path / "run.log", now_ms=lambda: 1), entries, **options))
+            return ["--log", str(tmp_path / "run.log")]
+
+        yield to_file
+        return
+    server: RealRedis = request.getfixturevalue("redis_server")
+
+    def to_redis(entries: list[Entry], **options: int) -> list[str]:
+        asyncio.run(_write(RedisLog(server.url, CLUSTER, now_ms=lambda: 1), entries, **options))
+        return ["--log", server.url, "--cluster", CLUSTER]
+
+    server.command("FLUSHDB")
+    yield to_redis
+    server.command("FLUSHDB")
+
+
+def _to_file(entries: list[Entry], path: Path, **options: int) -> list[str]:
+    asyncio.run(_write(FileLog(path, now_ms=lambda: 1), entries, **options))
+    return ["--log", str(path)]
+
+
+class Run:
+    """The status and the output of one command."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+        capsys.readouterr()
+        self.status = main(arguments, prog_name="arranger")
+        captured = capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+
+    @property
+    def json(self) -> Any:
+        """The output as one JSON value."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def _with_other_node(entries: list[Entry]) -> tuple[int, tuple[k.Event, ...]]:
+    """Number and events of the last placing entry, with one node's name altered."""
+    number = entry_with(entries, k.Placed, last=True)
+    events = list(entries[number].batch.events)
+    at = next(i for i, event in enumerate(events) if isinstance(event, k.Placed))
+    placed = events[at]
+    assert isinstance(placed, k.Placed)
+    first = placed.pods[0]
+    pods = (PlacedPods("n4" if first.node != "n4" else "n1", first.group, first.indices), *placed.pods[1:])
+    events[at] = msgspec.structs.replace(placed, pods=pods)
+    return number, tuple(events)
+
+
+# --- verify ---------------------------------------------------------------------------------------------------
+
+
+def test_verify_finds_every_cycle_identical(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    run = Run(capsys, "verify", *written(world.entries))
+    assert run.status == 0, run.out + run.err
+    assert run.out.endswith("every cycle is identical\n")
+
+
+def test_verify_answers_in_json(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    run = Run(capsys, "verify", *written(world.entries), "-o", "json")
+    assert run.status == 0
+    assert run.json["cycles"] == run.json["identical"] > 3
+    assert run.json["events_folded"] == world.state.offset
+    assert run.json["sound"] is True and run.json["first_difference"] is None
+
+
+def test_verify_names_the_cycle_of_a_forged_placement(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    number, events = _with_other_node(entries)
+    options = written(forged(entries, number, events))
+    run = Run(capsys, "verify", *options)
+    assert run.status == 1
+    assert f"The first difference: the cycle at offset {entries[number].first}" in run.out
+    assert "on job default/wide" in run.out
+    found = Run(capsys, "verify", *options, "-o", "json").json["first_difference"]
+    assert found["cycle"] == entries[number].first
+    assert found["job"] == "default/wide" and list(found["fields"]) == ["pods"]
+
+
+def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_comes_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = crowded().entries
+    number = entry_with(entries, k.Placed, last=True)
+    path = tmp_path / "run.log"
+    options = _to_file(entries, path)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"\xa2n2", content.rindex(b"Placed.1"))
+    content[at + 2] ^= 1
+    path.write_bytes(content)
+    run = Run(capsys, "verify", *options)
+    assert run.status == 1
+    assert f"log entry at offset {entries[number].first} can't be read" in run.err
+    assert "1 identical, 0 different" in run.out and "every cycle is identical" not in run.out
+    answer = Run(capsys, "verify", *options, "-o", "json").json
+    assert answer["identical"] == 1 and str(entries[number].first) in answer["damage"]
+
+
+def test_verify_takes_a_stretch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    options = _to_file(entries, tmp_path / "run.log")
+    cycles = [entry.first for entry in entries if type(entry.batch.events[0]) is k.CycleTaken]
+    run = Run(capsys, "verify", *options, "--from", str(cycles[1]), "--to", str(cycles[2]), "-o", "json")
+    assert run.json["cycles"] == run.json["identical"] == 2
+
+
+def test_verify_of_a_trimmed_log_says_what_it_could_not_reach(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = crowded().entries
+    middle = entry_with(entries, k.Placed, last=True) + 1
+    options = written(entries, snapshot_after=middle + 1, trim=entries[middle - 2].first)
+    run = Run(capsys, "verify", *options)
+    assert run.status == 0
+    assert "were taken before the oldest state that this log can give: not checked" in run.out
+    answer = Run(capsys, "verify", *options, "-o", "json").json
+    assert answer["out_of_reach"] == 1 and answer["identical"] == answer["cycles"] - 1 > 0
+
+
+def test_verify_of_a_log_without_cycles_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "verify", *_to_file(World().entries, tmp_path / "run.log"))
+    assert run.status == 0 and "there is no cycle to verify" in run.out
+
+
+# --- replay ---------------------------------------------------------------------------------------------------
+
+
+def _digest_at(entries: list[Entry], offset: int) -> str:
+    state = State()
+    for entry in entries:
+        if entry.first <= offset:
+            apply_entry(state, entry, Changes())
+    return snapshot.digest(state)
+
+
+@pytest.mark.parametrize("snapshot_after", [0, 20])
+def test_replay_comes_to_the_state_that_a_worker_had(
+    written: Writer, capsys: pytest.CaptureFixture[str], snapshot_after: int
+) -> None:
+    entries = crowded().entries
+    options = written(entries, snapshot_after=snapshot_after)
+    for entry in entries[5::6]:
+        run = Run(capsys, "replay", *options, "--at", str(entry.last), "--digest-only")
+        assert run.out == f"{entry.last} {_digest_at(entries, entry.last)}\n"
+
+
+def test_replay_shows_jobs_in_queue_order_and_the_use_of_nodes(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = crowded()
+    options = written(world.entries)
+    run = Run(capsys, "replay", *options)
+    assert run.status == 0
+    assert run.out.startswith(f"offset {world.state.offset} of epoch 1, ")
+    jobs = [line.split()[1] for line in run.out.splitlines() if " default/" in line]
+    assert jobs == [f"default/{name}" for name in ("big", "wide", "other", "never", "small", "wrong")]
+    assert "n6    ready, taint dedicated=infra:NoSchedule" in run.out
+    answer = Run(capsys, "replay", *options, "-o", "json").json
+    assert answer["digest"] == snapshot.digest(world.state)
+    assert answer["nodes"][0]["used"]["nvidia.com/gpu"] == 4
+
+
+def test_replay_goes_to_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1")
+    world.pass_time(3600)
+    world.node("n2")
+    options = _to_file(world.entries, tmp_path / "run.log")
+    run = Run(capsys, "replay", *options, "--at", "2023-11-14T22:13:30Z", "-o", "json")
+    assert [node["name"] for node in run.json["nodes"]] == ["n1"]
+
+
+def test_replay_beyond_the_end_says_where_the_log_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    run = Run(capsys, "replay", *_to_file(world.entries, tmp_path / "run.log"), "--at", "9999")
+    assert run.status == 1
+    assert run.err.count("\n") == 1 and f"it ends at {world.state.offset}" in run.err
+
+
+def test_replay_to_what_was_trimmed_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    options = _to_file(entries, tmp_path / "run.log", snapshot_after=20, trim=entries[18].first)
+    run = Run(capsys, "replay", *options, "--at", "3")
+    assert run.status == 1 and "the log was trimmed up to offset" in run.err
+    run = Run(capsys, "replay", *options, "--digest-only")
+    assert run.out.endswith(_digest_at(entries, entries[-1].last) + "\n")
+
+
+# --- events ---------------------------------------------------------------------------------------------------
+
+
+def test_events_lists_a_job_with_verdicts(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    options = written(crowded().entries)
+    run = Run(capsys, "events", *options, "--job", "wide")
+    assert run.status == 0
+    assert run.out.splitlines()[0].split() == ["OFFSET", "TIME", "KIND", "SUBJECT", "VERDICT", "TEXT"]
+    assert [line.split()[3] for line in run.out.splitlines()[1:4]] == ["JobSeen", "Waits", "Placed"]
+    lines = Run(capsys, "events", *options, "--job", "default/wide", "--kind", "placed", "-o", "json").lines
+    assert [(line["kind"], line["verdict"]) for line in lines] == [("Placed", "accepted")]
+    assert lines[0]["event"]["schedule_state"] == "ScheduledPartly"
+
+
+def test_events_lists_a_stretch_and_from_a_snapshot_too(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    options = written(entries, snapshot_after=20)
+    first, last = entries[25].first, entries[30].last
+    run = Run(capsys, "events", *options, "--from", str(first), "--to", str(last), "-o", "json")
+    assert [line["offset"] for line in run.lines] == list(range(first, last + 1))
+
+
+def test_events_without_a_match_says_so_beside_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "events", *_to_file(World().entries, tmp_path / "run.log"), "--job", "none")
+    assert (run.status, run.out, run.err) == (0, "", "arranger: no such events\n")
+
+
+def test_events_follows_what_is_appended(tmp_path: Path) -> None:
+    world = World()
+    path = tmp_path / "run.log"
+    _to_file(world.entries, path)
+    before = len(world.entries)
+    command = [sys.executable, "-m", "arranger.cli.main", "events", "--log", str(path), "--follow", "-o", "json"]
+    with subprocess.Popen([*command, "--kind", "NodeSeen", "--kind", "JobSeen"], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        try:
+            for name in ("n1", "n2"):
+                world.node(name)
+                asyncio.run(_append(path, world.entries[before:]))
+                before = len(world.entries)
+                assert json.loads(child.stdout.readline())["subject"] == name
+        finally:
+            child.kill()
+
+
+async def _append(path: Path, entries: list[Entry]) -> None:
+    log = FileLog(path)
+    await log.open()
+    for entry in entries:
+        await log.append(entry.batch, epoch=1)
+    await log.close()
+
+
+def test_following_up_to_a_point_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "events", *_to_file(World().entries, tmp_path / "run.log"), "--follow", "--to", "3")
+    assert run.status == 2 and "--follow" in run.err
+
+
+# --- explain --------------------------------------------------------------------------------------------------
+
+
+def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    options = written(crowded().entries)
+    run = Run(capsys, "explain", "other", *options)
+    assert run.status == 0
+    for part in (
+        "Why it waits: 0 of 1 pods find room; no node for learner: 6 nodes: 4 lack nvidia.com/gpu (need 2, most free",
+        "closest node  n1: would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
+        "queue         place 3 of 4 by Priority",
+        "priority 8 against 5",
+        "Decisions that took nvidia.com/gpu on nodes that it may use",
+        "Time in each state",
+    ):
+        assert part in run.out
+    answer = Run(capsys, "explain", "default/other", *options, "-o", "json").json
+    short = answer["waiting"]["shortfall"]
+    assert sum(count for _, count in short["reasons"]) == short["nodes"] == 6
+    assert [taker["job"] for taker in answer["waiting"]["takers"]] == ["default/small", "default/wide"]
+
+
+def test_explain_says_why_a_pod_is_where_it_is(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    options = written(crowded().entries)
+    run = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3")
+    assert run.status == 0
+    assert "Why wide-actors-3 is on n3: it scores 43.7500 against 21.8750 of n4" in run.out
+    (choice,) = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "-o", "json").json["choices"]
+    assert [ranked["node"] for ranked in choice["ranking"]] == ["n3", "n4"]
+
+
+def test_explain_at_an_earlier_point_knows_nothing_of_later(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = crowded().entries
+    at = next(line.first for line in entries if type(line.batch.events[0]) is k.JobSeen)
+    answer = Run(capsys, "explain", "small", *written(entries), "--at", str(at), "-o", "json").json
+    assert answer["offset"] == at and answer["choices"] == []
+    assert answer["waiting"]["why"] == "there is room for it now: the next scheduling cycle places it"
+
+
+def test_explain_begins_at_a_snapshot_from_before_the_job(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    options = written(entries, snapshot_after=12)
+    answer = Run(capsys, "explain", "wide", *options, "-o", "json").json
+    assert answer["began"] == entries[11].last
+    assert answer["standing"]["pods_placed"] == 11 and len(answer["choices"]) == 4
+
+
+def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = _to_file(crowded().entries, tmp_path / "run.log")
+    run = Run(capsys, "explain", "smal", *options)
+    assert run.status == 1 and "did you mean default/small?" in run.err
+    run = Run(capsys, "explain", "wide", "--pod", "wide-actor-3", *options)
+    assert run.status == 1 and "did you mean wide-actors-3" in run.err
+
+
+def test_explain_of_a_deleted_job_shows_it_as_it_was_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    world.job_gone(world.state.jobs["uid-wide"])
+    run = Run(capsys, "explain", "wide", *_to_file(world.entries, tmp_path / "run.log"), "-o", "json")
+    assert run.status == 0 and f"deleted at offset {world.state.offset}" in run.err
+    assert run.json["standing"]["pods_placed"] == 11
+
+
+def test_explain_asks_which_of_several_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    job = world.job("j", leader=shape(cpu=1))
+    other = msgspec.structs.replace(job.seen, namespace="team-a", uid="another")
+    world.say(other)
+    options = _to_file(world.entries, tmp_path / "run.log")
+    run = Run(capsys, "explain", "j", *options)
+    assert run.status == 2 and "default/j, team-a/j" in run.err
+    assert Run(capsys, "explain", "j", "-n", "team-a", *options, "-o", "json").json["standing"]["uid"] == "another"
+    assert Run(capsys, "explain", "default/j", "-n", "team-a", *options).status == 2
+
+
+# --- all of them ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["events"], ["replay"], ["explain", "j"], ["verify"]], ids=lambda words: words[0])
+def test_a_log_that_is_not_there_is_one_clear_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, *words, "--log", str(tmp_path / "none.log"))
+    assert run.status == 2
+    assert run.err == f"arranger: there is no log at {tmp_path / 'none.log'} (check the path)\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["replay", "--at"], ["explain", "j", "--at"], ["verify", "--from"]])
+def test_a_point_that_is_none_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, *words, "yesterday")
+    assert run.status == 2 and "'yesterday' is no point in the log; allowed: an offset" in run.err
+
+
+@pytest.mark.parametrize("words", [["events"], ["replay"], ["explain", "wide"], ["verify"]], ids=lambda words: words[0])
+def test_reading_writes_nothing_to_a_file(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = _to_file(crowded().entries, tmp_path / "run.log", snapshot_after=20)
+    before = _content(tmp_path)
+    assert Run(capsys, *words, *options).status == 0
+    assert _content(tmp_path) == before
+
+
+def _content(folder: Path) -> dict[str, tuple[str, int]]:
+    return {
+        path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in folder.iterdir()
+    }
+
+
+@pytest.mark.parametrize("words", [["events"], ["replay"], ["explain", "wide"], ["verify"]], ids=lambda words: words[0])
+def test_reading_writes_nothing_to_redis(
+    words: list[str], redis_server: RealRedis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    redis_server.command("FLUSHDB")
+    asyncio.run(_write(RedisLog(redis_server.url, CLUSTER, now_ms=lambda: 1), crowded().entries))
+    before = _changes(redis_server)
+    assert Run(capsys, *words, "--log", redis_server.url, "--cluster", CLUSTER).status == 0
+    assert _changes(redis_server) == before
+    redis_server.command("FLUSHDB")
+
+
+def _changes(server: RealRedis) -> bytes:
+    """How many changes the server has made to its data since it started."""
+    info = server.command("INFO", "persistence")
+    return next(line for line in info.splitlines() if line.startswith(b"rdb_changes_since_last_save"))

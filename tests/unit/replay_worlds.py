@@ -1,0 +1,104 @@
+"""Histories for the tests of the replay tools: worlds with waiting, partly placed and rejected, and ways to read and
+to forge their logs."""
+
+from collections.abc import Callable
+
+from arranger.events import kinds as k
+from arranger.events.codec import encode_batch, next_chain
+from arranger.events.log import Entry
+from arranger.model.node import Taint
+from arranger.projections.state import State
+from arranger.replay.choices import Choices
+from arranger.replay.explain import Explanation, explanation, place_of_pod, wanted_placements
+from arranger.replay.history import Span
+from arranger.replay.story import Story
+from arranger.replay.verify import Report, Survey, Verification
+from arranger.scheduling.cycle import take_cycle
+from tests.world import GIB, World, shape
+
+GPU = "nvidia.com/gpu"
+
+
+def crowded() -> World:
+    """Four open nodes of 4 GPUs that `small` and `wide` fill up; `big`, `other` and `never` wait, `wrong` fails."""
+    world = World()
+    for number in range(1, 5):
+        world.node(f"n{number}", cpu=16, gpus=4, memory=64 * GIB)
+    world.node("n5", cpu=16, gpus=4, cordoned=True)
+    world.node("n6", cpu=64, taints=[Taint("dedicated", "infra", "NoSchedule")])
+    one = shape(cpu=1, gpus=1)
+    world.job("small", leader=one, workers=4, worker=one, min_workers=2, created=world.now_ms)
+    world.settle()
+    world.pass_time(5)
+    world.job("wide", leader=one, workers=16, worker=one, min_workers=2, created=world.now_ms)
+    world.settle()
+    world.pass_time(5)
+    whole = shape(cpu=1, gpus=4)
+    world.job("big", leader=one, workers=2, worker=whole, min_workers=2, created=world.now_ms, priority=8)
+    world.job("other", leader=shape(cpu=1, gpus=2), created=world.now_ms)
+    world.settle()
+    world.pass_time(65)
+    world.job("never", leader=shape(cpu=1, gpus=16), created=world.now_ms)
+    world.job("wrong", invalid="spec.priority: must be 1..10", created=world.now_ms)
+    world.settle()
+    world.pass_time(10)
+    return world
+
+
+def late_cycle(world: World, meanwhile: Callable[[], object]) -> int:
+    """A cycle taken on the present state, appended only after `meanwhile`; answers the offset of its record."""
+    events = take_cycle(world.state, world.config, world.now_ms)
+    assert events
+    meanwhile()
+    return world.say(*events)
+
+
+def forged(entries: list[Entry], number: int, events: tuple[k.Event, ...]) -> list[Entry]:
+    """The log with another content of one entry, and a chain that is right again from there on."""
+    result = entries[:number]
+    chain = entries[number - 1].chain
+    offset = entries[number].first
+    for position, entry in enumerate(entries[number:]):
+        said = events if position == 0 else entry.batch.events
+        batch = k.Batch(entry.batch.writer, entry.batch.seq, entry.batch.told_ms, said)
+        chain = next_chain(chain, encode_batch(batch))
+        result.append(Entry(offset, offset + len(said) - 1, chain, batch))
+        offset += len(said)
+    return result
+
+
+def entry_with(entries: list[Entry], kind: type, *, last: bool = False) -> int:
+    """Number of the first or last entry that holds such an event."""
+    found = [number for number, entry in enumerate(entries) if any(type(e) is kind for e in entry.batch.events)]
+    return found[-1 if last else 0]
+
+
+def verified(entries: list[Entry], *, state: State | None = None, span: Span | None = None) -> Report:
+    """The report on a whole log, or on what follows a state."""
+    survey = Survey(span or Span())
+    for entry in entries:
+        survey.feed(entry)
+    verification = Verification(state or State(), survey)
+    for entry in entries:
+        if entry.first > verification.state.offset:
+            verification.feed(entry)
+    return verification.report
+
+
+def explained(entries: list[Entry], name: str, *, pod: str = "") -> Explanation:
+    """The explanation of a job at the end of the entries."""
+    story = Story(State(), f"uid-{name}")
+    for entry in entries:
+        story.feed(entry)
+    story.finish()
+    job = story.state.jobs[f"uid-{name}"]
+    place, attempt = None, job.attempt
+    if pod:
+        known = place_of_pod(story, job, pod)
+        assert known is not None
+        place, attempt = known
+    choices = Choices(State(), wanted_placements(story, place, attempt), place=place)
+    for entry in entries:
+        if entry.last <= choices.last_base:
+            choices.feed(entry)
+    return explanation(story, job, choices)

@@ -1,0 +1,283 @@
+"""Explain: why a job waits and why its pods are where they are, computed anew at a point and true there."""
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.model.node import Taint
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.replay.choices import ChoiceWitness
+from arranger.replay.explain import Roster, nearest_pods
+from arranger.replay.story import Story
+from arranger.scheduling.cycle import take_cycle
+from tests.unit.replay_worlds import GPU, crowded, explained, late_cycle
+from tests.world import World, shape
+
+
+def test_a_waiting_job_has_its_place_in_the_queue_and_the_keys_that_decided_it() -> None:
+    waiting = explained(crowded().entries, "other").waiting
+    assert waiting is not None
+    assert (waiting.place, waiting.queue_length, waiting.queue_policy) == (3, 4, "Priority")
+    assert [(ahead.job, ahead.decided_by) for ahead in waiting.ahead] == [
+        ("default/big", "priority 8 against 5"),
+        ("default/wide", "created 5 s earlier"),
+    ]
+
+
+def test_equal_priority_and_age_is_decided_by_uid_and_said_so() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("a", leader=shape(gpus=1))
+    world.job("b", leader=shape(gpus=1))
+    waiting = explained(world.entries, "b").waiting
+    assert waiting is not None
+    assert waiting.ahead[0].decided_by == "the lower UID, uid-a against uid-b"
+    assert waiting.ahead[0].gets == "1 pods now"
+
+
+def test_the_counts_by_reason_add_up_to_the_nodes_and_are_of_that_point() -> None:
+    world = crowded()
+    world.node("n4", gpus=4, cordoned=True)  # after the last recorded reason
+    answer = explained(world.entries, "other")
+    assert answer.waiting is not None and answer.waiting.shortfall is not None
+    short = answer.waiting.shortfall
+    assert sum(count for _, count in short.reasons) == short.nodes == 6
+    assert dict(short.reasons)["cordoned"] == 2
+    assert short.candidates == ("n1", "n2", "n3")
+    assert short.resources == (GPU,)
+
+
+def test_the_closest_node_is_the_one_that_lacks_least() -> None:
+    world = World()
+    world.node("far", gpus=4)
+    world.node("near", gpus=6)
+    world.node("shut", gpus=8, cordoned=True)
+    world.job("a", leader=shape(gpus=8))
+    waiting = explained(world.entries, "a").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert waiting.shortfall.closest.node == "near"
+    assert waiting.shortfall.closest.lacks == ((GPU, 8, 6),)
+    assert waiting.shortfall.closest.text == f"would take it with 2 more {GPU} (needs 8, has 6 free)"
+
+
+def test_with_every_node_ruled_out_the_closest_says_by_what() -> None:
+    world = World()
+    world.node("a", gpus=1, taints=[Taint("k", "v", "NoSchedule")])
+    world.node("b", gpus=8, taints=[Taint("dedicated", "infra", "NoSchedule")])
+    world.job("j", leader=shape(gpus=4))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert waiting.shortfall.closest.node == "b"
+    assert waiting.shortfall.closest.text == "taint dedicated=infra:NoSchedule not tolerated"
+
+
+def test_without_any_node_there_is_no_closest_one() -> None:
+    world = World()
+    world.job("j")
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None
+    assert (waiting.shortfall.nodes, waiting.shortfall.reasons, waiting.shortfall.closest) == (0, (), None)
+
+
+def test_the_decisions_that_took_the_room_are_named_with_their_offsets() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.node("n2", gpus=4, labels={"zone": "b"})
+    world.job("before", leader=shape(gpus=1), created=1)
+    world.settle()
+    world.job("waits", leader=shape(gpus=4, selector={"zone": "b"}), created=2, priority=1)
+    world.pod("stranger", "n2", gpus=1)
+    world.job("elsewhere", leader=shape(gpus=3), created=3)
+    world.job("taker", leader=shape(gpus=2, selector={"zone": "b"}), created=4)
+    world.settle()
+    placed = {
+        event.job_uid: entry.first + number
+        for entry in world.entries
+        for number, event in enumerate(entry.batch.events)
+        if isinstance(event, k.Placed)
+    }
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None
+    took = [(taker.offset, taker.job, taker.amounts, taker.since_created, taker.holds) for taker in waiting.takers]
+    assert took == [(placed["uid-taker"], "default/taker", {GPU: 2}, True, True)]
+    assert [(holder.who, holder.amounts) for holder in waiting.holders] == [("pod default/stranger", {GPU: 1})]
+
+
+def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("waits", leader=shape(gpus=8), created=1)
+    gone = world.job("gone", leader=shape(gpus=2), created=2)
+    world.settle()
+    world.job_gone(gone)
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None
+    assert [(taker.job, taker.since_created, taker.holds) for taker in waiting.takers] == [
+        ("default/gone", True, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"invalid": "spec.priority: no"}, None),
+        ({"deleting": True}, "it is being ended"),
+        ({"terminating": True}, "it is being ended"),
+    ],
+)
+def test_a_job_outside_the_queue_says_what_keeps_it_out(options: dict[str, object], why: str | None) -> None:
+    world = World()
+    world.node("n1")
+    world.job("j", **options)  # type: ignore[arg-type]
+    waiting = explained(world.entries, "j").waiting
+    if why is None:
+        assert waiting is None
+    else:
+        assert waiting is not None and waiting.place == 0 and waiting.why.startswith(why)
+
+
+def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:
+    world = World()
+    world.job("j", leader=shape(gpus=1))
+    world.cycle()
+    world.node("n1", gpus=1)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is None
+    assert waiting.why == "there is room for it now: the next scheduling cycle places it"
+
+
+def test_a_placed_job_waits_for_nothing() -> None:
+    answer = explained(crowded().entries, "small")
+    assert answer.waiting is None
+    assert answer.standing.allocation == "n1: learner, actors 0-2; n2: actors 3"
+
+
+def test_each_choice_names_its_cycle_and_ranks_the_nodes_term_by_term() -> None:
+    world = World()
+    for name in ("n1", "n2", "n3"):
+        world.node(name, cpu=10, memory=10 << 30, gpus=4)
+    world.node("off", ready=False)
+    world.pod("busy", "n2", cpu=5, gpus=2)
+    world.job("j", leader=shape(cpu=1, gpus=1))
+    base = world.state.offset
+    world.cycle()
+    (choice,) = explained(world.entries, "j").choices
+    assert (choice.pod, choice.node, choice.retaken_on) == ("j-learner-0", "n2", "n2")
+    assert (choice.base, choice.cycle, choice.offset) == (base, base + 1, base + 2)
+    assert (choice.nodes, choice.passed, choice.refused) == (4, 3, (("not ready", 1),))
+    assert [ranked.node for ranked in choice.ranking] == ["n2", "n1", "n3"]
+    winner = choice.ranking[0]
+    assert [(term.resource, term.weight, term.utilisation) for term in winner.terms] == [
+        ("cpu", 1, 0.6),
+        (GPU, 5, 0.75),
+    ]
+    assert winner.score == pytest.approx(100 * (0.6 + 5 * 0.75) / 6, abs=1e-4)
+    assert f"most of it by {GPU}" in choice.why
+
+
+def test_an_equal_score_is_said_to_be_decided_by_name() -> None:
+    world = World()
+    world.node("n2")
+    world.node("n1")
+    world.job("j")
+    world.cycle()
+    (choice,) = explained(world.entries, "j").choices
+    assert choice.node == "n1" and choice.why.endswith("the lower name wins")
+
+
+def test_a_pod_deep_in_a_group_is_explained_at_its_own_turn() -> None:
+    answer = explained(crowded().entries, "wide", pod="wide-actors-3")
+    (choice,) = answer.choices
+    assert (choice.pod, choice.node, choice.together) == ("wide-actors-3", "n3", "actors 2-5")
+    gpus = {ranked.node: ranked.terms[-1].utilisation for ranked in choice.ranking}
+    assert gpus == {"n3": 0.5, "n4": 0.25}, "one pod of its own group was on n3 already, n2 was full"
+
+
+def test_every_pod_of_a_placement_wins_its_own_ranking() -> None:
+    world = crowded()
+    for name, group in (("small", "actors"), ("wide", "actors")):
+        job = world.state.jobs[f"uid-{name}"]
+        for (number, index), node in job.placements.items():
+            pod = f"{name}-{'learner' if number == 0 else group}-{index}"
+            (choice,) = explained(world.entries, name, pod=pod).choices
+            assert choice.ranking[0].node == choice.node == choice.retaken_on == node
+
+
+def test_looking_on_changes_nothing_in_the_cycle() -> None:
+    world = crowded()
+    story = Story(State(), "uid-wide")
+    for entry in world.entries:
+        story.feed(entry)
+    (placement,) = story.placements
+    state = State()
+    for entry in world.entries:
+        if entry.last <= placement.base:
+            apply_entry(state, entry, Changes())
+    watched = take_cycle(state, placement.config, placement.cycle_told_ms, ChoiceWitness(placement, None))
+    assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
+
+
+def test_rejected_decisions_are_told_with_their_reason() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("a", leader=shape(gpus=2))
+    at = late_cycle(world, world.cycle)
+    (rejected,) = explained(world.entries, "a").rejected
+    assert (rejected.offset, rejected.kind) == (at + 1, "Placed")
+    assert rejected.reason.startswith("superseded by the cycle at offset")
+
+
+def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> None:
+    world = World()
+    world.job("j", leader=shape(gpus=1))
+    world.pass_time(2)
+    world.cycle()
+    world.pass_time(30)
+    world.node("n1", gpus=1)
+    world.settle()
+    world.pass_time(7)
+    world.run_pod(world.state.jobs["uid-j"], (0, 0), "n1", phase="Succeeded")
+    world.control()
+    answer = explained(world.entries, "j")
+    spells = answer.spells
+    assert [a.until_ms for a in spells[:-1]] == [b.since_ms for b in spells[1:]]
+    assert [(s.stage, s.waiting_for) for s in spells if s.until_ms > s.since_ms] == [
+        ("Pending", "a first scheduling cycle"),
+        ("Pending", "nodes for its quorum: there are none"),
+        ("Running", ""),
+    ]
+    assert [s.until_ms - s.since_ms for s in spells if s.until_ms > s.since_ms] == [2000, 30_000, 7000]
+    assert spells[-1].stage == "Succeeded" and spells[-1].lasts
+
+
+def test_the_timeline_has_everything_about_the_job_and_nothing_else() -> None:
+    world = crowded()
+    story = explained(world.entries, "wide").timeline
+    assert {moment.kind for moment in story} == {
+        "JobSeen", "Waits", "Placed", "StageDecided", "LeaderAddressed", "PodSeen"
+    }  # fmt: skip
+    assert [moment.offset for moment in story] == sorted({moment.offset for moment in story})
+    assert len([moment for moment in story if moment.kind == "PodSeen"]) == 11
+
+
+def test_names_like_the_one_that_is_unknown_are_offered() -> None:
+    world = crowded()
+    roster = Roster()
+    for entry in world.entries:
+        roster.feed(entry)
+    assert roster.nearest("smal") == ["default/small"]
+    assert roster.nearest("zzzz") == []
+    story = Story(State(), "uid-wide")
+    for entry in world.entries:
+        story.feed(entry)
+    assert "wide-actors-3" in nearest_pods(story, story.state.jobs["uid-wide"], "wide-actor-3")
+
+
+def test_a_job_that_is_gone_is_in_the_roster_with_the_offset_where_it_went() -> None:
+    world = World()
+    job = world.job("j")
+    world.job_gone(job)
+    roster = Roster()
+    for entry in world.entries:
+        roster.feed(entry)
+    assert roster.jobs["default", "j"] == ("uid-j", world.state.offset)

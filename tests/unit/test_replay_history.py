@@ -1,0 +1,151 @@
+"""Time travel and the listing: the state at a point, and the verdict on every event."""
+
+from typing import Any
+
+import pytest
+
+from arranger.errors import DamagedEntry
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.history import Journey, Point, Span
+from arranger.replay.listing import Filter, Line, Listing
+from arranger.replay.overview import overview
+from tests.unit.replay_worlds import crowded, late_cycle
+from tests.world import World, shape
+
+
+def _at(entries: list[Entry], point: Point, state: State | None = None) -> State:
+    journey = Journey(state or State(), point)
+    for entry in entries:
+        if entry.first > journey.state.offset and not journey.feed(entry):
+            break
+    return journey.state
+
+
+def _lines(entries: list[Entry], **wanted: Any) -> list[Line]:
+    listing = Listing(State(), Filter(**wanted))
+    return [line for entry in entries for line in listing.feed(entry)]
+
+
+def test_the_state_at_every_offset_is_that_of_whole_entries() -> None:
+    entries = crowded().entries
+    ends = [entry.last for entry in entries]
+    for offset in range(1, ends[-1] + 1):
+        assert _at(entries, Point(offset=offset)).offset == min(end for end in ends if end >= offset)
+
+
+def test_the_state_at_a_point_is_the_same_from_a_snapshot_as_from_the_start() -> None:
+    entries = crowded().entries
+    middle = _at(entries, Point(offset=entries[len(entries) // 2].last))
+    restored = snapshot.restore(snapshot.encode(middle))
+    for offset in range(middle.offset, entries[-1].last + 1, 7):
+        point = Point(offset=offset)
+        there = _at(entries, point, snapshot.restore(snapshot.encode(restored)))
+        assert snapshot.digest(there) == snapshot.digest(_at(entries, point))
+
+
+def test_a_moment_is_the_end_of_all_that_was_told_until_then() -> None:
+    world = World()
+    world.node("n1")
+    before = world.state.offset
+    told_ms = world.now_ms
+    world.pass_time(1)
+    world.node("n2")
+    assert _at(world.entries, Point(told_ms=told_ms)).offset == before
+    assert _at(world.entries, Point(told_ms=told_ms + 999)).offset == before
+    assert _at(world.entries, Point(told_ms=told_ms + 1000)).offset == before + 1
+
+
+def test_a_value_that_its_kind_cannot_have_is_damage_with_its_offset() -> None:
+    world = World()
+    job = world.job("j")
+    at = world.state.offset + 1
+    batch = k.Batch("x", 1, 0, (k.StageDecided(job.uid, job.version, 0, "Nowhere", "", ""),))
+    with pytest.raises(DamagedEntry, match="Nowhere") as raised:
+        _at([*world.entries, Entry(at, at, "", batch)], Point())
+    assert raised.value.offset == at
+
+
+def test_the_overview_has_waiting_jobs_in_queue_order_and_the_use_of_every_node() -> None:
+    world = crowded()
+    seen = overview(world.state)
+    assert [(job.queue, job.name) for job in seen.jobs] == [
+        (1, "big"), (2, "wide"), (3, "other"), (4, "never"), (0, "small"), (0, "wrong")
+    ]  # fmt: skip
+    nodes = {node.name: node for node in seen.nodes}
+    assert nodes["n1"].used["nvidia.com/gpu"] == nodes["n1"].allocatable["nvidia.com/gpu"] == 4
+    assert nodes["n5"].cordoned and nodes["n6"].taints == ("dedicated=infra:NoSchedule",)
+    assert seen.digest == snapshot.digest(world.state)
+
+
+def test_a_node_that_is_gone_under_its_pods_is_shown_as_gone() -> None:
+    world = World()
+    world.node("n1")
+    world.pod("p", "n1", cpu=1)
+    world.node_gone("n1")
+    (node,) = overview(world.state).nodes
+    assert not node.present and node.used["cpu"] == 1000
+
+
+def test_every_event_is_listed_once_in_order() -> None:
+    entries = crowded().entries
+    assert [line.offset for line in _lines(entries)] == list(range(1, entries[-1].last + 1))
+
+
+def test_decisions_show_the_verdict_of_the_fold() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("a", leader=shape(gpus=2))
+    at = late_cycle(world, world.cycle)
+    listed = {line.offset: line for line in _lines(world.entries)}
+    assert [listed[at].verdict, listed[at + 1].verdict] == ["rejected", "rejected"]
+    assert "superseded" in listed[at + 1].reason
+    assert [line.verdict for line in listed.values() if line.kind == "Placed"] == ["accepted", "rejected"]
+
+
+def test_an_observation_by_a_watcher_whose_term_is_over_is_void() -> None:
+    world = World()
+    old = world.terms[k.Watched.NODE]
+    world.say(k.WatchClaimed(k.Watched.NODE, "another"), k.NodeGone(old, "n1", "uid-n1"))
+    last = _lines(world.entries)[-1]
+    assert (last.kind, last.verdict) == ("NodeGone", "void")
+
+
+@pytest.mark.parametrize("name", ["wide", "default/wide"])
+def test_a_job_is_followed_through_its_pods_and_decisions(name: str) -> None:
+    lines = _lines(crowded().entries, job=name)
+    assert {line.job for line in lines} == {"default/wide"}
+    assert {"JobSeen", "PodSeen", "Placed", "Waits", "StageDecided"} <= {line.kind for line in lines}
+
+
+def test_events_about_a_job_go_on_after_it_is_gone() -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("j")
+    world.settle()
+    pod = next(iter(world.state.pods))
+    world.job_gone(job)
+    world.pod_gone(pod)
+    assert [line.kind for line in _lines(world.entries, job="j")][-2:] == ["JobGone", "PodGone"]
+
+
+def test_a_node_is_followed_through_its_pods_and_placements() -> None:
+    world = crowded()
+    kinds = [line.kind for line in _lines(world.entries, node="n1")]
+    assert kinds == ["NodeSeen", "Placed", *["PodSeen"] * 4]
+
+
+def test_a_pod_is_followed_from_its_placement_on() -> None:
+    lines = _lines(crowded().entries, pod="wide-actors-3")
+    assert [line.kind for line in lines] == ["Placed"]
+    assert [line.kind for line in _lines(crowded().entries, pod="default/wide-actors-3-0")] == ["PodSeen"]
+
+
+def test_kinds_and_stretches_restrict_the_list() -> None:
+    entries = crowded().entries
+    assert {line.kind for line in _lines(entries, kinds=("Placed", "Waits"))} == {"Placed", "Waits"}
+    inside = next(entry for entry in entries if len(entry.batch.events) > 2)
+    second = Point(offset=inside.first + 1)
+    assert [line.offset for line in _lines(entries, span=Span(second, second))] == [inside.first + 1]
