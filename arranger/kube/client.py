@@ -73,7 +73,6 @@ _REASONS = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 503: 
 _T = TypeVar("_T")
 _listings = msgspec.json.Decoder(_Listing)
 _lines = msgspec.json.Decoder(_Line)
-_statuses = msgspec.json.Decoder(_Status)
 _objects = msgspec.json.Decoder(Object)
 
 
@@ -224,7 +223,11 @@ class HttpCluster:
 
         response = await send(credentials)
         if response.status == 401:
-            fresh = await self._access.renewed(credentials)
+            try:
+                fresh = await self._access.renewed(credentials)
+            except ClusterUnavailable:
+                response.release()
+                raise
             if fresh is not credentials:
                 response.release()
                 response = await send(fresh)
