@@ -106,7 +106,8 @@ class _Cycle:
         if shortage is not None:
             self._view.give_back(mark, attempt.taken)
             attempt.placed.clear()
-            shortage.infeasible = self._infeasible(job)
+            # A job that has nodes ran on them: whatever its quorum has grown to since, it can wait for more.
+            shortage.infeasible = not job.placements and self._infeasible(job)
             attempt.shortage = shortage
         return attempt
 
@@ -218,7 +219,7 @@ def _decisions(attempt: _Attempt, config: CycleConfig, told_ms: int) -> list[Eve
 def _waits(attempt: _Attempt, shortage: _Shortage, config: CycleConfig, told_ms: int) -> Waits:
     job = attempt.job
     assert job.spec is not None
-    state = ScheduleState.PARTLY if attempt.quorum_stands else ScheduleState.UNSCHEDULED
+    state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
     if shortage.infeasible and job.infeasible_since_ms:
         overdue = told_ms - job.infeasible_since_ms >= config.infeasible_grace_ms
         state = ScheduleState.FAILED if overdue else state

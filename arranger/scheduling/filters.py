@@ -28,13 +28,19 @@ class Filters:
         if found is None:
             view = self._view
             found = np.ones(len(view), bool) if self._ignore_health else view.ready & ~view.cordoned
-            found &= _per_distinct(view, lambda facts: facts.taints, lambda taints: not untolerated(taints, shape))
+            found &= _per_distinct(view, self._taints, lambda taints: not untolerated(taints, shape))
             if shape.node_selector or shape.required_terms is not None:
                 found &= np.array(
                     [matches(facts, name, shape) for facts, name in zip(view.facts, view.names, strict=True)], bool
                 )
             self._static[shape] = found
         return found
+
+    def _taints(self, facts: NodeFacts) -> tuple[Taint, ...]:
+        """The taints that count; without regard to health, not those by which Kubernetes marks a node as unhealthy."""
+        if not self._ignore_health or not facts.taints:
+            return facts.taints
+        return tuple(taint for taint in facts.taints if not taint.key.startswith(_HEALTH_TAINTS))
 
     def room(self, shape: PodShape) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         """How many pods of this shape each node takes now; 0 where a filter refuses."""
@@ -87,7 +93,7 @@ class Filters:
                 return "not ready"
             if facts.cordoned:
                 return "cordoned"
-        taint = untolerated(facts.taints, shape)
+        taint = untolerated(self._taints(facts), shape)
         if taint is not None:
             return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
         if not _selected(facts, shape):
@@ -103,6 +109,9 @@ class Filters:
 
 
 _LACKS = "\0"
+
+#: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
+_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
 def _per_distinct(
@@ -172,8 +181,12 @@ def _holds(requirement: Requirement, labels: dict[str, str], name: str) -> bool:
 
 
 def _integer(text: str | None) -> int | None:
+    """A decimal number of 64 bits, else None."""
     digits = text[1:] if text and text[0] in "+-" else text
-    return int(text or "") if digits and digits.isascii() and digits.isdigit() else None
+    if not text or not digits or len(digits) > 32 or not digits.isascii() or not digits.isdigit():
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def amount(resource: str, value: int) -> str:

@@ -45,7 +45,8 @@ def terms(view: ClusterView, shape: PodShape, config: CycleConfig) -> Iterator[t
         allocatable = view.allocatable[:, column]
         used = allocatable - view.free[:, column] + request[column]
         share = np.divide(used, allocatable, out=np.zeros(len(view)), where=allocatable > 0)
-        yield resource, weight, np.rint(share * ONE).astype(np.int64)
+        # More than all of it is held only where strangers overbooked a node, and there is no room there anyway.
+        yield resource, weight, np.rint(np.minimum(share, 1.0) * ONE).astype(np.int64)
 
 
 def weight_of(resource: str, config: CycleConfig) -> int:
