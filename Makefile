@@ -7,13 +7,17 @@ PYTEST_ARGS ?=
 .PHONY: demo test check bench format clean
 
 $(VENV)/.demo: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Arranger needs Python 3.11 or newer, and $(PYTHON) isn't: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@# pip is what an environment lacks that was begun without the system's venv package.
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
+		{ rm -f $(BIN)/python*; echo "no environment in $(VENV), see above (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@echo "installing Arranger into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[sandbox]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sandbox]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.demo
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,check]'
 	@touch $@
 
 demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up
