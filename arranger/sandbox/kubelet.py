@@ -17,6 +17,7 @@ import datetime
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -200,8 +201,11 @@ class SimulatedKubelets:
     async def set_ready(self, name: str, ready: bool) -> None:
         """Make a node Ready or not, with the taints that the node controller would give it."""
         (self._unready.discard if ready else self._unready.add)(name)
+        was_lost = name in self._lost
         self._lost.discard(name)
         await self._report(name)
+        if was_lost:
+            await self._list()
 
     async def lose(self, name: str) -> None:
         """The node is gone from the network: nobody runs or stops its pods until `set_ready` brings it back."""
@@ -371,26 +375,30 @@ class SimulatedKubelets:
             return
         run = self._runs.get(pod["metadata"]["uid"])
         if "deletionTimestamp" in pod["metadata"]:
-            if run is None:
-                run = self._runs[pod["metadata"]["uid"]] = _Run(pod)
-                run.requests = {}
-            if not run.stopping:
-                run.stopping = True
-                self._replace(run, self._end(run, pod["metadata"].get("deletionGracePeriodSeconds", 0)))
+            self._see_deletion(pod, run)
         elif run is None and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             run = self._runs[pod["metadata"]["uid"]] = _Run(pod)
             lacking = self._lacking(run)
             self._charge(run, 0 if lacking else 1)
-            self._replace(run, self._refuse(run, *lacking) if lacking else self._live(run))
+            self._replace(run, partial(self._refuse, run, *lacking) if lacking else partial(self._live, run))
 
-    def _replace(self, run: _Run, work: Coroutine[Any, Any, None]) -> None:
+    def _see_deletion(self, pod: Object, run: _Run | None) -> None:
+        if run is None:
+            run = self._runs[pod["metadata"]["uid"]] = _Run(pod)
+            run.requests = {}
+        if not run.stopping:
+            run.stopping = True
+            grace_s = pod["metadata"].get("deletionGracePeriodSeconds", 0)
+            self._replace(run, partial(self._end, run, grace_s))
+
+    def _replace(self, run: _Run, work: Callable[[], Awaitable[None]]) -> None:
         if run.task is not None:
             run.task.cancel()
         run.task = self._spawn(self._guarded(work))
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except ApiError as error:
             # The pod was deleted or changed hands meanwhile: what the watch brings next settles it.
             if error.code not in (404, 409):

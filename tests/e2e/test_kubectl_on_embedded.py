@@ -1,0 +1,214 @@
+"""Real kubectl against the embedded cluster, one command after the other as a user would type them."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.servers import TYJOB_CRD, ServersUnavailable, in_ci, kube_assets
+
+JOB = """
+apiVersion: arranger.dev/v1
+kind: TYJob
+metadata: {name: j1}
+spec:
+  priority: 5
+  leader: {name: l, template: {spec: {containers: [{name: c, image: i}]}}}
+  workerSets: [{name: w, counts: 2, template: {spec: {containers: [{name: c, image: i}]}}}]
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p1, labels: {a: b}, annotations: {sandbox.arranger.dev/run-seconds: "RUN"}}
+spec:
+  nodeName: n0
+  restartPolicy: Never
+  containers: [{name: c, image: i, env: [{name: A, value: b}], resources: {requests: {cpu: 1}}}]
+"""
+EVENT = """
+apiVersion: v1
+kind: Event
+metadata: {name: e1}
+involvedObject: {kind: Pod, name: p1, namespace: default, uid: UID}
+reason: Tested
+message: an event
+type: Normal
+lastTimestamp: "2026-01-01T00:00:00Z"
+"""
+
+
+def found_kubectls() -> list[str]:
+    """Every kubectl that is here: the one of the real server's assets, and the one on the PATH."""
+    found = []
+    try:
+        found.append(str(kube_assets() / "kubectl"))
+    except ServersUnavailable:
+        if (folder := os.environ.get("KUBEBUILDER_ASSETS")) and (Path(folder) / "kubectl").exists():
+            found.append(str(Path(folder) / "kubectl"))
+    if on_path := shutil.which("kubectl"):
+        found.append(on_path)
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(params=["assets", "path"])
+def kubectl(request: pytest.FixtureRequest) -> str:
+    """Each kubectl in turn; the one on the PATH may be missing."""
+    found = found_kubectls()
+    place = ["assets", "path"].index(request.param)
+    if place < len(found):
+        return found[place]
+    if not found and in_ci():
+        pytest.fail("NO REAL SERVER: no kubectl; set KUBEBUILDER_ASSETS", pytrace=False)
+    pytest.skip(f"no {'second ' if found else ''}kubectl here: set KUBEBUILDER_ASSETS or install one")
+
+
+class Kubectl:
+    """Runs kubectl on one cluster."""
+
+    def __init__(self, program: str, kubeconfig: Path) -> None:
+        self._program = program
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+
+    async def start(self, *arguments: str, stdin: str | None = None) -> asyncio.subprocess.Process:
+        """A kubectl that runs on."""
+        return await asyncio.create_subprocess_exec(
+            self._program,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+        )
+
+    async def __call__(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
+        """What a command prints, checked for its exit status."""
+        process = await self.start(*arguments, stdin=stdin)
+        output, _ = await process.communicate(stdin.encode() if stdin is not None else None)
+        assert (process.returncode != 0) is fails, f"kubectl {' '.join(arguments)}: {output.decode()}"
+        return output.decode()
+
+
+@asynccontextmanager
+async def cluster(kubectl: str, folder: Path) -> AsyncIterator[Kubectl]:
+    """An embedded cluster with two nodes."""
+    nodes = [NodeTemplate("n0", gpus=8), NodeTemplate("n1")]
+    async with EmbeddedCluster(crds=[TYJOB_CRD], nodes=nodes) as embedded:
+        yield Kubectl(kubectl, embedded.kubeconfig(folder / "kubeconfig"))
+
+
+async def test_a_tyjob_is_applied_changed_shown_and_deleted(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        assert "condition met" in await k("wait", "--for=condition=Established", "crd/tyjobs.arranger.dev")
+        assert "created" in await k("apply", "-f", "-", stdin=JOB)
+        assert "unchanged" in await k("apply", "-f", "-", stdin=JOB)
+        assert "configured" in await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "priority: 7"))
+        head, row = (await k("get", "tyj")).splitlines()
+        assert head.split() == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
+        assert row.split()[:2] == ["j1", "7"]
+        assert "MESSAGE" in await k("get", "tyj", "-o", "wide")
+        assert (await k("get", "tyj", "j1", "-o", "name")).strip() == "tyjob.arranger.dev/j1"
+        assert "No resources found" in await k("get", "tyj", "-A", "-l", "a=b")
+        assert "Priority:" in await k("describe", "tyj", "j1")
+        shown = yaml.safe_load(await k("get", "tyj", "j1", "-o", "yaml"))
+        assert shown["spec"]["restartLimit"] == 3
+        shown["spec"]["priority"] = 6
+        assert "replaced" in await k("replace", "-f", "-", stdin=yaml.safe_dump(shown))
+        assert "deleted" in await k("delete", "tyj", "j1")
+        await k("wait", "--for=delete", "tyj/j1", "--timeout=10s")
+
+
+async def test_a_wrong_tyjob_is_refused_naming_the_field(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        unknown = await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "prioritee: 5"), fails=True)
+        assert 'unknown field "spec.prioritee"' in unknown
+        high = await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "priority: 11"), fails=True)
+        assert "spec.priority: Invalid value: 11: spec.priority in body should be less than or equal to 10" in high
+        few = await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "minWorkersNum: 9"), fails=True)
+        assert "spec.minWorkersNum" in few
+        assert "No resources found" in await k("get", "tyj")
+
+
+async def test_patches_waits_labels_and_server_side_apply(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        assert "serverside-applied" in await k("apply", "--server-side", "-f", "-", stdin=JOB)
+        assert "serverside-applied" in await k("apply", "--server-side", "-f", "-", stdin=JOB.replace("5", "6", 1))
+        await k("patch", "tyj", "j1", "--type=merge", "-p", '{"spec":{"priority":3}}')
+        await k("patch", "tyj", "j1", "--type=json", "-p", '[{"op":"replace","path":"/spec/priority","value":4}]')
+        condition = (
+            '{"type":"Running","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"A","message":"m"}'
+        )
+        status = f'{{"status":{{"stage":"Running","conditions":[{condition}]}}}}'
+        await k("patch", "tyj", "j1", "--subresource=status", "--type=merge", "-p", status)
+        await k("wait", "--for=condition=Running", "tyj/j1", "--timeout=10s")
+        await k("wait", "--for=jsonpath={.status.stage}=Running", "tyj/j1", "--timeout=10s")
+        await k("label", "tyj", "j1", "x=y")
+        await k("annotate", "tyj", "j1", "x=y")
+        assert "j1" in await k("get", "tyj", "-l", "x in (y,z),!q")
+        assert "Higher goes first" in await k("explain", "tyj.spec.priority")
+        assert (await k("auth", "can-i", "create", "tyjobs")).strip().endswith("yes")
+
+
+async def test_a_watch_shows_changes_as_they_happen(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        await k("apply", "-f", "-", stdin=JOB)
+        watching = await k.start("get", "tyj", "-w")
+        assert watching.stdout is not None
+        try:
+            async with asyncio.timeout(30):
+                await watching.stdout.readline()
+                assert (await watching.stdout.readline()).split()[0] == b"j1"
+                await k(
+                    "patch", "tyj", "j1", "--subresource=status", "--type=merge", "-p", '{"status":{"stage":"Running"}}'
+                )
+                assert (await watching.stdout.readline()).split()[:2] == [b"j1", b"Running"]
+        finally:
+            watching.kill()
+            await watching.communicate()
+
+
+async def test_pods_run_are_described_and_deleted(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        await k("apply", "-f", "-", stdin=POD.replace("RUN", "1"))
+        await k("patch", "pod", "p1", "-p", '{"metadata":{"labels":{"q":"r"}}}')
+        await k("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/p1", "--timeout=20s")
+        assert "Completed" in await k("get", "pods", "-o", "wide")
+        assert "no logs" in await k("logs", "p1")
+        uid = await k("get", "pod", "p1", "-o", "jsonpath={.metadata.uid}")
+        await k("apply", "-f", "-", stdin=EVENT.replace("UID", uid))
+        assert "an event" in await k("get", "events")
+        assert "an event" in await k("describe", "pod", "p1")
+        await k("delete", "pod", "p1")
+        await k("apply", "-f", "-", stdin=POD.replace("RUN", "600"))
+        await k("wait", "--for=condition=Ready", "pod/p1", "--timeout=20s")
+        await k("delete", "pod", "p1")
+        assert "No resources found" in await k("get", "pods")
+
+
+async def test_nodes_are_cordoned_tainted_and_described(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        await k("cordon", "n1")
+        assert "Ready,SchedulingDisabled" in await k("get", "nodes")
+        await k("uncordon", "n1")
+        await k("taint", "node", "n1", "a=b:NoSchedule")
+        assert "a=b:NoSchedule" in await k("describe", "node", "n1")
+        await k("taint", "node", "n1", "a-")
+        await k("label", "node", "n1", "zone=a")
+        assert "n1" in await k("get", "nodes", "-l", "zone=a", "-o", "name")
+        assert "nvidia.com/gpu" in await k("describe", "node", "n0")
+
+
+async def test_namespaces_come_and_go_with_their_content(kubectl: str, tmp_path: Path) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        await k("create", "namespace", "team")
+        await k("create", "configmap", "c", "--from-literal=a=b", "-n", "team")
+        await k("apply", "-n", "team", "-f", "-", stdin=JOB)
+        assert "team" in await k("get", "tyj", "-A")
+        await k("delete", "namespace", "team")
+        assert "No resources found" in await k("get", "tyj", "-A")

@@ -1,0 +1,156 @@
+"""The HTTP front of the embedded cluster: what clients other than ours ask of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from arranger.kube.cluster import NODES
+from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.tables import duration
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+CRD = Path(__file__).resolve().parents[2] / "crds" / "tyjob.yaml"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Client:
+    """Raw requests with the token."""
+
+    def __init__(self, cluster: EmbeddedCluster, session: aiohttp.ClientSession) -> None:
+        self.cluster = cluster
+        self._session = session
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, accept: str = "application/json", token: str | None = None
+    ) -> tuple[int, Any]:
+        headers = {"Accept": accept, "Authorization": f"Bearer {token or self.cluster.token}"}
+        data = None if body is None else msgspec.json.encode(body)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        async with self._session.request(method, self.cluster.url + path, data=data, headers=headers) as response:
+            raw = await response.read()
+            return response.status, msgspec.json.decode(raw) if response.content_type == "application/json" else raw
+
+    async def lines(self, path: str, count: int, *, accept: str = "application/json") -> list[Any]:
+        """The first lines of a watch."""
+        headers = {"Accept": accept, "Authorization": f"Bearer {self.cluster.token}"}
+        async with asyncio.timeout(20), self._session.get(self.cluster.url + path, headers=headers) as response:
+            return [msgspec.json.decode(await response.content.readline()) for _ in range(count)]
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Client]:
+    async with EmbeddedCluster(crds=[CRD]) as cluster, aiohttp.ClientSession() as session:
+        yield Client(cluster, session)
+
+
+def pod(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+async def test_nothing_but_health_is_answered_without_the_token() -> None:
+    async with serving() as client:
+        status, answer = await client.call("GET", PODS, token="wrong")
+        assert (status, answer["reason"]) == (401, "Unauthorized")
+        assert await client.call("GET", "/healthz", token="wrong") == (200, b"ok")
+        assert (await client.call("GET", f"/{client.cluster.token}{PODS}", token="wrong"))[0] == 200
+
+
+async def test_refusals_are_status_objects() -> None:
+    async with serving() as client:
+        status, answer = await client.call("GET", f"{PODS}/nope")
+        assert status == answer["code"] == 404
+        assert answer["message"] == 'pods "nope" not found'
+        assert (await client.call("GET", "/apis/nope.dev/v1/things"))[0] == 404
+        assert (await client.call("PUT", PODS, {}))[0] == 405
+
+
+async def test_items_of_a_built_in_list_leave_out_their_kind() -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        _, listed = await client.call("GET", PODS)
+        assert listed["kind"] == "PodList"
+        assert "kind" not in listed["items"][0]
+        assert listed["items"][0]["metadata"]["name"] == "a"
+
+
+async def test_a_watch_begins_with_what_is_there_and_says_when_that_is_over() -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        query = "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        added, bookmark = await client.lines(PODS + query, 2)
+        assert (added["type"], added["object"]["kind"]) == ("ADDED", "Pod")
+        assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_a_watch_from_a_forgotten_version_gets_an_error_event() -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        client.cluster.store.compact()
+        (error,) = await client.lines(PODS + "?watch=1&resourceVersion=1", 1)
+        assert (error["type"], error["object"]["code"], error["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+async def test_a_table_of_custom_resources_has_the_columns_of_their_definition() -> None:
+    async with serving() as client:
+        path = "/apis/arranger.dev/v1/namespaces/default/tyjobs"
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        job = {
+            "apiVersion": "arranger.dev/v1",
+            "kind": "TYJob",
+            "metadata": {"name": "j"},
+            "spec": {"leader": {"name": "l", "template": template}, "workerSets": [], "minWorkersNum": 0},
+        }
+        assert (await client.call("POST", path, job))[0] == 201
+        _, table = await client.call("GET", path, accept=TABLE)
+        columns = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
+        assert columns == ["Name", "Stage", "Schedule", "Ready", "Priority", "Age"]
+        assert table["rows"][0]["cells"][0] == "j"
+        assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+
+
+async def test_a_watched_table_has_its_head_once() -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        await client.call("POST", PODS, pod("b"))
+        first, second = await client.lines(PODS + "?watch=1", 2, accept=TABLE)
+        assert first["object"]["columnDefinitions"]
+        assert second["object"]["columnDefinitions"] is None
+
+
+async def test_a_definition_is_described_for_clients() -> None:
+    async with serving() as client:
+        _, groups = await client.call("GET", "/apis")
+        assert "arranger.dev" in [group["name"] for group in groups["groups"]]
+        _, document = await client.call("GET", "/openapi/v3/apis/arranger.dev/v1")
+        schema = document["components"]["schemas"]["dev.arranger.v1.TYJob"]
+        assert schema["x-kubernetes-group-version-kind"] == [
+            {"group": "arranger.dev", "version": "v1", "kind": "TYJob"}
+        ]
+        patch = document["paths"]["/apis/arranger.dev/v1/namespaces/{namespace}/tyjobs/{name}"]["patch"]
+        assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
+
+
+async def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
+    async with serving() as client:
+        path = client.cluster.kubeconfig(tmp_path / "kubeconfig")
+        assert path.stat().st_mode & 0o077 == 0
+        assert client.cluster.token in path.read_text()
+
+
+async def test_stopping_ends_open_watches() -> None:
+    async with serving() as client:
+        watching = asyncio.create_task(client.lines(NODES.path() + "?watch=1", 1))
+        await asyncio.sleep(0)
+    (ended,) = await asyncio.gather(watching, return_exceptions=True)
+    assert isinstance(ended, BaseException)
+
+
+def test_durations_read_as_kubectl_writes_them() -> None:
+    shown = [duration(seconds) for seconds in (0, 119, 120, 185, 3600, 7 * 3600 + 60, 12 * 3600, 3 * 86400, 9 * 86400)]
+    assert shown == ["0s", "119s", "2m", "3m5s", "60m", "7h1m", "12h", "3d", "9d"]

@@ -1,0 +1,163 @@
+"""Simulated kubelets on an in-memory cluster: what becomes of pods with which annotations."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from arranger.kube.cluster import NODES, PODS, ApiError, Object
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.kubelet import PREFIX, NodeTemplate, SimulatedKubelets, requests_of
+from arranger.sandbox.store import Store
+
+
+@contextlib.asynccontextmanager
+async def running(*nodes: NodeTemplate) -> AsyncIterator[tuple[DirectCluster, SimulatedKubelets]]:
+    """A cluster whose nodes run pods."""
+    cluster = DirectCluster(Store(now=time.time))
+    kubelets = SimulatedKubelets(
+        cluster, nodes=nodes or (NodeTemplate("n1", cpu="4", gpus=1),), stop_s=0.01, restart_s=0.01
+    )
+    await kubelets.start()
+    try:
+        yield cluster, kubelets
+    finally:
+        await kubelets.stop()
+
+
+async def create(cluster: DirectCluster, name: str, *, policy: str = "Never", cpu: str = "1", **notes: Any) -> None:
+    await cluster.create(
+        PODS,
+        "default",
+        {
+            "metadata": {
+                "name": name,
+                "annotations": {PREFIX + key.replace("_", "-"): str(value) for key, value in notes.items()},
+            },
+            "spec": {
+                "nodeName": "n1",
+                "restartPolicy": policy,
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+            },
+        },
+    )
+
+
+async def until(cluster: DirectCluster, name: str, holds: Callable[[Object], bool]) -> Object:
+    """The pod's status as soon as it holds."""
+    async with asyncio.timeout(20):
+        while True:
+            pod = await cluster.get(PODS, "default", name)
+            if holds(pod["status"]):
+                return pod["status"]
+            await asyncio.sleep(0.005)
+
+
+async def gone(cluster: DirectCluster, name: str) -> None:
+    """Waits until the pod isn't there."""
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ApiError):
+            while True:
+                await cluster.get(PODS, "default", name)
+                await asyncio.sleep(0.005)
+
+
+def phase(wanted: str) -> Callable[[Object], bool]:
+    return lambda status: status.get("phase") == wanted
+
+
+async def test_a_pod_runs_with_an_address_of_its_own_until_its_time_is_over() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "a")
+        await create(cluster, "b", run_seconds=0.05)
+        first = await until(cluster, "a", phase("Running"))
+        assert {each["type"]: each["status"] for each in first["conditions"]}["Ready"] == "True"
+        second = await until(cluster, "b", phase("Succeeded"))
+        assert second["podIP"] != first["podIP"]
+        assert second["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_pod_that_exits_badly_fails_or_restarts_by_its_policy() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "fails", run_seconds=0.01, exit_code=3)
+        await create(cluster, "restarts", policy="OnFailure", run_seconds=0.01, exit_code=3, failures=2)
+        failed = await until(cluster, "fails", phase("Failed"))
+        assert failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        ended = await until(cluster, "restarts", phase("Succeeded"))
+        assert ended["containerStatuses"][0]["restartCount"] == 2
+
+
+async def test_a_pod_whose_image_cannot_be_pulled_waits_and_a_refused_one_fails() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "waits", fail="ImagePullBackOff")
+        await create(cluster, "refused", fail="UnexpectedAdmissionError")
+        waiting = await until(cluster, "waits", lambda status: "containerStatuses" in status)
+        assert waiting["phase"] == "Pending"
+        assert waiting["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
+        refused = await until(cluster, "refused", phase("Failed"))
+        assert refused["reason"] == "UnexpectedAdmissionError"
+
+
+async def test_a_pod_is_ready_only_after_its_time() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "a", start_seconds=0.02, ready_seconds=0.05)
+        status = await until(cluster, "a", phase("Running"))
+        assert status["containerStatuses"][0]["ready"] is False
+        await until(cluster, "a", lambda status: status["containerStatuses"][0]["ready"])
+
+
+async def test_a_node_refuses_what_it_has_no_room_for_and_takes_it_when_there_is() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "big", cpu="3")
+        await until(cluster, "big", phase("Running"))
+        await create(cluster, "second", cpu="2")
+        refused = await until(cluster, "second", phase("Failed"))
+        assert refused["reason"] == "OutOfcpu"
+        await cluster.delete(PODS, "default", "big", grace_s=0)
+        await create(cluster, "third", cpu="4")
+        await until(cluster, "third", phase("Running"))
+
+
+async def test_a_deleted_pod_is_gone_once_it_has_stopped() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "a")
+        await until(cluster, "a", phase("Running"))
+        await cluster.delete(PODS, "default", "a")
+        await gone(cluster, "a")
+
+
+async def test_a_lost_node_is_unreachable_and_its_pods_are_not_stopped() -> None:
+    async with running() as (cluster, kubelets):
+        await create(cluster, "a")
+        await until(cluster, "a", phase("Running"))
+        await kubelets.lose("n1")
+        node = await cluster.get(NODES, None, "n1")
+        assert {taint["key"] for taint in node["spec"]["taints"]} == {"node.kubernetes.io/unreachable"}
+        await cluster.delete(PODS, "default", "a")
+        assert "deletionTimestamp" in (await cluster.get(PODS, "default", "a"))["metadata"]
+        await kubelets.set_ready("n1", True)
+        node = await cluster.get(NODES, None, "n1")
+        assert not node["spec"].get("taints")
+        await gone(cluster, "a")
+
+
+async def test_registered_nodes_are_ready_with_what_they_hold() -> None:
+    template = NodeTemplate("n1", cpu="8", gpus=4, labels={"zone": "a"}, taints=({"key": "k", "effect": "NoSchedule"},))
+    async with running(template) as (cluster, _):
+        node = await cluster.get(NODES, None, "n1")
+        assert node["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+        assert node["metadata"]["labels"]["zone"] == "a"
+        assert [taint["key"] for taint in node["spec"]["taints"]] == ["k"]
+        conditions = {each["type"]: each["status"] for each in node["status"]["conditions"]}
+        assert conditions["Ready"] == "True"
+
+
+def test_a_pods_requests_are_its_containers_or_its_largest_init_container() -> None:
+    def container(cpu: str, **more: str) -> Object:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {"containers": [container("1"), container("500m")], "initContainers": [container("2")]}
+    assert requests_of(spec) == {"pods": 1, "cpu": 2000}
+    spec["initContainers"] = [container("2", restartPolicy="Always")]
+    assert requests_of(spec)["cpu"] == 3500
