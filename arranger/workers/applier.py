@@ -34,6 +34,8 @@ ROLE = "applier"
 _SWEEP_S = 5.0
 #: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
 _SETTLE_S = 10.0
+#: After a conflict, the watch is given so long to show what was changed.
+_CONFLICT_S = 0.1
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
 
@@ -51,7 +53,9 @@ class _Progress(msgspec.Struct):
 
     digest: str = ""
     urgent: str = ""
-    written_s: float = 0.0
+    #: When the status was last stored by us, and the resourceVersion that the TYJob got by it ("" if outdated).
+    written_s: float = -_SETTLE_S
+    resource_version: str = ""
     stage: str = ""
     #: (attempt, place) or pod UID → when the API server took the effect.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
@@ -155,8 +159,10 @@ class Applier:
             job = self._follower.state.jobs.get(uid)
             if job is None:
                 await self._together([self._delete(uid, pod) for pod in orphans(self._follower.state, uid)])
-            elif not job.seen.deleting and await self._status_stands(job):
-                await self._mend_pods(job)
+            elif not job.seen.deleting:
+                progress = self._progress.setdefault(uid, _Progress())
+                if await self._status_stands(job, progress):
+                    await self._mend_pods(job, progress)
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
             self._look_again(uid, getattr(problem, "retry_after_s", 0.0) or 1.0)
@@ -164,47 +170,61 @@ class Applier:
             log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
             self._look_again(uid, 5.0)
 
-    async def _status_stands(self, job: JobRecord) -> bool:
+    async def _status_stands(self, job: JobRecord, progress: _Progress) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
-        progress = self._progress.setdefault(job.uid, _Progress())
         status = wanted_status(self._follower.state, job)
         digest = status_digest(status)
-        if digest in (job.seen.status_digest, progress.digest):
+        now_s = self._clock.monotonic_s()
+        unseen = digest == progress.digest and now_s - progress.written_s < _SETTLE_S
+        if digest == job.seen.status_digest or unseen:
             progress.stage = progress.stage or status["stage"]
             return True
         urgent = _key(status)
-        wait_s = progress.written_s + _COUNTS_S - self._clock.monotonic_s()
+        wait_s = progress.written_s + _COUNTS_S - now_s
         if urgent == progress.urgent and wait_s > 0:
             self._look_again(job.uid, wait_s)
             return True  # only counts differ
         version = job.version
-        body = {
-            "metadata": {"uid": job.uid},  # never the status of another job of the same name
-            "status": {name: status.get(name) for name in _STATUS_FIELDS},
-        }
-        if not await self._effect("status", self._patch_status(job, body)):
+        if not await self._effect("status", self._patch_status(job, status, progress)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         if status["stage"] != progress.stage:
             progress.stage = status["stage"]
             await self._record(job, status)
-        if job.version != version:  # decided anew meanwhile: that status isn't stored yet
+        if not self._still(job, version):  # decided anew meanwhile: that status isn't stored yet
             self._look_again(job.uid, 0.0)
             return False
         return True
 
-    async def _patch_status(self, job: JobRecord, body: Object) -> bool:
+    def _still(self, job: JobRecord, version: int) -> bool:
+        """Whether the job is as it was at that version: nothing decided anew, and its epoch hasn't ended."""
+        return job.version == version and self._follower.state.jobs.get(job.uid) is job
+
+    async def _patch_status(self, job: JobRecord, status: Object, progress: _Progress) -> bool:
+        """Store a status unless the TYJob has changed since what we know of it: only then is ours the later one.
+
+        Whatever changed it stands in the log behind the decisions that it shows. Who has folded that far may write.
+        """
         seen = job.seen
+        known = progress.resource_version or seen.resource_version
+        body = {
+            "metadata": {"uid": job.uid, "resourceVersion": known},  # never the status of another job of that name
+            "status": {name: status.get(name) for name in _STATUS_FIELDS},
+        }
         try:
-            await self._cluster.patch(TYJOBS, seen.namespace, seen.name, body, subresource="status")
+            stored = await self._cluster.patch(TYJOBS, seen.namespace, seen.name, body, subresource="status")
         except ApiError as refused:
-            if refused.code in (404, 409):  # gone, or another job of that name
+            if refused.code == 409:
+                progress.resource_version = ""
+                self._look_again(job.uid, _CONFLICT_S)
+            if refused.code in (404, 409):
                 return False
             raise
+        progress.resource_version = stored["metadata"]["resourceVersion"]
         return True
 
-    async def _mend_pods(self, job: JobRecord) -> None:
-        progress = self._progress[job.uid]
+    async def _mend_pods(self, job: JobRecord, progress: _Progress) -> None:
+        version = job.version
         state = self._follower.state
         now_s = self._clock.monotonic_s()
         progress.settling = {
@@ -219,7 +239,7 @@ class Applier:
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
         if create:
             template = await self._template(job, progress)
-            if template is None:
+            if template is None or not self._still(job, version):
                 return
             effects += [self._create(job, template, place, node, progress) for place, node in create]
         await self._together(effects)
@@ -260,17 +280,19 @@ class Applier:
                 self._metrics.effects_in_flight.dec()
 
     async def _create(self, job: JobRecord, template: Object, place: PlaceKey, node: str, progress: _Progress) -> bool:
-        attempt = job.attempt
+        attempt, version = job.attempt, job.version
         pod = pod_manifest(
             template, group=place[0], index=place[1], attempt=attempt, node=node, leader_address=job.leader_address
         )
-        if await self._effect("create", self._create_pod(job, place, pod)):
+        if await self._effect("create", self._create_pod(job, version, place, pod)):
             progress.settling[(attempt, place)] = self._clock.monotonic_s()
             return True
         return False
 
-    async def _create_pod(self, job: JobRecord, place: PlaceKey, pod: Object) -> bool:
+    async def _create_pod(self, job: JobRecord, version: int, place: PlaceKey, pod: Object) -> bool:
         namespace = job.seen.namespace
+        if not self._still(job, version):  # while it waited for its turn
+            return False
         try:
             await self._cluster.create(PODS, namespace, pod)
             return True

@@ -105,6 +105,11 @@ class Follower:
             await self._advanced.wait()
         return self.state.epoch == epoch
 
+    async def epoch_ended(self, epoch: int) -> None:
+        """Wait until the projection is in another epoch."""
+        while self.state.epoch == epoch:
+            await self._advanced.wait()
+
     async def catch_up(self) -> bool:
         """Wait until everything that is in the log now is folded; False when the epoch has ended instead."""
         end = await self.log.end()

@@ -249,7 +249,8 @@ def handle_tick(cluster: str, tick: str) -> None:
 
 
 class _OnceAMinute(logging.Filter):
-    """Lets a message pass once a minute: rq repeats that Redis is away for every attempt."""
+    """Lets a message pass once a minute, on one line: rq repeats that Redis is away for every attempt, and shows
+    tracebacks of its own bookkeeping when it was emptied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,6 +262,9 @@ class _OnceAMinute(logging.Filter):
         if last_s is not None and record.created - last_s < 60:
             return False
         self._last_s[record.msg] = record.created
+        lines = record.getMessage().splitlines()
+        if len(lines) > 1:
+            record.msg, record.args = f"{lines[0]}: {lines[-1]}", None
         return True
 
 

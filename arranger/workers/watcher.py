@@ -233,7 +233,7 @@ class Watcher:
         return job_seen(item, self._term, with_status=with_status)
 
     def _known(self, event: Seen) -> bool:
-        """Whether the projection holds just this; term and resourceVersion aside, which change without news."""
+        """Whether the projection holds just this; the term aside, and a resourceVersion that says no more."""
         state = self._follower.state
         if isinstance(event, k.NodeSeen):
             row = state.nodes.rows.get(event.name)
@@ -242,7 +242,8 @@ class Watcher:
             pod = state.pods.get(event.uid)
             return pod is not None and _same(pod, event, ("term", "resource_version"))
         job = state.jobs.get(event.uid)
-        return job is not None and _same(job.seen, event, ("term", "resource_version", "status"))
+        # Who writes a status must know the TYJob's resourceVersion.
+        return job is not None and _same(job.seen, event, ("term", "status"))
 
 
 def _same(old: k.PodSeen | k.JobSeen, new: k.PodSeen | k.JobSeen, aside: tuple[str, ...]) -> bool:

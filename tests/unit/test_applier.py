@@ -1,0 +1,227 @@
+"""The applier among others of its kind: late, raced, or in an epoch that has just been lost."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from arranger.clock import SystemClock
+from arranger.events import kinds as k
+from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.crd import tyjob_crd
+from arranger.kube.translate import job_seen, node_seen
+from arranger.metrics import Metrics
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Changes, State
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.listing import Selection
+from arranger.sandbox.store import Store
+from arranger.workers.applier import Applier
+from tests.world import World
+
+JOB = {
+    "apiVersion": "arranger.dev/v1",
+    "kind": "TYJob",
+    "metadata": {"name": "j", "namespace": "default"},
+    "spec": {
+        "minWorkersNum": 0,
+        "leader": {"name": "learner", "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        "workerSets": [],
+    },
+}
+
+
+class Raced(DirectCluster):
+    """A cluster where something happens during a status patch: once before it is taken, once after."""
+
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        answer = await super().patch(resource, namespace, name, body, subresource=subresource)
+        after, self.after = self.after, None
+        if after is not None:
+            after()
+        return answer
+
+
+class Following:
+    """A follower that is where the test puts it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+
+class Everyone:
+    """A membership whose every share is ours."""
+
+    def owns(self, key: str, role: str) -> bool:
+        return True
+
+
+class Scene:
+    """A store with a node and one TYJob, a log that has seen them, and an applier."""
+
+    def __init__(self) -> None:
+        self.store = Store(now=lambda: 1_700_000_000.0)
+        self.store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
+        status = {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.store.create(NODES, "", {"metadata": {"name": "n1"}, "status": status})
+        self.store.patch(NODES, "", "n1", {"spec": {"taints": None}})
+        self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB)))
+        self.cluster = Raced(self.store)
+        self.world = World()
+        self.observe()
+        self.following = Following(self.world.state)
+        clock = SystemClock()
+        self.applier = Applier(
+            cluster=self.cluster,
+            follower=self.following,  # type: ignore[arg-type]
+            writer=None,  # type: ignore[arg-type]
+            membership=Everyone(),  # type: ignore[arg-type]
+            clock=clock,
+            metrics=Metrics(clock),
+            in_flight=8,
+        )
+
+    def observe(self) -> JobRecord:
+        """The watch brings the node and the TYJob as they are now."""
+        terms = self.world.terms
+        node = self.decoded(NODES, "", "n1")
+        item = self.decoded(TYJOBS, "default", "j")
+        self.world.say(node_seen(node, terms[k.Watched.NODE]), job_seen(item, terms[k.Watched.JOB], with_status=True))
+        return self.world.state.jobs[item["metadata"]["uid"]]
+
+    @property
+    def job(self) -> JobRecord:
+        return next(iter(self.world.state.jobs.values()))
+
+    def decide(self, stage: Stage) -> None:
+        job = self.job
+        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, "Test", f"now {stage}"))
+
+    def decoded(self, resource: Resource, namespace: str, name: str) -> Object:
+        found: Object = msgspec.json.decode(self.store.get(resource, namespace, name).raw)
+        return found
+
+    def stored_stage(self) -> str:
+        found: str = (self.decoded(TYJOBS, "default", "j").get("status") or {}).get("stage", "")
+        return found
+
+    def store_stage(self, stage: Stage) -> None:
+        """Another applier stores a status."""
+        self.store.patch(TYJOBS, "default", "j", {"status": {"stage": stage}}, subresource="status")
+
+    def pods(self) -> list[str]:
+        return [
+            stored.object["metadata"]["name"]
+            for stored in self.store.page(PODS, Selection(), limit=10, continuation="").items
+        ]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.applier.run())
+        self.applier.changed(Changes(jobs={self.job.uid: None}))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not look():  # noqa: ASYNC110 - what is looked at knows of no event
+            await asyncio.sleep(0.01)
+
+
+async def test_an_applier_that_is_behind_never_takes_a_status_back() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.store_stage(Stage.RUNNING)  # by another applier, and this one hasn't folded it
+    async with scene.running():
+        await asyncio.sleep(0.5)
+        assert scene.stored_stage() == "Running"
+        assert scene.pods() == []  # the status that explains them isn't known to stand
+        scene.decide(Stage.RUNNING)
+        scene.observe()
+        scene.decide(Stage.SUCCEEDED)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Succeeded")
+
+
+async def test_a_status_that_changed_while_ours_was_on_its_way_is_not_overwritten() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.cluster.before = lambda: scene.store_stage(Stage.RUNNING)
+    async with scene.running():
+        await until(lambda: scene.cluster.before is None)
+        await asyncio.sleep(0.3)
+    assert scene.stored_stage() == "Running"
+
+
+async def test_several_stages_in_a_row_are_stored_without_waiting_for_the_watch() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    async with scene.running():
+        for stage in (Stage.STARTING, Stage.RUNNING, Stage.SUCCEEDED):
+            scene.decide(stage)
+            scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+            await until(lambda stage=stage: scene.stored_stage() == stage)  # type: ignore[misc]
+
+
+async def test_an_edit_of_the_job_by_its_user_does_not_stop_its_status() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Starting")
+        scene.store.patch(TYJOBS, "default", "j", {"metadata": {"annotations": {"note": "mine"}}})
+        scene.decide(Stage.RUNNING)
+        scene.observe()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Running")
+
+
+async def test_nothing_is_created_by_a_decision_of_an_epoch_that_was_lost_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+
+    def lose_the_log() -> None:
+        scene.following.state = State()
+        scene.applier.epoch_began()
+
+    scene.cluster.after = lose_the_log
+    async with scene.running():
+        await until(lambda: scene.cluster.after is None)
+        await asyncio.sleep(0.3)
+    assert scene.stored_stage() == "Starting"
+    assert scene.pods() == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_the_status_is_stored_before_the_pod_exists() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    seen: list[tuple[list[str], str]] = []
+    scene.cluster.after = lambda: seen.append((scene.pods(), scene.stored_stage()))
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+    assert seen == [([], "Starting")]
