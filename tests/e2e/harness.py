@@ -26,7 +26,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.config import find_access
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
-from tests.servers import REPOSITORY, TYJOB_CRD, kube_assets
+from tests.servers import REPOSITORY, TYJOB_CRD, RealRedis, kube_assets
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 PATIENCE_S = 120.0
@@ -448,3 +448,22 @@ def pods_of(kube: KubeServer, name: str) -> list[dict[str, Any]]:
     items = kube.request("GET", f"{PODS}?labelSelector=arranger.dev/job={name}")[1]["items"]
     found: list[dict[str, Any]] = items
     return found
+
+
+def finish_leader(kube: KubeServer, name: str) -> None:
+    """Let a job's leader, which runs for ever, end well now."""
+    leader = next(pod for pod in pods_of(kube, name) if pod["metadata"]["labels"]["arranger.dev/role"] == "leader")
+    path = f"{PODS}/{leader['metadata']['name']}/status"
+    kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type="application/merge-patch+json")
+
+
+def epoch_of(redis: RealRedis) -> int:
+    """The epoch of the log in a Redis; 0 when it holds none."""
+    kind, _, rest = redis.command("HGET", "arranger:{default}:meta", "epoch").partition(b"\r\n")
+    return int(rest) if kind != b"$-1" else 0
+
+
+def end_offset(redis: RealRedis) -> int:
+    """The offset of the last event in the log, from the ID of the stream's last entry."""
+    reply = redis.command("XREVRANGE", "arranger:{default}:log", "+", "-", "COUNT", "1")
+    return int(reply.split(b"\r\n")[3].partition(b"-")[0])

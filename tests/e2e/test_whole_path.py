@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from arranger.sandbox.kubelet import NodeTemplate
-from tests.e2e.harness import PATIENCE_S, ROLES, apply, eventually, fleet, job, kubelets, stages
+from tests.e2e.harness import PATIENCE_S, ROLES, apply, end_offset, eventually, fleet, job, kubelets, stages
 from tests.e2e.history import History
 from tests.servers import RealKube, RealRedis
 
@@ -50,12 +50,6 @@ def folded(redis: RealRedis, begin: str, until: int, *, hash_seed: int) -> tuple
     assert done.returncode == 0, done.stderr
     skipped, last, digest = done.stdout.split()
     return int(skipped), int(last), digest
-
-
-def end_offset(redis: RealRedis) -> int:
-    """The offset of the last event in the log, from the ID of the stream's last entry."""
-    reply = redis.command("XREVRANGE", "arranger:{default}:log", "+", "-", "COUNT", "1")
-    return int(reply.split(b"\r\n")[3].partition(b"-")[0])
 
 
 def await_created(history: History, pods: int) -> None:
