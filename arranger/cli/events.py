@@ -80,14 +80,16 @@ async def _list(target: str | None, settings: Settings, wanted: Filter, *, follo
             nonlocal last
             last = Position(last.epoch, entry.last, entry.chain)
             found = listing.feed(entry)
-            if output == "json":
-                print_json_lines(as_json(line) for line in found)
+            if follow or output == "json":
+                _print_now(found, output)
             else:
                 lines.extend(found)
                 show(all_of_them=False)
 
+        if follow and output == "table":
+            _print_row([column.upper() for column in _COLUMNS])
         try:
-            doing = "reading the log" if output == "table" else ""
+            doing = "reading the log" if output == "table" and not follow else ""
             await feed(log, position, take, until=wanted.span.last or END, doing=doing)
         finally:
             show(all_of_them=True)
@@ -101,18 +103,21 @@ async def _follow(log: Log, after: Position, listing: Listing, output: str) -> N
     while True:
         for entry in await log.read(after, wait_s=_WAIT_S):
             after = Position(after.epoch, entry.last, entry.chain)
-            found = listing.feed(entry)
-            if output == "json":
-                print_json_lines(as_json(line) for line in found)
-            else:
-                _print_rows(found)
+            _print_now(listing.feed(entry), output)
 
 
-def _print_rows(lines: Iterable[Line]) -> None:
+def _print_now(lines: Iterable[Line], output: str) -> None:
+    if output == "json":
+        print_json_lines(as_json(line) for line in lines)
+        return
     for line in lines:
-        offset, *middle, text = map(str, _cells(line))
-        padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
-        click.echo("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
+        _print_row(_cells(line))
+
+
+def _print_row(cells: Iterable[object]) -> None:
+    offset, *middle, text = map(str, cells)
+    padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
+    click.echo("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
 
 
 def _cells(line: Line) -> tuple[object, ...]:

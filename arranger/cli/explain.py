@@ -195,6 +195,9 @@ def _print_waiting(waiting: Waiting) -> None:
     short = waiting.shortfall
     if short is not None and short.closest is not None:
         click.echo(f"  closest node  {short.closest.node}: {short.closest.text}")
+    if waiting.infeasible_since_ms:
+        since, until = local_time(waiting.infeasible_since_ms), local_time(waiting.fails_at_ms)
+        click.echo(f"  infeasible    since {since} no empty cluster of these nodes could hold it; it fails at {until}")
     if waiting.place:
         keys = f"priority {waiting.priority}, created {local_time(waiting.created_ms)}"
         click.echo(

@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.cli.output import At, local_time, output_option, print_json, print_table
 from arranger.cli.reading import begin, feed, log_options, opened, point_of, point_option
+from arranger.errors import LogError
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.history import Journey, Point
@@ -51,6 +52,8 @@ async def _state(target: str | None, settings: Settings, point: Point) -> State:
         state, position = await begin(log, point)
         journey = Journey(state, point)
         await feed(log, position, journey.feed, until=point, doing="replaying")
+        if not journey.state.offset:
+            raise LogError("nothing had been said yet at that point", hint="arranger events shows when the log begins")
         return journey.state
 
 

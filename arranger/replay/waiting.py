@@ -76,7 +76,9 @@ class Holder(msgspec.Struct, frozen=True):
 
 class Waiting(msgspec.Struct, frozen=True):
     """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
-    and then `why` says what keeps it out."""
+    and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
+    could hold its quorum, and at `fails_at_ms` it is given up; both 0 where one could.
+    """
 
     why: str
     place: int
@@ -88,6 +90,8 @@ class Waiting(msgspec.Struct, frozen=True):
     shortfall: Shortfall | None
     takers: tuple[Taker, ...]
     holders: tuple[Holder, ...]
+    infeasible_since_ms: int
+    fails_at_ms: int
 
 
 def explain_waiting(story: Story, job: JobRecord) -> Waiting | None:
@@ -116,6 +120,8 @@ def explain_waiting(story: Story, job: JobRecord) -> Waiting | None:
         shortfall=shortfall,
         takers=takers,
         holders=holders,
+        infeasible_since_ms=job.infeasible_since_ms,
+        fails_at_ms=job.infeasible_since_ms and job.infeasible_since_ms + config.infeasible_grace_ms,
     )
 
 

@@ -239,6 +239,11 @@ def test_replay_beyond_the_end_says_where_the_log_ends(tmp_path: Path, capsys: p
     assert run.err.count("\n") == 1 and f"it ends at {world.state.offset}" in run.err
 
 
+def test_replay_to_before_the_log_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "replay", *_to_file(World().entries, tmp_path / "run.log"), "--at", "0")
+    assert run.status == 1 and "nothing had been said yet at that point" in run.err
+
+
 def test_replay_to_what_was_trimmed_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
     options = _to_file(entries, tmp_path / "run.log", snapshot_after=20, trim=entries[18].first)

@@ -3,6 +3,8 @@ to forge their logs."""
 
 from collections.abc import Callable
 
+from hypothesis import strategies as st
+
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
@@ -102,3 +104,41 @@ def explained(entries: list[Entry], name: str, *, pod: str = "") -> Explanation:
         if entry.last <= choices.last_base:
             choices.feed(entry)
     return explanation(story, job, choices)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Entry]:
+    """A random world: nodes come, change and go, jobs come, change and go, cycles are on time, late or doubled."""
+    world = World()
+    amounts = st.integers(0, 4)
+    for number in range(draw(st.integers(1, 4))):
+        world.node(f"n{number}", cpu=draw(st.integers(1, 16)), gpus=draw(st.integers(0, 8)))
+    for step in range(draw(st.integers(1, 12))):
+        action = draw(st.sampled_from(["node", "job", "job", "cycle", "late", "settle", "end", "cordon", "time"]))
+        if action in ("node", "cordon"):
+            name = f"n{draw(st.integers(0, 4))}"
+            world.node(name, cpu=draw(st.integers(1, 16)), gpus=draw(amounts), cordoned=action == "cordon")
+        elif action == "job":
+            of = shape(cpu=draw(st.integers(1, 4)), gpus=draw(amounts))
+            workers = draw(st.integers(0, 6))
+            world.job(f"j{step}", leader=of, workers=workers, worker=shape(cpu=1, gpus=draw(amounts)),
+                      min_workers=draw(st.integers(0, workers)), priority=draw(st.integers(1, 3)),
+                      policy=draw(st.sampled_from(["", "Gang"])), created=draw(amounts))  # fmt: skip
+        elif action == "end" and world.state.jobs:
+            world.job_gone(draw(st.sampled_from(list(world.state.jobs.values()))))
+        elif action == "late":
+            events = take_cycle(world.state, world.config, world.now_ms)
+            world.pass_time(draw(amounts))
+            world.cycle()
+            if events:
+                world.say(*events)
+        elif action == "settle":
+            world.cycle()
+            world.control()
+            world.apply()
+        elif action == "time":
+            world.pass_time(draw(st.integers(0, 400)))
+        else:
+            world.cycle()
+    world.cycle()
+    return world.entries

@@ -1,8 +1,10 @@
 """Explain: why a job waits and why its pods are where they are, computed anew at a point and true there."""
 
 import pytest
+from hypothesis import given, settings
 
 from arranger.events import kinds as k
+from arranger.events.log import Entry
 from arranger.model.node import Taint
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -10,7 +12,7 @@ from arranger.replay.choices import ChoiceWitness
 from arranger.replay.explain import Roster, nearest_pods
 from arranger.replay.story import Story
 from arranger.scheduling.cycle import take_cycle
-from tests.unit.replay_worlds import GPU, crowded, explained, late_cycle
+from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle
 from tests.world import World, shape
 
 
@@ -281,3 +283,37 @@ def test_a_job_that_is_gone_is_in_the_roster_with_the_offset_where_it_went() -> 
     for entry in world.entries:
         roster.feed(entry)
     assert roster.jobs["default", "j"] == ("uid-j", world.state.offset)
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories())
+def test_in_every_random_history_the_reasons_add_up_and_every_winner_has_the_best_score(entries: list[Entry]) -> None:
+    jobs = {event.uid: event.name for entry in entries for event in entry.batch.events if isinstance(event, k.JobSeen)}
+    state = State()
+    for entry in entries:
+        apply_entry(state, entry, Changes())
+    for uid, name in jobs.items():
+        if uid not in state.jobs:
+            continue
+        answer = explained(entries, name)
+        if answer.waiting is not None and answer.waiting.shortfall is not None:
+            short = answer.waiting.shortfall
+            assert sum(count for _, count in short.reasons) == short.nodes == len(state.nodes.by_name())
+            assert all(
+                taker.offset <= state.offset and taker.job != f"default/{name}" for taker in answer.waiting.takers
+            )
+        for choice in answer.choices:
+            assert choice.node == choice.retaken_on == choice.ranking[0].node
+            assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
+        assert [spell.until_ms for spell in answer.spells[:-1]] == [spell.since_ms for spell in answer.spells[1:]]
+
+
+def test_a_job_that_no_empty_cluster_could_hold_is_told_when_it_fails() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("j", leader=shape(gpus=8))
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert waiting.infeasible_since_ms == world.now_ms
+    assert waiting.fails_at_ms == world.now_ms + world.config.infeasible_grace_ms

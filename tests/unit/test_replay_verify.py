@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
@@ -13,8 +12,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.history import Point, Span
-from arranger.scheduling.cycle import take_cycle
-from tests.unit.replay_worlds import crowded, entry_with, forged, late_cycle, verified
+from tests.unit.replay_worlds import crowded, entry_with, forged, histories, late_cycle, verified
 from tests.world import World, shape
 
 
@@ -186,46 +184,8 @@ def test_only_the_cycles_of_the_stretch_are_verified() -> None:
     assert report.cycles == report.identical == 2
 
 
-@st.composite
-def _histories(draw: st.DrawFn) -> list[Entry]:
-    """A random world: nodes come, change and go, jobs come, change and go, cycles are on time, late or doubled."""
-    world = World()
-    amounts = st.integers(0, 4)
-    for number in range(draw(st.integers(1, 4))):
-        world.node(f"n{number}", cpu=draw(st.integers(1, 16)), gpus=draw(st.integers(0, 8)))
-    for step in range(draw(st.integers(1, 12))):
-        action = draw(st.sampled_from(["node", "job", "job", "cycle", "late", "settle", "end", "cordon", "time"]))
-        if action in ("node", "cordon"):
-            name = f"n{draw(st.integers(0, 4))}"
-            world.node(name, cpu=draw(st.integers(1, 16)), gpus=draw(amounts), cordoned=action == "cordon")
-        elif action == "job":
-            of = shape(cpu=draw(st.integers(1, 4)), gpus=draw(amounts))
-            workers = draw(st.integers(0, 6))
-            world.job(f"j{step}", leader=of, workers=workers, worker=shape(cpu=1, gpus=draw(amounts)),
-                      min_workers=draw(st.integers(0, workers)), priority=draw(st.integers(1, 3)),
-                      policy=draw(st.sampled_from(["", "Gang"])), created=draw(amounts))  # fmt: skip
-        elif action == "end" and world.state.jobs:
-            world.job_gone(draw(st.sampled_from(list(world.state.jobs.values()))))
-        elif action == "late":
-            events = take_cycle(world.state, world.config, world.now_ms)
-            world.pass_time(draw(amounts))
-            world.cycle()
-            if events:
-                world.say(*events)
-        elif action == "settle":
-            world.cycle()
-            world.control()
-            world.apply()
-        elif action == "time":
-            world.pass_time(draw(st.integers(0, 400)))
-        else:
-            world.cycle()
-    world.cycle()
-    return world.entries
-
-
 @settings(max_examples=60, deadline=None)
-@given(_histories())
+@given(histories())
 def test_every_random_history_is_identical(entries: list[Entry]) -> None:
     report = verified(entries)
     assert report.sound, report.first_difference
