@@ -213,3 +213,8 @@ def ports_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
 
 def relative(path: Path, start: Path) -> str:
     return str(Path(*[".."] * len(start.resolve().parts[1:]), *path.resolve().parts[1:]))
+
+
+def test_the_definition_can_be_applied_by_itself(kube: RealKube) -> None:
+    answer = kube.kubectl("apply", "--dry-run=server", "-f", str(REPOSITORY / "crds")).stdout
+    assert re.fullmatch(r"customresourcedefinition\S+/tyjobs.arranger.dev \w+ \(server dry run\)", answer.strip())
