@@ -25,6 +25,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 #: Fewer events than this are read before a progress bar could be seen.
 _WORTH_A_BAR = 20_000
 
+#: Events after which a bar moves: it costs more than folding one.
+_A_STEP = 1000
+
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--log`, `--cluster` and `--config`: it gets `target` and `settings`."""
@@ -130,13 +133,15 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
     Raises `LogError` when the log ends before the offset asked for, and what reading raises.
     """
     last = until.offset if until.offset is not None else await end_offset(log)
-    reached = after.offset
+    reached = shown = after.offset
     with progress(doing, last - after.offset) as moved:
         async for entry in entries(log, after, until=last):
             if until.before(entry) or take(entry) is False:
                 return
-            moved(entry.last - reached)
             reached = entry.last
+            if reached - shown >= _A_STEP:
+                moved(reached - shown)
+                shown = reached
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
 

@@ -15,7 +15,7 @@ from arranger.projections.jobs import JobRecord, PlaceKey, expand, runs
 from arranger.projections.state import Changes, State
 from arranger.replay.history import advance
 from arranger.replay.story import Placement
-from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.cycle import Witness, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.policies import binpack
 from arranger.scheduling.policies.binpack import Scores
@@ -99,7 +99,7 @@ class Choices:
             self.found += witness.choices[:room]
 
 
-class ChoiceWitness:
+class ChoiceWitness(Witness):
     """Keeps the scores of one job's placement while its cycle is taken."""
 
     def __init__(self, placement: Placement, place: PlaceKey | None) -> None:
@@ -107,11 +107,6 @@ class ChoiceWitness:
         self._wanted = expand(placement.pods)
         self._place = place
         self.choices: list[Choice] = []
-
-    def fell_short(
-        self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
-    ) -> None:
-        """What isn't placed has no choice to explain."""
 
     def placing(
         self,

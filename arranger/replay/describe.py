@@ -11,6 +11,9 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.scheduling.filters import amount
 
+#: What is said of a job that was seen with nothing changed that decisions depend on.
+SEEN_AGAIN = "seen again, its spec as before"
+
 #: Decisions and outcomes: the kinds that name a job by its UID.
 ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.EffectFailed)
 

@@ -10,7 +10,7 @@ from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.projections.jobs import expand
 from arranger.projections.state import Changes, State
-from arranger.replay.describe import describe, label, nodes_of
+from arranger.replay.describe import SEEN_AGAIN, describe, label, nodes_of
 from arranger.replay.history import Span, advance
 from arranger.replay.verdicts import Judged, fold_judged
 
@@ -110,7 +110,7 @@ class Listing:
             job=job,
             verdict=judged.verdict,
             reason=judged.reason,
-            text=describe(event, self.state),
+            text=SEEN_AGAIN if judged.again else describe(event, self.state),
             event=event,
         )
 

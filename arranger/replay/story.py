@@ -10,7 +10,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, PlacedPods, ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.describe import describe, label
+from arranger.replay.describe import SEEN_AGAIN, describe, label
 from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged, fold_judged
 from arranger.scheduling.queue import old_pods
 
@@ -131,7 +131,7 @@ class Story:
             self.created_at = judged.offset
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
-        kind, text = k.kind_of(event), describe(event, self.state)
+        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else describe(event, self.state)
         self.moments.append(Moment(judged.offset, told_ms, kind, subject, text, judged.verdict, judged.reason))
 
     def _keep_spell(self, entry: Entry) -> None:

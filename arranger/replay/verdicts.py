@@ -27,12 +27,13 @@ _WATCHED: dict[type, k.Watched] = {
 
 class Judged(msgspec.Struct):
     """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
-    observation, an outcome. `job_uid` names the job that it is about, `pod` the pod as it was before it was gone."""
+    observation, an outcome. `job_uid` names the job that it is about. `again`: a job seen with nothing changed that
+    decisions depend on, as after every write of its status."""
 
     offset: int
     event: k.Event
     job_uid: str
-    pod: k.PodSeen | None
+    again: bool
     verdict: str = ""
     reason: str = ""
 
@@ -49,8 +50,7 @@ def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) ->
             terms = {**terms, event.kind: entry.first + number}
         uid = job_uid_of(event, state)
         if wanted(event, uid):
-            pod = state.pods.get(event.uid) if isinstance(event, k.PodGone) else None
-            found.append(Judged(entry.first + number, event, uid, pod))
+            found.append(Judged(entry.first + number, event, uid, _again(event, state)))
             watched = _WATCHED.get(type(event))
             if watched is not None and terms.get(watched) != event.term:  # type: ignore[union-attr]
                 found[-1].verdict, found[-1].reason = VOID, "its watcher's term was over"
@@ -63,3 +63,11 @@ def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) ->
             judged.verdict = ACCEPTED if verdict.accepted else REJECTED
             judged.reason = verdict.reason
     return found
+
+
+def _again(event: k.Event, state: State) -> bool:
+    job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
+    if job is None or not isinstance(event, k.JobSeen):
+        return False
+    seen = job.seen
+    return (seen.spec, seen.invalid, seen.deleting) == (event.spec, event.invalid, event.deleting)

@@ -12,7 +12,7 @@ from arranger.projections.state import State
 from arranger.replay.describe import label
 from arranger.replay.story import Placement, Story, waits_for
 from arranger.scheduling import queue
-from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.cycle import Witness, take_cycle
 from arranger.scheduling.filters import Filters, amount
 from arranger.scheduling.view import ClusterView
 
@@ -158,28 +158,17 @@ def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, 
     return Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, gets)
 
 
-class _Witness:
+class _Witness(Witness):
     """Keeps where one job first falls short."""
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
         self.shortfall: Shortfall | None = None
 
-    def placing(
-        self,
-        job: JobRecord,
-        group: int,
-        *,
-        indices: list[int],
-        chosen: list[tuple[int, int]],
-        view: ClusterView,
-        filters: Filters,
-    ) -> None:
-        pass
-
     def fell_short(
         self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
     ) -> None:
+        """Look where the job stops, while what it found is still held."""
         if job.uid != self._uid or self.shortfall is not None:
             return
         assert job.spec is not None

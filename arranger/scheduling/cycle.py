@@ -6,7 +6,6 @@ what a failed attempt held is free again at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
@@ -47,7 +46,7 @@ class _Attempt:
     quorum_stands: bool = False
 
 
-class Witness(Protocol):
+class Witness:
     """Looks on while a cycle is taken, to explain it. Both calls must leave the view as they found it."""
 
     def placing(
@@ -61,13 +60,11 @@ class Witness(Protocol):
         filters: Filters,
     ) -> None:
         """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
-        ...
 
     def fell_short(
         self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
     ) -> None:
         """The group's next pod found no node, after `found` of `asked` pods did; those are held in the view."""
-        ...
 
 
 def take_cycle(state: State, config: CycleConfig, told_ms: int, witness: Witness | None = None) -> tuple[Event, ...]:

@@ -149,3 +149,13 @@ def test_kinds_and_stretches_restrict_the_list() -> None:
     inside = next(entry for entry in entries if len(entry.batch.events) > 2)
     second = Point(offset=inside.first + 1)
     assert [line.offset for line in _lines(entries, span=Span(second, second))] == [inside.first + 1]
+
+
+def test_a_job_seen_again_after_a_write_of_its_status_is_told_apart_from_an_edit() -> None:
+    world = World()
+    world.job("j", priority=5)
+    world.job("j", priority=5)
+    world.job("j", priority=7)
+    first, again, edited = (line.text for line in _lines(world.entries, job="j"))
+    assert first.startswith("priority 5") and edited.startswith("priority 7")
+    assert again == "seen again, its spec as before"
