@@ -5,7 +5,8 @@ listing, so a row lives while its node is there or anything is held on it (scena
 the units of `PodShape`; column 0 is always `pods`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from arranger.model.node import NodeFacts
 
 Amounts = npt.NDArray[np.int64]
 Requests = tuple[tuple[str, int], ...]
+_Derived = TypeVar("_Derived")
+#: Answers kept for unchanged facts; beyond that they are made anew, so that memory stays bounded.
+_DERIVED_KEPT = 4096
 
 PODS = "pods"
 _FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage")
@@ -37,8 +41,9 @@ class NodeTable:
         self._free: list[int] = []
         self._vectors: dict[Requests, Amounts] = {}
         self._name_order: Amounts | None = None
-        #: Counts changes of facts (not of use), so that what was derived from them can be cached.
-        self.facts_version = 0
+        #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
+        self.changes = 0
+        self._derived: dict[Any, Any] = {}
 
     # --- facts ---------------------------------------------------------------------------------------------
 
@@ -80,6 +85,15 @@ class NodeTable:
             self._name_order = np.array([self.rows[name] for name in ordered], np.int64)
         return self._name_order
 
+    def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
+        """What a reader derived from the facts (not from use), kept until a fact changes. No part of the state."""
+        found: _Derived | None = self._derived.get(key)
+        if found is None:
+            if len(self._derived) >= _DERIVED_KEPT:
+                self._derived.clear()
+            found = self._derived[key] = make()
+        return found
+
     # --- use -----------------------------------------------------------------------------------------------
 
     def hold(self, name: str, requests: Requests) -> None:
@@ -88,12 +102,14 @@ class NodeTable:
         vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
         self.used[row] += vector
         self.holders[row] += 1
+        self.changes += 1
 
     def release(self, name: str, requests: Requests) -> None:
         """Give back what `hold` counted."""
         row = self.rows[name]
         self.used[row] -= self.vector(requests)
         self.holders[row] -= 1
+        self.changes += 1
         self._drop_if_empty(row)
 
     def vector(self, requests: Requests) -> Amounts:
@@ -163,5 +179,6 @@ class NodeTable:
             setattr(self, field, new)
 
     def _facts_changed(self) -> None:
-        self.facts_version += 1
+        self.changes += 1
         self._name_order = None
+        self._derived.clear()

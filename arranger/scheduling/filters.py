@@ -1,54 +1,230 @@
 """Which nodes a pod may run on, and for those that it may not, the first reason why.
 
-Every filter answers for all nodes at once. A node is counted under the first filter that refuses it, in the order
-of `reasons`, so that the counts of one pod always add up to the number of nodes.
+A filter answers for all nodes at once. A node is counted under the first filter that refuses it, in the order of
+`FILTERS` and the resources last, so that the counts of one pod always add up to the number of nodes. A filter that
+looks at nodes' facts alone is asked once for each different question until a fact changes.
 """
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
 from arranger.scheduling.view import ClusterView, Mask
 
+Counts = npt.NDArray[np.int64]
+
+
+class Filter(ABC):
+    """One reason for which nodes may refuse a pod. `name` and `version` go into the record of each cycle.
+
+    The answers follow from the nodes' facts and from `question(shape)` alone.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+
+    @abstractmethod
+    def question(self, shape: PodShape) -> Hashable:
+        """The part of the shape that the answer depends on; None if it refuses no node at all."""
+
+    @abstractmethod
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """The nodes that don't refuse it, by row."""
+
+    @abstractmethod
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """Why one node refuses it: a few words, the same for all nodes that refuse it for the same reason."""
+
+
+class NodeReady(Filter):
+    """The node's Ready condition is True."""
+
+    name, version = "NodeReady", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The same for every pod."""
+        return ()
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Ready nodes."""
+        return view.roster.ready
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One word for all."""
+        return "not ready"
+
+
+class NodeSchedulable(Filter):
+    """The node isn't cordoned."""
+
+    name, version = "NodeUnschedulable", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The same for every pod."""
+        return ()
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Nodes that aren't cordoned."""
+        return ~view.roster.cordoned
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One word for all."""
+        return "cordoned"
+
+
+class TaintToleration(Filter):
+    """Every NoSchedule and NoExecute taint is tolerated."""
+
+    name, version = "TaintToleration", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The pod's tolerations."""
+        return shape.tolerations
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Asked once for each different set of taints."""
+        answers: dict[tuple[Taint, ...], bool] = {}
+        found = np.ones(len(view), bool)
+        for row, facts in enumerate(view.facts):
+            if facts.taints:
+                if facts.taints not in answers:
+                    answers[facts.taints] = untolerated(self._counted(facts.taints), shape) is None
+                found[row] = answers[facts.taints]
+        return found
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """The first taint that isn't tolerated."""
+        taint = untolerated(self._counted(view.facts[row].taints), shape)
+        assert taint is not None
+        return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
+
+    def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
+        return taints
+
+
+class AdminTaintToleration(TaintToleration):
+    """The same, apart from the taints by which Kubernetes marks a node as unhealthy for now."""
+
+    def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
+        return (taint for taint in taints if not taint.key.startswith(_HEALTH_TAINTS))
+
+
+class NodeSelector(Filter):
+    """Every label of the pod's nodeSelector."""
+
+    name, version = "NodeSelector", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The pod's nodeSelector, if it has one."""
+        return shape.node_selector or None
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Nodes that have all the labels."""
+        found = np.ones(len(view), bool)
+        for key, value in shape.node_selector:
+            found &= view.roster.labelled(key).get(value, False)
+        return found
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One phrase for all."""
+        return "node selector doesn't match"
+
+
+class NodeAffinity(Filter):
+    """Any term of the pod's required node affinity."""
+
+    name, version = "NodeAffinity", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The terms, None where there is no required node affinity (an empty list of them matches nothing)."""
+        return shape.required_terms
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Nodes that satisfy every requirement of one of the terms."""
+        found = np.zeros(len(view), bool)
+        for term in shape.required_terms or ():
+            if term:
+                holds = np.ones(len(view), bool)
+                for requirement in term:
+                    holds &= _holding(view, requirement)
+                found |= holds
+        return found
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One phrase for all."""
+        return "required node affinity doesn't match"
+
+
+def _holding(view: ClusterView, requirement: Requirement) -> Mask:
+    """Nodes that satisfy one requirement; asked once for each different value of the label."""
+    if requirement.field:
+        return np.array([_holds(requirement, name) for name in view.names], bool)
+    values = view.roster.labelled(requirement.key)
+    found = np.full(len(view), _holds(requirement, None))
+    for value, rows in values.items():
+        found[rows] = _holds(requirement, value)
+    return found
+
+
+#: All filters, in the order in which a node's refusal is counted.
+FILTERS: tuple[Filter, ...] = (NodeReady(), NodeSchedulable(), TaintToleration(), NodeSelector(), NodeAffinity())
+
+#: What holds on healthy nodes: whether a job could ever run is judged without regard to how the nodes are today.
+_ON_HEALTHY_NODES = {NodeReady.name: None, NodeSchedulable.name: None, TaintToleration.name: AdminTaintToleration()}
+
 
 class Filters:
-    """Filter answers for one view, remembered per shape: equal pods ask once."""
+    """The filters' answers for one view."""
 
-    def __init__(self, view: ClusterView, *, ignore_health: bool = False) -> None:
+    def __init__(self, view: ClusterView, filters: Sequence[Filter] = FILTERS, *, ignore_health: bool = False) -> None:
         self._view = view
-        self._ignore_health = ignore_health
-        self._static: dict[PodShape, Mask] = {}
+        self._scope = ignore_health
+        if ignore_health:
+            candidates = (_ON_HEALTHY_NODES.get(of.name, of) for of in filters)
+            filters = [of for of in candidates if of is not None]
+        self._filters = filters
         self._reasons: dict[PodShape, tuple[int, tuple[tuple[str, int], ...]]] = {}
 
     def static(self, shape: PodShape) -> Mask:
         """Nodes that pass everything but resources, which change as the cycle goes on."""
-        found = self._static.get(shape)
-        if found is None:
-            view = self._view
-            found = np.ones(len(view), bool) if self._ignore_health else view.ready & ~view.cordoned
-            found &= _per_distinct(view, self._taints, lambda taints: not untolerated(taints, shape))
-            if shape.node_selector or shape.required_terms is not None:
-                found &= np.array(
-                    [matches(facts, name, shape) for facts, name in zip(view.facts, view.names, strict=True)], bool
-                )
-            self._static[shape] = found
-        return found
+        view = self._view
+        asked = [(of, question) for of in self._filters if (question := of.question(shape)) is not None]
+        key = ("static", self._scope, tuple((of.name, question) for of, question in asked))
 
-    def _taints(self, facts: NodeFacts) -> tuple[Taint, ...]:
-        """The taints that count; without regard to health, not those by which Kubernetes marks a node as unhealthy."""
-        if not self._ignore_health or not facts.taints:
-            return facts.taints
-        return tuple(taint for taint in facts.taints if not taint.key.startswith(_HEALTH_TAINTS))
+        def together() -> Mask:
+            found = np.ones(len(view), bool)
+            for of, _ in asked:
+                found &= self._passes(of, shape)
+            return found
 
-    def room(self, shape: PodShape) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return view.derived(key, together)
+
+    def _passes(self, of: Filter, shape: PodShape) -> Mask:
+        question = of.question(shape)
+        if question is None:
+            return np.ones(len(self._view), bool)
+        return self._view.derived(
+            ("passes", self._scope, of.name, question), lambda: of.passes(self._view, shape)
+        )
+
+    def room(self, shape: PodShape) -> Counts:
         """How many pods of this shape each node takes now; 0 where a filter refuses."""
         view = self._view
         request = view.request(shape)
-        asked = np.flatnonzero(request)
-        counts = (view.free[:, asked] // request[asked]).min(axis=1) if len(view) else np.zeros(0, np.int64)
-        return np.where(self.static(shape), np.maximum(counts, 0), 0)
+        static = self.static(shape)
+        if not len(view):
+            return np.zeros(0, np.int64)
+        room: Counts | None = None
+        for column in np.flatnonzero(request).tolist():
+            fits = view.free[:, column] // request[column]
+            room = fits if room is None else np.minimum(room, fits, out=room)
+        assert room is not None  # every pod asks for room for one pod
+        return np.maximum(room, 0, out=room) * static
 
     def reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         """For a pod that fits no node: the number of nodes by reason, most frequent first, then by text."""
@@ -60,72 +236,49 @@ class Filters:
 
     def refusal(self, shape: PodShape, row: int) -> str:
         """Why one node doesn't take a pod of this shape now; "fit" if it does."""
-        reason = self._refusal(shape, row)
-        if not reason.startswith(_LACKS):
-            return reason
-        view, resource = self._view, reason[len(_LACKS) :]
-        column = view.column(resource)
-        need, free = int(view.request(shape)[column]), max(int(view.free[row, column]), 0)
-        return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
+        view = self._view
+        for of in self._filters:
+            if not self._passes(of, shape)[row]:
+                return of.reason(view, shape, row)
+        request = view.request(shape)
+        for column in self._by_scarcity(request):
+            need, free = int(request[column]), max(int(view.free[row, column]), 0)
+            if free < need:
+                resource = view.resource(column)
+                return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
+        return "fit"
 
     def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         view = self._view
         counts: dict[str, int] = {}
-        lacking: dict[str, list[int]] = {}
-        for row in range(len(view)):
-            reason = self._refusal(shape, row)
-            if reason.startswith(_LACKS):
-                lacking.setdefault(reason[len(_LACKS) :], []).append(row)
-            else:
+        left = np.ones(len(view), bool)
+        for of in self._filters:
+            refused = left & ~self._passes(of, shape)
+            for row in np.flatnonzero(refused).tolist():
+                reason = of.reason(view, shape, row)
                 counts[reason] = counts.get(reason, 0) + 1
-        for resource, rows in lacking.items():
-            column = view.column(resource)
-            most = max(int(view.free[rows, column].max()), 0)
-            need = int(view.request(shape)[column])
-            counts[f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"] = len(rows)
+            left &= ~refused
+        request = view.request(shape)
+        for column in self._by_scarcity(request):
+            short = left & (view.free[:, column] < request[column])
+            if short.any():
+                resource, need = view.resource(column), int(request[column])
+                most = max(int(view.free[short, column].max()), 0)
+                text = f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"
+                counts[text] = int(short.sum())
+                left &= ~short
+        if left.any():
+            counts["fit"] = int(left.sum())
         return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def _refusal(self, shape: PodShape, row: int) -> str:
-        view = self._view
-        facts = view.facts[row]
-        if not self._ignore_health:
-            if not facts.ready:
-                return "not ready"
-            if facts.cordoned:
-                return "cordoned"
-        taint = untolerated(self._taints(facts), shape)
-        if taint is not None:
-            return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
-        if not _selected(facts, shape):
-            return "node selector doesn't match"
-        if not matches(facts, view.names[row], shape):
-            return "required node affinity doesn't match"
-        request = view.request(shape)
-        short = np.flatnonzero((request > 0) & (view.free[row] < request))
-        if not len(short):
-            return "fit"
-        # The scarcest kind of resource says most: name devices before cpu and memory, whatever order they came in.
-        return _LACKS + min((view.resource(int(i)) for i in short), key=lambda name: ("/" not in name, name))
+    def _by_scarcity(self, request: npt.NDArray[np.int64]) -> list[int]:
+        """The requested columns; the scarcest kind of resource says most, so devices come before cpu and memory."""
+        columns = np.flatnonzero(request).tolist()
+        return sorted(columns, key=lambda column: ("/" not in (name := self._view.resource(column)), name))
 
-
-_LACKS = "\0"
 
 #: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
 _HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-
-
-def _per_distinct(
-    view: ClusterView, key: Callable[[NodeFacts], tuple[Taint, ...]], passes: Callable[[tuple[Taint, ...]], bool]
-) -> Mask:
-    answers: dict[tuple[Taint, ...], bool] = {}
-    found = np.ones(len(view), bool)
-    for row, facts in enumerate(view.facts):
-        value = key(facts)
-        if value:
-            if value not in answers:
-                answers[value] = passes(value)
-            found[row] = answers[value]
-    return found
 
 
 def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
@@ -144,24 +297,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and toleration.value == taint.value
 
 
-def matches(facts: NodeFacts, name: str, shape: PodShape) -> bool:
-    """Whether a node's labels and name satisfy the pod's nodeSelector and required node affinity."""
-    if not _selected(facts, shape):
-        return False
-    if shape.required_terms is None:
-        return True
-    labels = dict(facts.labels)
-    return any(term and all(_holds(r, labels, name) for r in term) for term in shape.required_terms)
-
-
-def _selected(facts: NodeFacts, shape: PodShape) -> bool:
-    labels = dict(facts.labels) if shape.node_selector else {}
-    return all(labels.get(key) == value for key, value in shape.node_selector)
-
-
-def _holds(requirement: Requirement, labels: dict[str, str], name: str) -> bool:
-    """Kubernetes' node selector operators; Gt and Lt compare integers and fail on anything else."""
-    value = name if requirement.field else labels.get(requirement.key)
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    """Kubernetes' node selector operators on a label's value (None: absent); Gt and Lt compare integers only."""
     match requirement.operator:
         case "In":
             return value in requirement.values

@@ -1,36 +1,31 @@
-"""Which jobs want nodes, in which order: the job queue policy Priority."""
+"""Which jobs want nodes in this cycle, and by which queue policy each goes."""
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-
+from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-
-NAME = "Priority"
-VERSION = 1
+from arranger.scheduling.policies.queues import MergedQueues
+from arranger.scheduling.registry import Policies
+from arranger.scheduling.shares import Shares
 
 
 def waiting(state: State) -> list[JobRecord]:
-    """Jobs with places that have no node yet, in queue order."""
-    return ordered(job for job in state.jobs.values() if _wants_nodes(state, job))
+    """Jobs with places that have no node yet, by UID."""
+    return [state.jobs[uid] for uid in sorted(state.jobs) if _wants_nodes(state, state.jobs[uid])]
 
 
-def ordered(jobs: Iterable[JobRecord]) -> list[JobRecord]:
-    """Higher priority first; then the earlier created; then the lower UID."""
-    return sorted(jobs, key=queue_key)
+def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares) -> MergedQueues:
+    """The jobs' turns. A job that names no policy, or one that isn't installed here, goes by the configured default."""
+    by_policy: dict[str, list[JobRecord]] = {}
+    for job in jobs:
+        by_policy.setdefault(policy_name(job, config, policies), []).append(job)
+    return MergedQueues([policies.queue[name].queue(by_policy[name], shares) for name in sorted(by_policy)], shares)
 
 
-def queue_key(job: JobRecord) -> tuple[int, int, str]:
-    """The keys that decide a job's place in the queue, smallest first."""
+def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:
+    """The queue policy that a job goes by."""
     assert job.spec is not None
-    return (-job.spec.priority, job.seen.created_ms, job.uid)
-
-
-def levels(jobs: list[JobRecord]) -> Iterator[list[JobRecord]]:
-    """Jobs of equal priority together, highest first: all quorums of a level go before its further pods."""
-    for _, level in groupby(jobs, key=lambda job: queue_key(job)[0]):
-        yield list(level)
+    return job.spec.queue_policy if job.spec.queue_policy in policies.queue else config.queue_policy
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:

@@ -1,10 +1,12 @@
 """The cluster as one cycle sees it: node columns in the order of node names, and what the cycle itself holds.
 
 Row `i` of every array here is the `i`-th node by name, so that "the lowest name wins" is "the lowest row wins",
-and no answer depends on the order in which nodes were seen.
+and no answer depends on the order in which nodes were seen. What follows from the nodes' facts alone is kept with the
+node table until a fact changes, so that a cycle over unchanged nodes doesn't evaluate it again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,32 +16,88 @@ from arranger.model.pod import PodShape
 from arranger.projections.nodes import Amounts, NodeTable
 
 Mask = npt.NDArray[np.bool_]
+_Derived = TypeVar("_Derived")
+
+#: Pods taken on a node: row, amounts of one pod, pods.
+Taken = tuple[int, Amounts, int]
+
+
+class Roster:
+    """What the present nodes are, by row; made anew when a fact changes."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.table_rows = nodes.by_name()
+        rows = self.table_rows.tolist()
+        self.names: list[str] = [nodes.names[row] for row in rows]
+        self.facts: list[NodeFacts] = [nodes.facts[row] for row in rows]
+        self.ready: Mask = np.array([facts.ready for facts in self.facts], bool)
+        self.cordoned: Mask = np.array([facts.cordoned for facts in self.facts], bool)
+        self._labels: dict[str, dict[str, Mask]] | None = None
+
+    def labelled(self, key: str) -> dict[str, Mask]:
+        """Value → nodes that have the label with that value; empty when no node has the label."""
+        if self._labels is None:
+            self._labels = _label_index(self.facts)
+        return self._labels.get(key, {})
+
+    def rows(self) -> dict[str, int]:
+        """Row by node name."""
+        return {name: row for row, name in enumerate(self.names)}
+
+
+def _label_index(facts: list[NodeFacts]) -> dict[str, dict[str, Mask]]:
+    rows_of: dict[str, dict[str, list[int]]] = {}
+    for row, of_node in enumerate(facts):
+        for key, value in of_node.labels:
+            rows_of.setdefault(key, {}).setdefault(value, []).append(row)
+    index: dict[str, dict[str, Mask]] = {}
+    for key, values in rows_of.items():
+        index[key] = {}
+        for value, rows in values.items():
+            mask = np.zeros(len(facts), bool)
+            mask[rows] = True
+            index[key][value] = mask
+    return index
 
 
 class ClusterView:
     """Nodes × resources, free to be used up by a cycle. `free` falls as the cycle places pods."""
 
-    def __init__(self, nodes: NodeTable) -> None:
-        rows = nodes.by_name()
+    def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
+        self._roster: Roster = nodes.derived("roster", lambda: Roster(nodes))
+        rows = self._roster.table_rows
         #: Names the present content of `free`; going back to an earlier content goes back to its number.
         self.content = 0
         self._contents = 0
-        self.names: list[str] = [nodes.names[row] for row in rows]
-        self.facts: list[NodeFacts] = [nodes.facts[row] for row in rows]
-        self.ready: Mask = np.array([facts.ready for facts in self.facts], bool)
-        self.cordoned: Mask = np.array([facts.cordoned for facts in self.facts], bool)
         self.allocatable: Amounts = nodes.allocatable[rows]
-        self.free: Amounts = self.allocatable - nodes.used[rows]
+        self.free: Amounts = self.allocatable.copy() if empty else self.allocatable - nodes.used[rows]
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._roster.names)
+
+    @property
+    def roster(self) -> Roster:
+        """Names, facts and labels by row."""
+        return self._roster
+
+    @property
+    def names(self) -> list[str]:
+        """Node names, sorted: row by row."""
+        return self._roster.names
+
+    @property
+    def facts(self) -> list[NodeFacts]:
+        """Node facts, row by row."""
+        return self._roster.facts
+
+    def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
+        """Something that follows from the nodes' facts alone, kept until one of them changes."""
+        return self._table.derived(key, make)
 
     def emptied(self) -> "ClusterView":
         """The same nodes with nothing on them."""
-        view = ClusterView(self._table)
-        view.free = view.allocatable.copy()
-        return view
+        return ClusterView(self._table, empty=True)
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, 1 pod included; columns of new resources are added as needed."""
@@ -50,26 +108,41 @@ class ClusterView:
             self.allocatable = np.pad(self.allocatable, ((0, 0), (0, missing)))
         return vector
 
-    def column(self, resource: str) -> int:
-        """The column of a resource that some request or node has named."""
-        return self._table.columns[resource]
+    def column(self, resource: str) -> int | None:
+        """The column of a resource; None if no request and no node has named it."""
+        column = self._table.columns.get(resource)
+        return column if column is not None and column < self.free.shape[1] else None
 
     def resource(self, column: int) -> str:
         """The resource in a column."""
         return next(name for name, index in self._table.columns.items() if index == column)
 
+    def resources(self) -> list[str]:
+        """Every resource, sorted."""
+        return sorted(name for name, column in self._table.columns.items() if column < self.free.shape[1])
+
+    # --- what the cycle holds ------------------------------------------------------------------------------
+
     def take(self, row: int, amounts: Amounts, count: int) -> None:
         """Hold `count` pods of these amounts on a node."""
         self.free[row, : len(amounts)] -= amounts * count
-        self._contents += 1
-        self.content = self._contents
+        self._changed()
+
+    def take_many(self, rows: npt.NDArray[np.int64], amounts: Amounts, counts: npt.NDArray[np.int64]) -> None:
+        """Hold `counts[i]` pods of these amounts on each of some different nodes."""
+        self.free[rows, : len(amounts)] -= counts[:, None] * amounts
+        self._changed()
 
     def mark(self) -> int:
         """A point that `give_back` can return to."""
         return self.content
 
-    def give_back(self, mark: int, taken: Iterable[tuple[int, Amounts, int]]) -> None:
+    def give_back(self, mark: int, taken: Iterable[Taken]) -> None:
         """Undo all that was taken since `mark`."""
         for row, amounts, count in taken:
             self.free[row, : len(amounts)] += amounts * count
         self.content = mark
+
+    def _changed(self) -> None:
+        self._contents += 1
+        self.content = self._contents

@@ -1,0 +1,410 @@
+"""Placing the pods of one job after another on one cycle's view: quorums whole or not at all, further pods as room allows.
+
+Nothing here knows the order among jobs; see `cycle`. What is placed is held in the view at once, and what a failed
+quorum held is free again at once.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, PodGroup
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import LEADER, JobRecord, runs
+from arranger.projections.nodes import Amounts
+from arranger.projections.state import State
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.placement import Chosen, Scores
+from arranger.scheduling.policies.base import Ask, PodPolicy, weight_of
+from arranger.scheduling.registry import Policies
+from arranger.scheduling.shares import Shares
+from arranger.scheduling.view import ClusterView, Taken
+
+#: Group → indices of places that need a node, ascending.
+Needs = dict[int, Sequence[int]]
+
+#: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
+SPLITS = 8
+
+
+@dataclass(slots=True)
+class Shortage:
+    """Where placing a job stopped: the group whose next pod found no node, and why not, node by node."""
+
+    group: int
+    reasons: tuple[tuple[str, int], ...]
+    found: int
+    asked: int
+    infeasible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Equal pods placed on one node."""
+
+    row: int
+    group: int
+    indices: Sequence[int]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What a cycle does for one job."""
+
+    job: JobRecord
+    policy: PodPolicy
+    pieces: list[Piece] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
+    #: The job's pods by row, for policies that ask; made when first asked for.
+    of_job: Scores | None = None
+    shortage: Shortage | None = None
+    quorum_stands: bool = False
+    #: Group → what is left to place beyond the quorum, and how much was asked for.
+    left: dict[int, tuple[Sequence[int], int]] | None = None
+
+    @property
+    def pods(self) -> int:
+        """Pods placed in this cycle."""
+        return sum(len(piece.indices) for piece in self.pieces)
+
+    def undo(self) -> None:
+        """Forget what was placed; the view has it back."""
+        self.pieces.clear()
+        self.taken.clear()
+        self.of_job = None
+
+
+class Witness:
+    """Looks on while a cycle is taken, to explain it. Both calls must leave the view as they found it."""
+
+    def placing(
+        self,
+        attempt: Attempt,
+        group: int,
+        *,
+        ask: Ask,
+        indices: Sequence[int],
+        chosen: Chosen,
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
+
+    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+        """The group's next pod found no node; what was found before it is held in the view."""
+
+
+@dataclass(slots=True)
+class _Repeat:
+    """The last quorum, when all of it went to one node by a rule that would choose the same again."""
+
+    spec: JobSpec
+    row: int
+    total: Amounts
+    pieces: list[Piece]
+    content: int
+
+
+class Placer:
+    """One cycle's view and what is remembered on the way."""
+
+    def __init__(
+        self, state: State, config: CycleConfig, policies: Policies, *, witness: Witness | None = None
+    ) -> None:
+        self.view = ClusterView(state.nodes)
+        self.shares = Shares(self.view)
+        self._filters = Filters(self.view, policies.filters)
+        self._config = config
+        self._policies = policies
+        self._witness = witness
+        self._empty: tuple[ClusterView, Filters] | None = None
+        self._infeasible: dict[JobSpec, bool] = {}
+        self._failed: dict[JobSpec, tuple[int, Shortage]] = {}
+        self._repeat: _Repeat | None = None
+
+    # --- quorums -------------------------------------------------------------------------------------------
+
+    def quorum(self, job: JobRecord) -> Attempt:
+        """Place what the job's quorum still lacks, whole or not at all."""
+        assert job.spec is not None
+        attempt = Attempt(job, pod_policy(job, self._config, self._policies))
+        if self._again(attempt):
+            return attempt
+        known = self._failed.get(job.spec) if not job.placements and self._witness is None else None
+        if known is not None and known[0] == self.view.content:
+            attempt.shortage = known[1]
+            return attempt
+        shortage = self._place_quorum(self.view, self._filters, attempt, quorum_needs(job, attempt.policy))
+        attempt.quorum_stands = shortage is None
+        if shortage is None:
+            self._remember(attempt)
+            return attempt
+        # A job that has nodes ran on them: whatever its quorum has grown to since, it can wait for more.
+        shortage.infeasible = not job.placements and self._never_fits(job, attempt.policy)
+        attempt.shortage = shortage
+        if not job.placements:
+            self._failed[job.spec] = (self.view.content, shortage)
+        return attempt
+
+    def _place_quorum(self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs) -> Shortage | None:
+        """All of the needs, or another split of as many workers over the sets, or nothing."""
+        mark = view.mark()
+        shortage = None
+        for split in self._splits(attempt, needs):
+            failed = self._place_all(view, filters, attempt, needs, split)
+            if failed is None:
+                return None
+            shortage = shortage or failed
+            view.give_back(mark, attempt.taken)
+            attempt.undo()
+        return shortage
+
+    def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
+        """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
+
+        By the smallest pods first, by the largest first, and by the order given begun at each set: at most `SPLITS`.
+        """
+        yield None
+        spec = attempt.job.spec
+        assert spec is not None
+        sets = range(1, len(spec.groups))
+        if attempt.policy.whole or len(sets) < 2:
+            return
+        by_size = sorted(sets, key=lambda group: (self._size(spec, group), group))
+        orders = [by_size, by_size[::-1], *([*sets[at:], *sets[:at]] for at in range(len(sets)))]
+        yield from orders[:SPLITS]
+
+    def _size(self, spec: JobSpec, group: int) -> int:
+        """A worker's weighted part of the whole cluster: how much of it one pod takes, to order sets by."""
+        total = self.view.allocatable.sum(axis=0)
+        size = 0
+        for resource, amount in spec.groups[group].shape.requests:
+            column = self.view.column(resource)
+            there = int(total[column]) if column is not None else 0
+            size += max(weight_of(resource, self._config), 1) * (amount * 1_000_000_000 // there if there else 1 << 40)
+        return size
+
+    def _place_all(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs, order: Sequence[int] | None
+    ) -> Shortage | None:
+        """Group by group; with an `order` the workers needed may come from any sets, in that order."""
+        asked = sum(len(indices) for indices in needs.values())
+        if order is None:
+            turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
+        else:
+            free = _free_indices(attempt.job, order)
+            turns = [(group, needs[group]) for group in (LEADER_GROUP,) if group in needs]
+            turns += [(group, free[group]) for group in order if group in free]
+        found = 0
+        shortage = None
+        for group, indices in turns:
+            wanted = indices[: asked - found]
+            placed = self._place(view, filters, attempt, group, wanted)
+            found += placed
+            if placed < len(wanted):
+                shortage = shortage or self._short(view, filters, attempt, group, found=found, asked=asked)
+                if order is None or group == LEADER_GROUP:
+                    return shortage
+            if found == asked:
+                return None
+        return shortage if found < asked else None
+
+    def _never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
+        """Whether the quorum would not even fit the present nodes with nothing on them and all of them healthy."""
+        assert job.spec is not None
+        known = self._infeasible.get(job.spec)
+        if known is None:
+            if self._empty is None:
+                view = self.view.emptied()
+                self._empty = (view, Filters(view, self._policies.filters, ignore_health=True))
+            view, filters = self._empty
+            scratch = Attempt(job, policy)
+            mark = view.mark()
+            known = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
+            view.give_back(mark, scratch.taken)
+            self._infeasible[job.spec] = known
+        return known
+
+    # --- further pods --------------------------------------------------------------------------------------
+
+    def further(self, attempt: Attempt, pods: int | None) -> bool:
+        """Place up to `pods` pods beyond a standing quorum (None: all), one set after the other.
+
+        True if some were placed and there are more to try.
+        """
+        if attempt.left is None:
+            free = _free_indices(attempt.job, range(len(_groups(attempt.job))), attempt.pieces)
+            attempt.left = {group: (indices, len(indices)) for group, indices in free.items()}
+        while attempt.left:
+            group, (indices, asked) = next(iter(attempt.left.items()))
+            wanted = indices if pods is None else indices[:pods]
+            placed = self._place(self.view, self._filters, attempt, group, wanted)
+            rest = indices[placed:]
+            if placed < len(wanted):
+                found = asked - len(rest)
+                short = self._short(self.view, self._filters, attempt, group, found=found, asked=asked)
+                attempt.shortage = attempt.shortage or short
+            if placed == len(wanted) and rest:
+                attempt.left[group] = (rest, asked)
+            else:
+                del attempt.left[group]
+            if pods is not None and placed:
+                return bool(attempt.left)
+        return False
+
+    # --- parts ---------------------------------------------------------------------------------------------
+
+    def _place(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]
+    ) -> int:
+        """Place as many of these equal pods as find a node; answers how many."""
+        ask = self._ask(view, attempt, group, len(indices))
+        chosen = attempt.policy.fill(view, ask, filters.room(ask.shape), self._config)
+        ours = view is self.view
+        if ours and self._witness is not None:
+            self._witness.placing(
+                attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters
+            )
+        request = view.request(ask.shape)
+        begin = 0
+        for row, count in chosen:
+            view.take(row, request, count)
+            attempt.taken.append((row, request, count))
+            attempt.pieces.append(Piece(row, group, indices[begin : begin + count]))
+            begin += count
+            if attempt.of_job is not None:
+                attempt.of_job[row] += count
+        return begin
+
+    def _ask(self, view: ClusterView, attempt: Attempt, group: int, count: int) -> Ask:
+        shape = _groups(attempt.job)[group].shape
+        if attempt.policy.local:
+            return Ask(shape, count, group == LEADER_GROUP)
+        if attempt.of_job is None:
+            attempt.of_job = self._count(view, attempt)
+        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, self._others(attempt, group))
+
+    def _count(self, view: ClusterView, attempt: Attempt) -> Scores:
+        """The job's pods by row, those placed in this cycle included."""
+        counts = np.zeros(len(view), np.int64)
+        rows = view.roster.rows()
+        for node in attempt.job.placements.values():
+            if node in rows:
+                counts[rows[node]] += 1
+        for piece in attempt.pieces:
+            counts[piece.row] += len(piece.indices)
+        return counts
+
+    def _others(self, attempt: Attempt, group: int) -> tuple[tuple[PodShape, int], ...]:
+        """What else of the job has no node yet, as (shape, pods)."""
+        spec_groups = _groups(attempt.job)
+        free = _free_indices(attempt.job, range(len(spec_groups)), attempt.pieces)
+        return tuple((spec_groups[other].shape, len(left)) for other, left in free.items() if other != group)
+
+    def _short(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int
+    ) -> Shortage:
+        shortage = Shortage(group, filters.reasons(_groups(attempt.job)[group].shape), found, asked)
+        if view is self.view and self._witness is not None:
+            self._witness.fell_short(attempt, shortage, view=view, filters=filters)
+        return shortage
+
+    # --- jobs alike ----------------------------------------------------------------------------------------
+
+    def _remember(self, attempt: Attempt) -> None:
+        """Keep a quorum that went to one node by a local, rising score: an equal job's would go there too.
+
+        Its node has only risen since in the scores of all its pods, and no other node has changed: while the whole
+        quorum fits there, one by one would choose that node again for each of its pods.
+        """
+        policy = attempt.policy
+        rows = {piece.row for piece in attempt.pieces}
+        self._repeat = None
+        if not (policy.local and policy.rising) or len(rows) != 1 or attempt.job.placements or self._witness:
+            return
+        assert attempt.job.spec is not None
+        total = np.zeros(self.view.free.shape[1], np.int64)
+        for _, amounts, count in attempt.taken:
+            total[: len(amounts)] += amounts * count
+        self._repeat = _Repeat(attempt.job.spec, rows.pop(), total, attempt.pieces, self.view.content)
+
+    def _again(self, attempt: Attempt) -> bool:
+        """Place an equal job's quorum where the last one went, if all of it fits there."""
+        repeat = self._repeat
+        if repeat is None or repeat.content != self.view.content or attempt.job.placements:
+            return False
+        if attempt.job.spec is not repeat.spec and attempt.job.spec != repeat.spec:
+            return False
+        asked = repeat.total > 0
+        if len(repeat.total) != self.view.free.shape[1] or (repeat.total > self.view.free[repeat.row])[asked].any():
+            return False
+        self.view.take(repeat.row, repeat.total, 1)
+        repeat.content = self.view.content
+        attempt.taken.append((repeat.row, repeat.total, 1))
+        attempt.pieces = list(repeat.pieces)
+        attempt.quorum_stands = True
+        return True
+
+    def placed_pods(self, attempt: Attempt) -> tuple[PlacedPods, ...]:
+        """The attempt's placements as an event tells them: by node name, then group, indices in runs."""
+        by_place: dict[tuple[int, int], list[Piece]] = {}
+        for piece in attempt.pieces:
+            by_place.setdefault((piece.row, piece.group), []).append(piece)
+        names = self.view.names
+        return tuple(
+            PlacedPods(names[row], group, _merged(by_place[row, group])) for row, group in sorted(by_place)
+        )
+
+
+def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPolicy:
+    """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
+    assert job.spec is not None
+    return policies.pod.get(job.spec.pod_policy) or policies.pod[config.pod_policy]
+
+
+def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
+    """Group → indices that the quorum still needs, the leader first.
+
+    The quorum is the leader and `min_workers` workers, worker sets in the order given; the whole job where the policy
+    says so.
+    """
+    spec = job.spec
+    assert spec is not None
+    needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
+    missing = spec.total_workers if policy.whole else spec.min_workers
+    missing -= len(job.placements) - (LEADER in job.placements)
+    for group, indices in _free_indices(job, range(1, len(spec.groups))).items():
+        if missing > 0:
+            needs[group] = indices[:missing]
+            missing -= len(needs[group])
+    return needs
+
+
+def _groups(job: JobRecord) -> tuple[PodGroup, ...]:
+    assert job.spec is not None
+    return job.spec.groups
+
+
+def _free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
+    """Group → ascending indices that have no node, of the groups that have any such."""
+    taken: dict[int, set[int]] = {}
+    for group, index in job.placements:
+        taken.setdefault(group, set()).add(index)
+    for piece in pieces:
+        taken.setdefault(piece.group, set()).update(piece.indices)
+    free: Needs = {}
+    for group in groups:
+        count = _groups(job)[group].count
+        used = taken.get(group)
+        indices: Sequence[int] = [i for i in range(count) if i not in used] if used else range(count)
+        if indices:
+            free[group] = indices
+    return free
+
+
+def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:
+    if len(pieces) == 1 and isinstance(pieces[0].indices, range):
+        return ((pieces[0].indices[0], pieces[0].indices[-1]),)
+    return runs(sorted(index for piece in pieces for index in piece.indices))

@@ -1,0 +1,115 @@
+"""What a pod policy is: how a job's pods choose among the nodes that pass the filters.
+
+A policy scores all nodes at once; the highest score wins, then the lowest node name. Scores are integers, so that
+another machine or library version can't change a plan. Another package adds a policy by an entry point (see
+`arranger.plugins`); its name and version go into the record of each cycle.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from arranger.model.config import ANY_GPU, CycleConfig
+from arranger.model.pod import PodShape
+from arranger.scheduling.placement import Chosen, Scores, fill, fill_by_margins
+from arranger.scheduling.view import ClusterView
+
+#: Utilisation and scores are in millionths: 100 in the specification's formulas is 1,000,000 here.
+ONE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for: `count` equal pods of one job. `of_job` are the job's pods by row (None: none yet), and
+    `others` what else of the job still has no node, as (shape, pods)."""
+
+    shape: PodShape
+    count: int
+    leader: bool
+    of_job: Scores | None = None
+    others: tuple[tuple[PodShape, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One part of a score, for explanations: what it measures, its weight, and its value by row, in millionths."""
+
+    name: str
+    weight: int
+    values: Scores
+
+
+class PodPolicy(ABC):
+    """How a job's pods choose nodes. A policy holds no state of its own."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    #: The quorum is every pod of the job.
+    whole: ClassVar[bool] = False
+    #: A node's score never falls as it fills, so equal pods fill the best node, then the next.
+    rising: ClassVar[bool] = False
+    #: Scores follow from node and shape alone: not from the job, and not from what else it asks for.
+    local: ClassVar[bool] = False
+
+    @abstractmethod
+    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+        """The score of each node for one more pod after `extra` of them; only nodes with room mean anything."""
+
+    def fill(self, view: ClusterView, ask: Ask, room: Scores, config: CycleConfig) -> Chosen:
+        """Nodes for up to `ask.count` pods, as one by one would choose them."""
+        if self.rising:
+            return fill(self.scores(view, ask, config), room, ask.count)
+        return fill_by_margins(lambda extra: self.scores(view, ask, config, extra), room, ask.count)
+
+    def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
+        """What the scores are made of, for explanations: by default the utilisation of each weighted resource."""
+        return utilisation_terms(view, ask.shape, self.weights(ask, config))
+
+    def weights(self, ask: Ask, config: CycleConfig) -> dict[str, int]:
+        """Resource → weight for the resources that the pod requests; those of weight 0 are left out."""
+        found = {resource: weight_of(resource, config) for resource, _ in ask.shape.requests}
+        return {resource: weight for resource, weight in found.items() if weight}
+
+
+def weight_of(resource: str, config: CycleConfig) -> int:
+    """The resource's own weight, else that of GPUs if it is one, else 0."""
+    for name, weight in config.weights:
+        if name == resource:
+            return weight
+    gpus = next((weight for name, weight in config.weights if name == ANY_GPU), 0)
+    return gpus if resource.endswith("/gpu") else 0
+
+
+def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> Scores:
+    """u = (used + request) / allocatable of one resource after placing the pod (and `extra` before it), in millionths.
+
+    One IEEE division, one multiplication and one rounding each, so every machine gives the same integers. It is 0
+    where a node has none of it, and 1 where strangers overbooked it: there is no room there anyway.
+    """
+    request = view.request(shape)
+    column = view.column(resource)
+    if column is None:
+        return np.zeros(len(view), np.int64)
+    allocatable = view.allocatable[:, column]
+    used = allocatable - view.free[:, column]
+    if column < len(request) and request[column]:
+        used = used + request[column] * (extra + 1)
+    part = np.divide(used, allocatable, out=np.zeros(len(view)), where=allocatable > 0)
+    return np.rint(np.minimum(part, 1.0) * ONE).astype(np.int64)
+
+
+def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], extra: int = 0) -> Scores:
+    """Σ w_r u_r / Σ w_r over the given resources, in millionths: 0 to 1,000,000."""
+    total = np.zeros(len(view), np.int64)
+    for resource, weight in weights.items():
+        total += weight * share(view, resource, shape, extra)
+    return total // sum(weights.values()) if weights else total
+
+
+def utilisation_terms(view: ClusterView, shape: PodShape, weights: dict[str, int]) -> Iterator[Term]:
+    """The shares that `utilisation` adds up."""
+    for resource, weight in weights.items():
+        yield Term(resource, weight, share(view, resource, shape))

@@ -1,0 +1,72 @@
+"""Dominant resource shares (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
+
+The share of a job is the largest, over the cluster's resources, of (what the job has / what the cluster has in
+total). `x / 0` is 0 for x = 0 and 1 otherwise. Shares are integers, in billionths, so that they compare alike
+everywhere. The number of pods is no resource here: a slot for a pod is not what jobs compete for.
+"""
+
+from collections.abc import Mapping
+
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import PODS
+from arranger.scheduling.view import ClusterView
+
+#: A share of the whole cluster.
+WHOLE = 1_000_000_000
+
+Amounts = Mapping[str, int]
+
+
+def share_of(amounts: Amounts, total: Amounts) -> int:
+    """The dominant share of some amounts, in billionths."""
+    return max((_part(amount, total.get(resource, 0)) for resource, amount in amounts.items()), default=0)
+
+
+def _part(amount: int, total: int) -> int:
+    if not amount:
+        return 0
+    return amount * WHOLE // total if total else WHOLE
+
+
+class Shares:
+    """What jobs have, in a cycle that gives them more as it goes."""
+
+    def __init__(self, view: ClusterView) -> None:
+        columns = [(name, view.column(name)) for name in view.resources() if name != PODS]
+        self._total = {name: int(view.allocatable[:, at].sum()) for name, at in columns if at is not None}
+        self._allocated: dict[str, dict[str, int]] = {}
+
+    def allocated(self, job: JobRecord) -> int:
+        """The share of what the job has: bound, running or decided, this cycle's placements included."""
+        return share_of(self._of(job), self._total)
+
+    def requested(self, job: JobRecord) -> int:
+        """The share of what the job asks for in total."""
+        assert job.spec is not None
+        counts = {number: group.count for number, group in enumerate(job.spec.groups)}
+        return share_of(_sum(job, counts), self._total)
+
+    def give(self, job: JobRecord, group: int, pods: int) -> None:
+        """The cycle places pods of a job."""
+        of_job = self._of(job)
+        for resource, amount in _sum(job, {group: pods}).items():
+            of_job[resource] = of_job.get(resource, 0) + amount
+
+    def _of(self, job: JobRecord) -> dict[str, int]:
+        found = self._allocated.get(job.uid)
+        if found is None:
+            counts: dict[int, int] = {}
+            for group, _ in job.placements:
+                counts[group] = counts.get(group, 0) + 1
+            found = self._allocated[job.uid] = _sum(job, counts)
+        return found
+
+
+def _sum(job: JobRecord, counts: Mapping[int, int]) -> dict[str, int]:
+    """What so many pods of each group ask for together."""
+    assert job.spec is not None
+    amounts: dict[str, int] = {}
+    for group, count in counts.items():
+        for resource, amount in job.spec.groups[group].shape.requests:
+            amounts[resource] = amounts.get(resource, 0) + amount * count
+    return amounts
