@@ -141,7 +141,8 @@ class _Cycle:
                 asked = sum(len(wanted) for wanted in needs.values())
                 if witness is not None:
                     witness.fell_short(attempt.job, group, found=found, asked=asked, view=view, filters=filters)
-                return _Shortage(group, filters.reasons(shape), found, asked)
+                reasons = filters.reasons(shape) if view is self._view else ()  # an empty cluster's are told to nobody
+                return _Shortage(group, reasons, found, asked)
         return None
 
     def _infeasible(self, job: JobRecord) -> bool:

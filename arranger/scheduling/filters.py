@@ -20,6 +20,7 @@ class Filters:
         self._view = view
         self._ignore_health = ignore_health
         self._static: dict[PodShape, Mask] = {}
+        self._static_counts: dict[PodShape, dict[str, int]] = {}
         self._reasons: dict[PodShape, tuple[int, tuple[tuple[str, int], ...]]] = {}
 
     def static(self, shape: PodShape) -> Mask:
@@ -60,32 +61,48 @@ class Filters:
 
     def refusal(self, shape: PodShape, row: int) -> str:
         """Why one node doesn't take a pod of this shape now; "fit" if it does."""
-        reason = self._refusal(shape, row)
-        if not reason.startswith(_LACKS):
-            return reason
-        view, resource = self._view, reason[len(_LACKS) :]
-        column = view.column(resource)
-        need, free = int(view.request(shape)[column]), max(int(view.free[row, column]), 0)
-        return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
+        refused = self._static_refusal(shape, row)
+        if refused:
+            return refused
+        view = self._view
+        request = view.request(shape)
+        for resource, column in self._scarcest_first(shape):
+            free = int(view.free[row, column])
+            if free < request[column]:
+                need = amount(resource, int(request[column]))
+                return f"lacks {resource} (need {need}, free {amount(resource, max(free, 0))})"
+        return "fit"
 
     def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         view = self._view
-        counts: dict[str, int] = {}
-        lacking: dict[str, list[int]] = {}
-        for row in range(len(view)):
-            reason = self._refusal(shape, row)
-            if reason.startswith(_LACKS):
-                lacking.setdefault(reason[len(_LACKS) :], []).append(row)
-            else:
-                counts[reason] = counts.get(reason, 0) + 1
-        for resource, rows in lacking.items():
-            column = view.column(resource)
-            most = max(int(view.free[rows, column].max()), 0)
-            need = int(view.request(shape)[column])
-            counts[f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"] = len(rows)
+        request = view.request(shape)
+        counts = dict(self._count_static(shape))
+        rows = np.flatnonzero(self.static(shape))
+        for resource, column in self._scarcest_first(shape):
+            free = view.free[rows, column]
+            short = free < request[column]
+            if short.any():
+                need, most = int(request[column]), max(int(free[short].max()), 0)
+                counts[f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"] = int(
+                    np.count_nonzero(short)
+                )
+                rows = rows[~short]
+        if len(rows):
+            counts["fit"] = len(rows)
         return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def _refusal(self, shape: PodShape, row: int) -> str:
+    def _count_static(self, shape: PodShape) -> dict[str, int]:
+        """The counts that don't change as the cycle goes on, remembered: they are looked up node by node."""
+        found = self._static_counts.get(shape)
+        if found is None:
+            found = {}
+            for row in np.flatnonzero(~self.static(shape)).tolist():
+                reason = self._static_refusal(shape, row)
+                found[reason] = found.get(reason, 0) + 1
+            self._static_counts[shape] = found
+        return found
+
+    def _static_refusal(self, shape: PodShape, row: int) -> str:
         view = self._view
         facts = view.facts[row]
         if not self._ignore_health:
@@ -98,17 +115,15 @@ class Filters:
             return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
         if not _selected(facts, shape):
             return "node selector doesn't match"
-        if not matches(facts, view.names[row], shape):
-            return "required node affinity doesn't match"
-        request = view.request(shape)
-        short = np.flatnonzero((request > 0) & (view.free[row] < request))
-        if not len(short):
-            return "fit"
-        # The scarcest kind of resource says most: name devices before cpu and memory, whatever order they came in.
-        return _LACKS + min((view.resource(int(i)) for i in short), key=lambda name: ("/" not in name, name))
+        return "" if matches(facts, view.names[row], shape) else "required node affinity doesn't match"
 
+    def _scarcest_first(self, shape: PodShape) -> list[tuple[str, int]]:
+        """The requested resources with their columns: named devices say more than cpu and memory, so they come
+        first, then by name, whatever order the columns came in."""
+        view = self._view
+        names = [(view.resource(column), column) for column in np.flatnonzero(view.request(shape)).tolist()]
+        return sorted(names, key=lambda item: ("/" not in item[0], item[0]))
 
-_LACKS = "\0"
 
 #: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
 _HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
