@@ -282,6 +282,15 @@ def test_equal_scores_go_to_the_lowest_name_in_every_order_of_the_nodes() -> Non
         assert placed(job) == {"n1": 1}
 
 
+def test_among_many_equal_nodes_the_lowest_names_are_filled_first() -> None:
+    world = World()
+    for number in reversed(range(300)):
+        bare_node(world, f"n{number:03}", cpu=1 + number % 2)
+    job = world.job("j", workers=59, min_workers=59, leader=shape(cpu=1))
+    world.cycle()
+    assert sorted(placed(job)) == [f"n{number:03}" for number in range(0, 120, 2)]
+
+
 def test_what_is_decided_and_in_flight_counts_in_the_next_cycle() -> None:
     world = World()
     bare_node(world, "n1", cpu=4)
