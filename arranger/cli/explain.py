@@ -90,7 +90,12 @@ async def _explain(target: str | None, settings: Settings, asked: _Seeker) -> Ex
         story = Story(state, uid)
         await feed(log, position, story.feed, until=asked.point, doing="reading the job's life")
         story.finish()
-        job = story.state.jobs[uid]
+        job = story.state.jobs.get(uid)
+        if job is None:
+            raise NotFound(
+                f"job {asked.label!r} was never seen to last",
+                hint=f"arranger events --job {asked.label} shows what was",
+            )
         choices = await _choices(log, story, job, asked.pod)
         return explanation(story, job, choices)
 

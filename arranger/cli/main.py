@@ -44,6 +44,8 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
+        # Click's mark for lines that keep their breaks is a backspace, which a raw docstring can only spell.
+        command.help = (command.help or "").replace("\\b\n", "\b\n")
         return command
 
     def resolve_command(

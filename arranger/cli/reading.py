@@ -97,12 +97,13 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is."""
-    oldest: tuple[State, Position] | None = None
-    async for state, position in snapshots(log):
-        oldest = state, position
-        if offset is not None and position.offset <= offset:
-            return oldest
     start = await log.start()
+    oldest: tuple[State, Position] | None = None
+    if offset is not None or start.offset > 0:
+        async for state, position in snapshots(log):
+            oldest = state, position
+            if offset is not None and position.offset <= offset:
+                return oldest
     if start.offset == 0:
         return State(), start
     if oldest is None:

@@ -105,8 +105,8 @@ def _blameless(pod: PodSeen) -> bool:
 
 
 def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
-    if job.stage != Stage.STARTING or leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
-        return None  # once it ran, its image was there: the kubelet's back-off is enough
+    if leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
+        return None  # a pod that has run had its image: the kubelet's back-off is enough
     if told_ms - job.stage_since_ms < config.image_grace_ms:
         return None
     return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")

@@ -66,8 +66,8 @@ class Story:
         self.moments: list[Moment] = []
         self.spells: list[Spell] = []
         self.placements: list[Placement] = []
-        #: Of other jobs: since this one came, and those from before that may still hold.
-        self.others: list[Placement] = []
+        #: Of other jobs, by UID: since this one came, and those from before whose job was still there then.
+        self._others: dict[str, list[Placement]] = {}
         self.created_at = 0
         #: The configuration of the last cycle in the log.
         self.config: CycleConfig | None = None
@@ -88,7 +88,7 @@ class Story:
             if judged.job_uid == self.uid:
                 self._keep_moment(judged, entry.batch.told_ms)
             elif isinstance(event, k.JobGone) and not self.created_at:
-                self.others = [other for other in self.others if other.job_uid != event.uid]
+                self._others.pop(event.uid, None)
         if self.uid in changes.jobs:
             self._keep_spell(entry)
 
@@ -96,6 +96,12 @@ class Story:
         """Nothing more is fed: the last spell lasts until the state's time."""
         if self.spells and self.spells[-1].lasts:
             self.spells[-1].until_ms = self.state.told_ms
+
+    @property
+    def others(self) -> list[Placement]:
+        """The decisions that placed other jobs, in the order of the log: all since this job came, and from before
+        that those of jobs which were still there."""
+        return sorted((one for of_job in self._others.values() for one in of_job), key=lambda one: one.offset)
 
     @property
     def rejected(self) -> list[Moment]:
@@ -123,7 +129,8 @@ class Story:
             spec=job.spec,
             pods=event.pods,
         )
-        (self.placements if job.uid == self.uid else self.others).append(placement)
+        kept = self.placements if job.uid == self.uid else self._others.setdefault(job.uid, [])
+        kept.append(placement)
 
     def _keep_moment(self, judged: Judged, told_ms: int) -> None:
         event = judged.event

@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from arranger.kube.cluster import Object
 from arranger.model.quantity import amount
-from arranger.sandbox.status import FieldError, Refusal, bad_request
-from arranger.sandbox.validation import required, type_name, unsupported, wrong
+from arranger.sandbox.status import FieldError, bad_request
+from arranger.sandbox.validation import required, unsupported, wrong
 
 METADATA_FIELDS = frozenset(
     {
@@ -51,18 +53,69 @@ _CONTAINER_FIELDS = _words(
     "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce targetContainerName",
     "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
 )
-_POD_TYPES: tuple[tuple[str, type, str], ...] = (
-    ("containers", list, "[]v1.Container"),
-    ("initContainers", list, "[]v1.Container"),
-    ("tolerations", list, "[]v1.Toleration"),
-    ("nodeSelector", dict, "map[string]string"),
-    ("nodeName", str, "string"),
-    ("restartPolicy", str, "v1.RestartPolicy"),
-    ("schedulerName", str, "string"),
-    ("terminationGracePeriodSeconds", int, "int64"),
-    ("activeDeadlineSeconds", int, "int64"),
-    ("priority", int, "int32"),
-)
+
+
+class _Owner(msgspec.Struct):
+    apiVersion: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    blockOwnerDeletion: bool | None = None
+
+
+class _Metadata(msgspec.Struct):
+    """The types of `metadata`, of every kind."""
+
+    name: str | None = None
+    generateName: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[_Owner] | None = None
+    finalizers: list[str] | None = None
+
+
+class _Typed(msgspec.Struct):
+    metadata: _Metadata
+
+
+_Quantities = dict[str, str | int | float]
+
+
+class _Resources(msgspec.Struct):
+    requests: _Quantities | None = None
+    limits: _Quantities | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    image: str = ""
+    resources: _Resources | None = None
+
+
+class _PodSpec(msgspec.Struct):
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None
+    ephemeralContainers: list[_Container] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    nodeSelector: dict[str, str] | None = None
+    nodeName: str | None = None
+    restartPolicy: str | None = None
+    schedulerName: str | None = None
+    terminationGracePeriodSeconds: int | None = None
+    activeDeadlineSeconds: int | None = None
+    priority: int | None = None
+    overhead: _Quantities | None = None
+
+
+class _Pod(msgspec.Struct):
+    spec: _PodSpec | None = None
+    status: dict[str, Any] | None = None
+
+
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _CLASSES = {
@@ -130,12 +183,25 @@ def _label_errors(labels: dict[str, str]) -> list[FieldError]:
     return found
 
 
+def _owner_errors(references: list[dict[str, Any]]) -> list[FieldError]:
+    names = ("apiVersion", "kind", "name", "uid")
+    path = "metadata.ownerReferences"
+    return [
+        wrong(f"{path}.{name}", "", "version must not be empty" if name == "apiVersion" else "must not be empty")
+        for reference in references
+        for name in names
+        if not reference.get(name)
+    ]
+
+
 def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
-    """What is wrong with an object's name and labels."""
+    """What is wrong with an object's name, labels and owners."""
     name = metadata.get("name") or ""
     if not name:
         return [required("metadata.name", "name or generateName is required")]
-    return name_errors(name, "metadata.name", label=kind == "Namespace") + _label_errors(metadata.get("labels") or {})
+    found = name_errors(name, "metadata.name", label=kind == "Namespace")
+    found += _label_errors(metadata.get("labels") or {})
+    return found + _owner_errors(metadata.get("ownerReferences") or [])
 
 
 def unknown_fields(kind: str, body: Object) -> list[str]:
@@ -177,31 +243,27 @@ _POD_DEFAULTS: dict[str, Any] = {
 }
 
 
-def _wrong_type(value: Any, where: str, expected: str) -> Refusal:
-    name = {"boolean": "bool", "integer": "number"}.get(type_name(value), type_name(value))
-    what = f"json: cannot unmarshal {name} into Go struct field {where} of type {expected}"
-    return bad_request(f'Pod in version "v1" cannot be handled as a Pod: {what}')
+def _hold_type(value: Any, expected: type, kind: str, version: str) -> None:
+    try:
+        msgspec.convert(value, expected)
+    except msgspec.ValidationError as error:
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from error
+
+
+def hold_metadata_types(metadata: Any, kind: str, version: str) -> None:
+    """Refuse metadata (400) with a field of another type than Kubernetes' own."""
+    _hold_type({"metadata": metadata}, _Typed, kind, version)
 
 
 def hold_pod_types(pod: Object) -> None:
     """Refuse a pod (400) with a field of another type than Kubernetes' own, as far as they are known here."""
-    spec = pod.get("spec") or {}
-    if not isinstance(spec, dict):
-        raise _wrong_type(spec, "Pod.spec", "v1.PodSpec")
-    for name, kind, shown in _POD_TYPES:
-        value = spec.get(name)
-        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise _wrong_type(value, f"PodSpec.spec.{name}", shown)
-    for name in _CONTAINER_LISTS:
-        for container in spec.get(name) or []:
-            if not isinstance(container, dict):
-                raise _wrong_type(container, f"PodSpec.spec.{name}", "v1.Container")
-            if not isinstance(container.get("resources") or {}, dict):
-                raise _wrong_type(container["resources"], f"Container.spec.{name}.resources", "v1.ResourceRequirements")
+    _hold_type(pod, _Pod, "Pod", "v1")
 
 
 def _canonical(name: str, quantity: Any) -> str:
     """A quantity as the API server gives it back, as far as whole numbers go; `Refusal` 400 for what isn't one."""
+    if isinstance(quantity, float):
+        quantity = f"{quantity * 1000:.0f}m" if name == "cpu" else repr(quantity)
     try:
         amount(name, quantity)
     except ValueError as error:
@@ -236,10 +298,15 @@ def settle_pod(pod: Object) -> None:
             _default_container(container)
 
 
-def _excessive(resources: dict[str, Any], path: str) -> list[FieldError]:
-    """Requests above their limits."""
+def _resource_errors(resources: dict[str, Any], path: str) -> list[FieldError]:
+    """Negative amounts, and requests above their limits."""
     limits = resources.get("limits") or {}
-    found = []
+    found = [
+        wrong(f"{path}.resources.{side}[{name}]", quantity, "must be greater than or equal to 0")
+        for side in ("limits", "requests")
+        for name, quantity in (resources.get(side) or {}).items()
+        if amount(name, quantity) < 0
+    ]
     for name, quantity in (resources.get("requests") or {}).items():
         if name in limits and amount(name, quantity) > amount(name, limits[name]):
             why = f"must be less than or equal to {name} limit of {limits[name]}"
@@ -293,7 +360,7 @@ def _container_errors(containers: list[dict[str, Any]], path: str) -> list[Field
         names.add(name)
         if not container.get("image"):
             found.append(required(f"{where}.image"))
-        found += _excessive(container["resources"], where)
+        found += _resource_errors(container["resources"], where)
     return found
 
 

@@ -9,7 +9,7 @@ import contextlib
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Listing, Selection
 from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource, unsupported_media_type
 from arranger.sandbox.store import APPLY, Answer, Collection, DeleteOptions, Store, WriteOptions, parsed_version
+from arranger.sandbox.validation import required, unsupported
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,35 @@ class Call(msgspec.Struct):
         return WriteOptions(
             dry_run="All" in query.getall("dryRun", []), strictness=query.get("fieldValidation") or "Warn"
         )
+
+
+class _Conditions(msgspec.Struct, frozen=True):
+    uid: str | None = None
+    resourceVersion: str | None = None
+
+
+class _DeleteBody(msgspec.Struct, frozen=True):
+    """`DeleteOptions` as clients send them."""
+
+    gracePeriodSeconds: int | None = None
+    preconditions: _Conditions | None = None
+    propagationPolicy: str | None = None
+    orphanDependents: bool | None = None
+    dryRun: list[str] | None = None
+
+
+_PROPAGATIONS = ("Foreground", "Background", "Orphan")
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    """A query parameter that is a whole number; `Refusal` 400 when it is something else."""
+    text = query.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
 
 class _Form(msgspec.Struct, frozen=True):
@@ -284,11 +314,10 @@ class ApiServer:
 
     def _list(self, call: Call) -> web.Response:
         query = call.request.query
-        limit = query.get("limit", "0")
         listing = self.store.page(
             call.resource,
             call.selection(),
-            limit=int(limit) if limit.isdecimal() else 0,
+            limit=max(0, _number(query, "limit") or 0),
             continuation=query.get("continue", ""),
             at_least=query.get("resourceVersion", ""),
         )
@@ -355,16 +384,25 @@ class ApiServer:
 
     async def _delete_options(self, call: Call) -> DeleteOptions:
         query = call.request.query
-        body = await self._body(call.request) or {}
-        conditions = body.get("preconditions") or {}
-        grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-        orphans = "Orphan" if body.get("orphanDependents") else "Background"
+        try:
+            body = msgspec.convert(await self._body(call.request) or {}, _DeleteBody)
+        except msgspec.ValidationError as error:
+            raise bad_request(f"DeleteOptions: {error}") from error
+        conditions = body.preconditions or _Conditions()
+        grace_s = (
+            body.gracePeriodSeconds if body.gracePeriodSeconds is not None else _number(query, "gracePeriodSeconds")
+        )
+        propagation = body.propagationPolicy or query.get("propagationPolicy")
+        if propagation not in (None, *_PROPAGATIONS):
+            raise invalid(
+                "DeleteOptions", "meta.k8s.io", "", [unsupported("propagationPolicy", propagation, _PROPAGATIONS)]
+            )
         return DeleteOptions(
-            uid=conditions.get("uid"),
-            resource_version=conditions.get("resourceVersion"),
-            grace_s=None if grace is None else int(grace),
-            propagation=body.get("propagationPolicy") or query.get("propagationPolicy") or orphans,
-            dry_run="All" in [*(body.get("dryRun") or []), *query.getall("dryRun", [])],
+            uid=conditions.uid,
+            resource_version=conditions.resourceVersion,
+            grace_s=grace_s,
+            propagation=propagation or ("Orphan" if body.orphanDependents else "Background"),
+            dry_run="All" in [*(body.dryRun or []), *query.getall("dryRun", [])],
         )
 
     async def _delete(self, call: Call) -> web.Response:
@@ -390,7 +428,11 @@ class ApiServer:
             return web.Response(text=text, content_type=_TEXT)
         if wanted == ("pods", "binding", "POST"):
             body = _object_body(await self._body(call.request))
-            self.store.bind(call.namespace, call.name, body["target"]["name"])
+            target = body.get("target")
+            if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+                error = required("target.name")
+                raise invalid("Binding", "", call.name, [error])
+            self.store.bind(call.namespace, call.name, target["name"])
             return _json(_success() | {"code": 201}, 201)
         if wanted == ("pods", "eviction", "POST"):
             body = _object_body(await self._body(call.request) or {})
@@ -420,7 +462,9 @@ class ApiServer:
             raise invalid("ListOptions", "meta.k8s.io", "", [error])
         form = _form(call.request.headers.get("Accept", ""))
         call.selection().matches()
+        # What can be refused is refused before the answer has begun.
         parsed_version(query.get("resourceVersion", ""))
+        _number(query, "timeoutSeconds")
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(call.request)
         task = asyncio.current_task()
@@ -438,9 +482,8 @@ class ApiServer:
 
     async def _stream(self, call: Call, response: web.StreamResponse, lines: "_Lines", *, initial: bool) -> None:
         query = call.request.query
-        asked = query.get("timeoutSeconds", "")
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (float(asked) if asked.isdecimal() and int(asked) else WATCH_S)
+        deadline = loop.time() + (_number(query, "timeoutSeconds") or WATCH_S)
         news = asyncio.Event()
         since = query.get("resourceVersion", "")
         bookmarks = call.flag("allowWatchBookmarks")

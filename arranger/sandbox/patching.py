@@ -159,6 +159,8 @@ def json_patch(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
     for step in operations:
+        if not isinstance(step, dict) or not isinstance(step.get("path", ""), str):
+            raise bad_request("error decoding patch: each operation is an object with a path")
         operation = step.get("op")
         parts = _pointer(step.get("path", ""))
         if operation == "test":
@@ -167,11 +169,11 @@ def json_patch(document: Any, operations: Any) -> Any:
         elif operation in ("add", "replace", "remove"):
             document = _changed(document, parts, operation, step.get("value"))
         elif operation in ("move", "copy"):
-            source = _pointer(step.get("from", ""))
+            source = _pointer(str(step.get("from", "")))
             value = _found(document, source)
             if operation == "move":
                 document = _changed(document, source, "remove", None)
             document = _changed(document, parts, "add", value)
         else:
-            raise bad_request(f"Unexpected kind: {operation}")
+            raise _rejected()
     return document

@@ -223,7 +223,7 @@ class Store:
         old = self.get(resource, namespace, name)
         body = _identified(collection.kind, body)
         self._place(collection.kind, namespace, body["metadata"])
-        _hold_name(old, body["metadata"])
+        _hold_identity(old, body)
         if not body["metadata"].get("resourceVersion") and not collection.kind.typed:
             error = FieldError("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(resource.plural, resource.group, name, [error])
@@ -263,8 +263,8 @@ class Store:
         self, collection: Collection, old: Stored, new: Object, subresource: str, options: WriteOptions
     ) -> Answer:
         kind, resource = collection.kind, collection.kind.resource
+        _hold_identity(old, new)
         metadata = dict(new["metadata"])
-        _hold_name(old, metadata)
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
             raise modified(resource.plural, resource.group, old.name)
         # The status of a custom resource is written whatever else the body says.
@@ -589,9 +589,8 @@ def _identified(kind: Kind, body: Object) -> Object:
         name = (body.get("metadata") or {}).get("name", "")
         error = FieldError("kind", f'Invalid value: "{body["kind"]}": must be {resource.kind}')
         raise invalid(body["kind"], resource.group, name, [error])
-    metadata = body.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise bad_request(f"{resource.kind} in version {resource.version!r}: metadata must be an object")
+    metadata = {} if body.get("metadata") is None else body["metadata"]
+    builtin.hold_metadata_types(metadata, resource.kind, resource.version)
     head = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": dict(metadata)}
     rest = {name: value for name, value in body.items() if name not in head}
     return head | (builtin.without_nulls(rest) if kind.typed else rest)
@@ -649,10 +648,19 @@ def _content(obj: Object, kind: Kind) -> Object:
     return {name: value for name, value in obj.items() if name not in ignored}
 
 
-def _hold_name(old: Stored, metadata: dict[str, Any]) -> None:
+def _hold_identity(old: Stored, new: Object) -> None:
+    """Refuse a write that would make another object of it."""
+    resource, metadata = old.kind.resource, new["metadata"]
+    builtin.hold_metadata_types(metadata, resource.kind, resource.version)
     if metadata.get("name", old.name) != old.name:
         message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({old.name})"
         raise bad_request(message)
+    if metadata.get("namespace", old.namespace) != old.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    for name, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if new.get(name, expected) != expected:
+            error = FieldError(name, f'Invalid value: "{new[name]}": must be {expected}')
+            raise invalid(resource.kind, resource.group, old.name, [error])
 
 
 def _hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:

@@ -192,17 +192,18 @@ class Filters:
 
     def static(self, shape: PodShape) -> Mask:
         """Nodes that pass everything but resources, which change as the cycle goes on."""
-        view = self._view
-        asked = [(of, question) for of in self._filters if (question := of.question(shape)) is not None]
-        key = ("static", self._scope, tuple((of.name, question) for of, question in asked))
 
         def together() -> Mask:
-            found = np.ones(len(view), bool)
-            for of, _ in asked:
+            found = np.ones(len(self._view), bool)
+            for of in self._filters:
                 found &= self._passes(of, shape)
             return found
 
-        return view.derived(key, together)
+        return self._view.derived(("static", *self._questions(shape)), together)
+
+    def _questions(self, shape: PodShape) -> tuple[Hashable, ...]:
+        """All that the filters' answers depend on."""
+        return (self._scope, *((of.name, of.question(shape)) for of in self._filters))
 
     def _passes(self, of: Filter, shape: PodShape) -> Mask:
         question = of.question(shape)
@@ -250,14 +251,8 @@ class Filters:
 
     def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         view = self._view
-        counts: dict[str, int] = {}
-        left = np.ones(len(view), bool)
-        for of in self._filters:
-            refused = left & ~self._passes(of, shape)
-            for row in np.flatnonzero(refused).tolist():
-                reason = of.reason(view, shape, row)
-                counts[reason] = counts.get(reason, 0) + 1
-            left &= ~refused
+        counts = dict(view.derived(("counts", *self._questions(shape)), lambda: self._count_static(shape)))
+        left = self.static(shape).copy()
         request = view.request(shape)
         for column in self._by_scarcity(request):
             short = left & (view.free[:, column] < request[column])
@@ -270,6 +265,18 @@ class Filters:
         if left.any():
             counts["fit"] = int(left.sum())
         return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def _count_static(self, shape: PodShape) -> dict[str, int]:
+        """The reasons that don't change as the cycle goes on: they are looked up node by node."""
+        counts: dict[str, int] = {}
+        left = np.ones(len(self._view), bool)
+        for of in self._filters:
+            refused = left & ~self._passes(of, shape)
+            for row in np.flatnonzero(refused).tolist():
+                reason = of.reason(self._view, shape, row)
+                counts[reason] = counts.get(reason, 0) + 1
+            left &= ~refused
+        return counts
 
     def _by_scarcity(self, request: npt.NDArray[np.int64]) -> list[int]:
         """The requested columns; the scarcest kind of resource says most, so devices come before cpu and memory."""

@@ -306,8 +306,10 @@ class Placer:
     def _short(
         self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int
     ) -> Shortage:
+        if view is not self.view:
+            return Shortage(group, (), found, asked)  # the reasons of an empty cluster are told to nobody
         shortage = Shortage(group, filters.reasons(_groups(attempt.job)[group].shape), found, asked)
-        if view is self.view and self._witness is not None:
+        if self._witness is not None:
             self._witness.fell_short(attempt, shortage, view=view, filters=filters)
         return shortage
 

@@ -36,6 +36,8 @@ _SWEEP_S = 5.0
 _SETTLE_S = 10.0
 #: After a conflict, the watch is given so long to show what was changed.
 _CONFLICT_S = 0.1
+#: What the API server found invalid is tried again after so long.
+_HOPELESS_S = 60.0
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
 
@@ -57,6 +59,9 @@ class _Progress(msgspec.Struct):
     written_s: float = -_SETTLE_S
     resource_version: str = ""
     stage: str = ""
+    #: The status that the API server finds invalid for this TYJob as it is, and since when.
+    invalid: tuple[str, str] = ("", "")
+    invalid_s: float = 0.0
     #: (attempt, place) or pod UID → when the API server took the effect.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     template: Object | None = None
@@ -184,6 +189,8 @@ class Applier:
         if urgent == progress.urgent and wait_s > 0:
             self._look_again(job.uid, wait_s)
             return True  # only counts differ
+        if (digest, job.seen.resource_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
+            return False
         version = job.version
         if not await self._effect("status", self._patch_status(job, status, progress)):
             return False
@@ -217,7 +224,12 @@ class Applier:
             if refused.code == 409:
                 progress.resource_version = ""
                 self._look_again(job.uid, _CONFLICT_S)
-            if refused.code in (404, 409):
+            if refused.code == 422:  # an object older than its schema may be beyond any write: then an Event tells it
+                progress.invalid = (status_digest(status), seen.resource_version)
+                progress.invalid_s = self._clock.monotonic_s()
+                log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
+                await self._record(job, status)
+            if refused.code in (404, 409, 422):
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]

@@ -69,6 +69,20 @@ def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIE
         time.sleep(every_s)
 
 
+def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours that ends by itself, with nobody's settings but those given."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("ARRANGER_", "KUBE"))}
+    return subprocess.run(
+        [sys.executable, "-m", "arranger.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        cwd=REPOSITORY,
+        env=bare | environment,
+    )
+
+
 # --- worker processes --------------------------------------------------------------------------------------
 
 
@@ -315,10 +329,10 @@ def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
 class EmbeddedKube:
     """The embedded cluster, served from a thread, with the same handles as the real one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, crds: Sequence[Path] = (TYJOB_CRD,)) -> None:
         self._folder = folder
         self._thread = LoopThread()
-        self._cluster = EmbeddedCluster(crds=[TYJOB_CRD])
+        self._cluster = EmbeddedCluster(crds=crds)
         self._thread.call(self._cluster.__aenter__())
         self.kubeconfig = self._cluster.kubeconfig(folder / "embedded-kubeconfig")
 

@@ -48,7 +48,9 @@ class Event:
 class History:
     """Records every event of pods, TYJobs and nodes from `start` on, across outages of the API server."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *, outages: bool = False) -> None:
+        """With `outages` the API server may start again and forget its past: then a listing fills the gap."""
+        self._outages = outages
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._address = urllib.parse.urlsplit(cluster["server"])
@@ -128,6 +130,8 @@ class History:
                 if not line.endswith(b"\n"):
                     return version
                 change = json.loads(line)
+                if change["type"] == "ERROR" and self._outages:
+                    return self._listed(kind, path)
                 if change["type"] == "ERROR":
                     self.gaps.append(f"{kind}: {change['object'].get('message')}")
                     self._stopping.set()
@@ -141,15 +145,34 @@ class History:
         version = int(item["metadata"]["resourceVersion"])
         self._events.append(Event(version, kind, change, item, time.monotonic()))
 
+    def _listed(self, kind: str, path: str) -> str:
+        """Record what a listing tells that the watch hasn't; answers where to watch from."""
+        listing = self._get(path)
+        version = listing["metadata"]["resourceVersion"]
+        known = self._known(kind)
+        for item in listing["items"]:
+            old = known.pop(item["metadata"]["uid"], None)
+            if old is None or old["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
+                self._record(kind, "MODIFIED" if old else "ADDED", item)
+        for old in known.values():
+            gone = {**old, "metadata": {**old["metadata"], "resourceVersion": version}}
+            self._record(kind, "DELETED", gone)
+        return str(version)
+
+    def _known(self, kind: str) -> dict[str, dict[str, Any]]:
+        """The objects that are there by the record, by UID."""
+        there: dict[str, dict[str, Any]] = {}
+        for event in self.events():
+            uid = event.object["metadata"]["uid"]
+            if event.kind == kind and event.type == "DELETED":
+                there.pop(uid, None)
+            elif event.kind == kind:
+                there[uid] = event.object
+        return there
+
     def _caught_up(self, kind: str, path: str) -> bool:
         there = {i["metadata"]["uid"]: i["metadata"]["resourceVersion"] for i in self._get(path)["items"]}
-        recorded: dict[str, str] = {}
-        for event in self.events():
-            metadata = event.object["metadata"]
-            if event.kind == kind and event.type == "DELETED":
-                recorded.pop(metadata["uid"], None)
-            elif event.kind == kind:
-                recorded[metadata["uid"]] = metadata["resourceVersion"]
+        recorded = {uid: item["metadata"]["resourceVersion"] for uid, item in self._known(kind).items()}
         return there == recorded or bool(self.gaps)
 
     # --- the judge -----------------------------------------------------------------------------------------

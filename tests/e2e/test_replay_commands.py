@@ -376,6 +376,18 @@ def test_explain_of_a_deleted_job_shows_it_as_it_was_last(tmp_path: Path, capsys
     assert run.json["standing"]["pods_placed"] == 11
 
 
+def test_explain_of_a_job_that_came_and_went_at_once_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    seen = world.job("before").seen
+    term = world.terms[k.Watched.JOB]
+    seen = msgspec.structs.replace(seen, name="brief", uid="brief")
+    world.say(seen, k.JobGone(term, "default", "brief", "brief"))
+    run = Run(capsys, "explain", "brief", *_to_file(world.entries, tmp_path / "run.log"))
+    assert run.status == 1 and "arranger events --job brief" in run.err
+
+
 def test_explain_asks_which_of_several_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     job = world.job("j", leader=shape(cpu=1))
@@ -437,3 +449,11 @@ def _changes(server: RealRedis) -> bytes:
     """How many changes the server has made to its data since it started."""
     info = server.command("INFO", "persistence")
     return next(line for line in info.splitlines() if line.startswith(b"rdb_changes_since_last_save"))
+
+
+@pytest.mark.parametrize("name", ["events", "replay", "explain", "verify"])
+def test_the_help_has_a_worked_example_with_its_lines_kept(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, name, "--help")
+    assert run.status == 0 and "\\b" not in run.out
+    examples = [line for line in run.out.splitlines() if line.strip().startswith(f"arranger {name} ")]
+    assert len(examples) >= 2 and any("--log run.log" in line for line in examples)

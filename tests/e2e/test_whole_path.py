@@ -1,12 +1,13 @@
 """The main job on real parts: kubectl, a real API server, a real Redis, two processes of each role, some killed."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from arranger.sandbox.kubelet import NodeTemplate
-from tests.e2e.harness import PATIENCE_S, ROLES, apply, end_offset, eventually, fleet, job, kubelets, stages
+from tests.e2e.harness import PATIENCE_S, ROLES, apply, arranger, end_offset, eventually, fleet, job, kubelets, stages
 from tests.e2e.history import History
 from tests.servers import RealKube, RealRedis
 
@@ -84,6 +85,10 @@ def test_twenty_jobs_run_through_while_one_process_of_each_role_is_killed(
     assert len(history.created()) == 20 * 9
     for name in names:
         assert history.stages(name)[-2:] == ["Running", "Succeeded"], history.stages(name)
+    verified = arranger("verify", "--log", redis.url, "--output", "json")
+    report = json.loads(verified.stdout)
+    assert verified.returncode == 0 and report["sound"], verified
+    assert report["identical"] == report["cycles"] > 0 and report["decisions"] >= 20
     end = end_offset(redis)
     from_start = folded(redis, "start", end, hash_seed=1)
     from_snapshot = folded(redis, "snapshot", end, hash_seed=2)

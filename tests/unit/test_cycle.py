@@ -21,7 +21,7 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.filters import matches, untolerated
+from arranger.scheduling.filters import Filters, matches, untolerated
 from arranger.scheduling.policies import binpack
 from arranger.scheduling.view import ClusterView
 from tests.random_worlds import LONG, Step, live_through, steps
@@ -280,6 +280,15 @@ def test_equal_scores_go_to_the_lowest_name_in_every_order_of_the_nodes() -> Non
         job = world.job("j", leader=shape(cpu=1))
         world.cycle()
         assert placed(job) == {"n1": 1}
+
+
+def test_among_many_equal_nodes_the_lowest_names_are_filled_first() -> None:
+    world = World()
+    for number in reversed(range(300)):
+        bare_node(world, f"n{number:03}", cpu=1 + number % 2)
+    job = world.job("j", workers=59, min_workers=59, leader=shape(cpu=1))
+    world.cycle()
+    assert sorted(placed(job)) == [f"n{number:03}" for number in range(0, 120, 2)]
 
 
 def test_what_is_decided_and_in_flight_counts_in_the_next_cycle() -> None:
@@ -735,6 +744,18 @@ def test_no_plan_oversubscribes_a_node_or_places_part_of_a_quorum(nodes: list[No
         if isinstance(event, k.Waits):
             assert sum(count for _, count in event.reasons) == len(nodes)
             assert all(reason != "fit" and count > 0 for reason, count in event.reasons)
+
+
+@BY_CHANCE
+@given(nodes=nodes_drawn, of=st.integers(0, 7))
+def test_reasons_counted_for_the_cluster_are_those_of_its_nodes(nodes: list[NodeDraw], of: int) -> None:
+    view = ClusterView(observed(nodes, [])[0].state.nodes)
+    filters = Filters(view)
+    by_node = Counter(filters.refusal(SHAPES[of], row).split(" (")[0] for row in range(len(view)))
+    counted = {reason.split(" (")[0].replace("lack ", "lacks "): n for reason, n in filters.reasons(SHAPES[of])}
+    assert counted == by_node
+    fit = [filters.refusal(SHAPES[of], row) == "fit" for row in range(len(view))]
+    assert (filters.room(SHAPES[of]) > 0).tolist() == fit
 
 
 def told(events: Iterable[k.Event]) -> Iterator[k.Event]:

@@ -10,6 +10,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodOwner
+from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, compact
 from tests.world import World, requests, shape
 
@@ -486,6 +487,27 @@ def test_a_pod_of_an_earlier_attempt_fills_no_place_and_its_events_change_nothin
     bound = dict(job.bound)
     world.pod("ghost", "n1", owner=owner(job, attempt=0), phase="Failed", cpu=1)
     assert job.bound == bound and job.stage == Stage.RUNNING and world.control() == []
+
+
+def test_a_late_pod_of_an_earlier_attempt_does_not_confirm_a_place_of_this_one() -> None:
+    world, job = two_nodes()
+    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
+    assert place(world, job, LEADER, workers_on("n2"))[0]
+    world.pod("late", "n1", owner=owner(job, attempt=0), cpu=1)
+    assert not job.bound and (world.used("n1"), world.used("n2")) == (2000, 2000)
+
+
+def test_of_two_pods_for_one_place_every_process_takes_the_same() -> None:
+    world = World(listed=False)
+    for uid in ("z", "a"):
+        world.pod(f"l-{uid}", "n1", uid=uid, owner=PodOwner("uid-ppo", 0, "learner", True, 0), cpu=1)
+    restored = World(listed=False)
+    restored.state = snapshot.restore(snapshot.encode(world.state))
+    status = JobStatusSeen("Running", "ScheduledSucceed", 0, 0, "10.0.0.1", (LEADER,))
+    for each in (world, restored):
+        assert each.job("ppo", status=status).bound == {(0, 0): "a"}
+    world.pod_gone("a")
+    assert world.state.jobs["uid-ppo"].bound == {(0, 0): "z"}
 
 
 def test_a_job_created_again_under_the_same_name_is_another_job() -> None:

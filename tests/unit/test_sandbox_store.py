@@ -413,3 +413,25 @@ def test_an_event_lies_where_its_object_lies(store: Store) -> None:
     body = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "a", "namespace": "other"}}
     with refused(422, "Invalid"):
         store.create(EVENTS, "default", body)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"name": 5}, {"name": "a", "labels": ["x"]}, {"name": "a", "labels": {"x": 1}}, {"name": "a", "finalizers": "x"}],
+)
+def test_metadata_of_wrong_types_is_a_bad_request(store: Store, metadata: Object) -> None:
+    with refused(400, "BadRequest"):
+        store.create(CONFIG_MAPS, "default", {"metadata": metadata})
+    store.create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
+    with refused(400, "BadRequest"):
+        store.patch(CONFIG_MAPS, "default", "a", {"metadata": metadata})
+
+
+def test_a_patch_cannot_make_another_object_of_it(store: Store) -> None:
+    store.create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
+    for metadata in ({"name": "b"}, {"namespace": "other"}, {"uid": "other"}):
+        with pytest.raises(Refusal):
+            store.patch(CONFIG_MAPS, "default", "a", {"metadata": metadata})
+    with refused(422, "Invalid"):
+        store.patch(CONFIG_MAPS, "default", "a", {"kind": "Other"})
+    assert names(store, CONFIG_MAPS) == ["a"]

@@ -1,0 +1,97 @@
+"""A worker with a large cluster in its memory: how much it holds, and how soon it is caught up after a start.
+
+The log is written as a watcher would have written it, with a snapshot near its end; then a process of the product
+(`arranger run controller scheduler maintenance`: every role that needs no API server) starts from it. That process
+stores a snapshot of its own, whose bytes must be those of this one's fold from the log's beginning.
+"""
+
+import asyncio
+import time
+
+from arranger.events import kinds as k
+from arranger.events.log import Position, StoredSnapshot, entries
+from arranger.events.redis_log import RedisLog
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from benchmarks.parts import workers
+from benchmarks.report import Figure
+from benchmarks.workload import History, pod_seen
+from tests.servers import real_redis
+
+_ROLES = ("controller", "scheduler", "maintenance")
+_STARTS = 3
+_SNAPSHOT_LIMIT_S = 60.0
+
+
+def run(*, quick: bool) -> list[Figure]:
+    """The benchmark."""
+    nodes, pods, tail = (50, 500, 100) if quick else (5_000, 50_000, 2_000)
+    return asyncio.run(_run(nodes, pods, tail))
+
+
+async def _run(nodes: int, pods: int, tail: int) -> list[Figure]:
+    with real_redis() as redis:
+        log = RedisLog(redis.url, "default")
+        state = await _write(log, nodes, pods, tail)
+        starts: list[float] = []
+        for _ in range(_STARTS):
+            began_s = time.monotonic()
+            async with workers([_ROLES], redis_url=redis.url) as (worker,):
+                await worker.ready()
+                starts.append(time.monotonic() - began_s)
+                resident_mb = worker.memory_mb()
+        same, most_mb = await _digest_and_peak(log, redis.url, state)
+        await log.close()
+    what = f"{nodes:,} nodes, {pods:,} pods, {'+'.join(_ROLES)}"
+    start_s = sorted(starts)[len(starts) // 2]
+    return [
+        Figure(name="resident", value=resident_mb, unit="MB", at_most=300, note=what),
+        Figure(name="resident at most, after a snapshot", value=most_mb, unit="MB"),
+        Figure(
+            name="from command to caught up", value=start_s, unit="s", at_most=2,
+            note=f"snapshot and {tail:,} events after it; median of {_STARTS}",
+        ),
+        Figure(name="its snapshot equals a fold from the start", value=float(same), at_least=1.0),
+    ]  # fmt: skip
+
+
+async def _write(log: RedisLog, nodes: int, pods: int, tail: int) -> State:
+    """Write the log and a snapshot; answers what all of it folds to."""
+    history = History()
+    names = history.nodes(nodes)
+    history.pods(pods, names, jobs=pods // 100)
+    history.listed()
+    until = len(history.batches)
+    for begin in range(0, tail, 100):
+        term = history.terms[k.Watched.POD]
+        history.say(*(pod_seen(term, n, names, pods, pods // 100, round_=1) for n in range(begin, begin + 100)))
+    epoch = (await log.open()).epoch
+    state, position = State(), Position(epoch, 0, "")
+    for number, batch in enumerate(history.batches[1:], start=2):  # the log has begun its epoch itself
+        await log.append(batch, epoch=epoch)
+        if number == until:
+            state, position = await _folded(log, state, position)
+            await log.put_snapshot(StoredSnapshot(position, snapshot.encode(state)))
+    state, _ = await _folded(log, state, position)
+    return state
+
+
+async def _folded(log: RedisLog, state: State, after: Position) -> tuple[State, Position]:
+    changes = Changes()
+    async for entry in entries(log, after):
+        apply_entry(state, entry, changes)
+        after = Position(after.epoch, entry.last, entry.chain)
+    return state, after
+
+
+async def _digest_and_peak(log: RedisLog, url: str, state: State) -> tuple[bool, float]:
+    """Whether a worker's own snapshot is ours byte for byte, and the most memory that it had in all."""
+    eager = {"ARRANGER_SNAPSHOT_EVERY_S": "1"}
+    async with workers([_ROLES], redis_url=url, settings=eager) as (worker,), asyncio.timeout(_SNAPSHOT_LIMIT_S):
+        await worker.ready()
+        while True:
+            stored = await log.newest_snapshot()
+            if stored is not None and stored.position.offset == state.offset:
+                return stored.content == snapshot.encode(state), worker.memory_mb("VmHWM")
+            await asyncio.sleep(0.2)
