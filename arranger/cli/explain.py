@@ -272,7 +272,7 @@ def _amounts(amounts: dict[str, int]) -> str:
 
 
 def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
-    terms = ", ".join(f"{term.weight} × {term.utilisation:.1%} {term.resource}" for term in ranked.terms)
+    terms = ", ".join(f"{term.weight} × {term.shown} {term.name}" for term in ranked.terms)
     return (ranked.node, f"{ranked.score:.4f}", terms or "no requested resource has a weight")
 
 

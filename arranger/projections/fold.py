@@ -73,12 +73,7 @@ class _Fold:
         state.pods[event.uid] = event
         if old is not None and old.owner is not None and old.owner != event.owner:
             self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
-        if holds(event):
-            state.nodes.hold(event.node, event.requests)
-        if old is not None and holds(old):
-            state.nodes.release(old.node, old.requests)
-            if not holds(event) or old.requests != event.requests:
-                self.changes.schedulable = True
+        self._move(old, event)
         if event.owner is not None:
             uid = event.owner.job_uid
             state.pods_of.setdefault(uid, {})[event.uid] = event
@@ -86,6 +81,17 @@ class _Fold:
             job = state.jobs.get(uid)
             if job is not None:
                 self._bind(job, event)
+
+    def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
+        """What a pod holds now, instead of what it held; most sightings change nothing of it."""
+        held = old is not None and holds(old)
+        if old is not None and held and holds(new) and (old.node, old.requests) == (new.node, new.requests):
+            return
+        if holds(new):
+            self.state.nodes.hold(new.node, new.requests)
+        if old is not None and held:
+            self.state.nodes.release(old.node, old.requests)
+            self.changes.schedulable = True
 
     def pod_gone(self, _offset: int, event: k.PodGone) -> None:
         if not self._current(k.Watched.POD, event.term):

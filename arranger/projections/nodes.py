@@ -100,17 +100,20 @@ class NodeTable:
         """Count one pod's requests as used on a node, known or not."""
         row = self._row(name)
         vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
-        self.used[row] += vector
+        used = self.used[row]  # a view: half the cost of adding through two indexes
+        used += vector
         self.holders[row] += 1
         self.changes += 1
 
     def release(self, name: str, requests: Requests) -> None:
         """Give back what `hold` counted."""
         row = self.rows[name]
-        self.used[row] -= self.vector(requests)
+        used = self.used[row]
+        used -= self.vector(requests)
         self.holders[row] -= 1
         self.changes += 1
-        self._drop_if_empty(row)
+        if not self.holders[row]:
+            self._drop_if_empty(row)
 
     def vector(self, requests: Requests) -> Amounts:
         """One pod's requests as a row of amounts, 1 pod included. Shared: don't write to it."""

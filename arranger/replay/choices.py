@@ -4,22 +4,25 @@ The pods of one group are placed together, but in the same order and with the sa
 shown for a pod are the scores at its own turn, when those before it in the cycle were already held.
 """
 
+import dataclasses
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.names import pod_name
-from arranger.model.pod import PodShape
-from arranger.projections.jobs import JobRecord, PlaceKey, expand, runs
+from arranger.projections.jobs import PlaceKey, expand, runs
 from arranger.projections.state import Changes, State
 from arranger.replay.history import advance
 from arranger.replay.story import Placement
-from arranger.scheduling.cycle import Witness, take_cycle
+from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.policies import binpack
-from arranger.scheduling.policies.binpack import Scores
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.placement import Chosen, Scores
+from arranger.scheduling.placer import Attempt, Witness
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.view import ClusterView, Taken
 
 #: How many nodes a ranking shows.
 TOP = 5
@@ -28,15 +31,21 @@ MOST = 20
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One resource's part in a score: its weight, and how much of the node would be used (0 to 1)."""
+    """One part of a score: a resource's weight and how much of the node would be used (0 to 1), or what else counts."""
 
-    resource: str
+    name: str
     weight: int
-    utilisation: float
+    value: float
+    resource: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The value as people read it: a part of a resource, or a number."""
+        return f"{self.value:.1%}" if self.resource else f"{self.value:g}"
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A node that could have taken the pod, with its score (0 to 100)."""
+    """A node that could have taken the pod, with its score: the policy's own, in hundredths of the whole."""
 
     node: str
     score: float
@@ -110,36 +119,39 @@ class ChoiceWitness(Witness):
 
     def placing(
         self,
-        job: JobRecord,
+        attempt: Attempt,
         group: int,
         *,
-        indices: list[int],
-        chosen: list[tuple[int, int]],
+        ask: Ask,
+        indices: Sequence[int],
+        chosen: Chosen,
         view: ClusterView,
         filters: Filters,
     ) -> None:
         """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
-        if job.uid != self._placement.job_uid:
+        if attempt.job.uid != self._placement.job_uid:
             return
-        shape = self._placement.spec.groups[group].shape
-        request = view.request(shape)
+        request = view.request(ask.shape)
         mark = view.mark()
-        taken = []
+        taken: list[Taken] = []
         begin = 0
         for row, count in chosen:
             run = indices[begin : begin + count]
-            begin += count
             turn = self._turn(group, run)
             if turn is not None and len(self.choices) < MOST:
                 before = view.mark()
                 view.take(row, request, turn)
-                self.choices.append(self._choice(group, run, turn, row=row, view=view, filters=filters, shape=shape))
+                at = _at_turn(ask, begin + turn, [*taken, (row, request, turn)])
+                self.choices.append(
+                    self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
+                )
                 view.give_back(before, [(row, request, turn)])
+            begin += count
             view.take(row, request, count)
             taken.append((row, request, count))
         view.give_back(mark, taken)
 
-    def _turn(self, group: int, run: list[int]) -> int | None:
+    def _turn(self, group: int, run: Sequence[int]) -> int | None:
         """How many pods of the run go before the one to be explained; None if none of them is."""
         if self._place is None:
             return 0 if (group, run[0]) in self._wanted else None
@@ -147,42 +159,62 @@ class ChoiceWitness(Witness):
         return run.index(index) if wanted == group and index in run else None
 
     def _choice(
-        self, group: int, run: list[int], turn: int, *, row: int, view: ClusterView, filters: Filters, shape: PodShape
+        self,
+        policy: PodPolicy,
+        ask: Ask,
+        group: int,
+        run: Sequence[int],
+        turn: int,
+        *,
+        row: int,
+        view: ClusterView,
+        filters: Filters,
     ) -> Choice:
         placement = self._placement
         place = (group, run[turn])
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
-        room = filters.room(shape)
-        ranking = _ranking(view, room, shape, placement.config)
+        room = filters.room(ask.shape)
+        ranking = _ranking(policy, view, room, ask, placement.config)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
             node=self._wanted.get(place, ""),
-            together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(run)),
+            together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,
             cycle=placement.cycle,
             base=placement.base,
             told_ms=placement.cycle_told_ms,
             nodes=len(view),
             passed=int((room > 0).sum()),
-            refused=tuple(reason for reason in filters.reasons(shape) if reason[0] != "fit"),
+            refused=tuple(reason for reason in filters.reasons(ask.shape) if reason[0] != "fit"),
             ranking=ranking,
             why=_why(ranking),
             retaken_on=view.names[row],
         )
 
 
-def _ranking(view: ClusterView, room: Scores, shape: PodShape, config: CycleConfig) -> tuple[Ranked, ...]:
+def _at_turn(ask: Ask, before: int, taken: list[Taken]) -> Ask:
+    """What is asked for when so many of the pods have their nodes."""
+    of_job = ask.of_job
+    if of_job is not None:
+        of_job = of_job.copy()
+        for row, _, count in taken:
+            of_job[row] += count
+    return dataclasses.replace(ask, count=ask.count - before, of_job=of_job)
+
+
+def _ranking(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> tuple[Ranked, ...]:
     """The best nodes with room, by score and then by name."""
-    scores = binpack.scores(view, shape, config)
-    terms = list(binpack.terms(view, shape, config))
+    scores = policy.scores(view, ask, config)
+    terms = list(policy.terms(view, ask, config))
+    resources = {resource for resource, _ in ask.shape.requests}
     rows = np.flatnonzero(room > 0)
     best = rows[np.argsort(-scores[rows], kind="stable")][:TOP].tolist()
     return tuple(
         Ranked(
             view.names[row],
-            int(scores[row]) * 100 / binpack.ONE,
-            tuple(Term(name, weight, int(share[row]) / binpack.ONE) for name, weight, share in terms),
+            int(scores[row]) * 100 / ONE,
+            tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
         )
         for row in best
     )
@@ -195,8 +227,8 @@ def _why(ranking: tuple[Ranked, ...]) -> str:
     if winner.score == second.score:
         return f"it scores the same as {second.node}, {winner.score:.4f}; the lower name wins"
     pairs = zip(winner.terms, second.terms, strict=True)
-    a, b = max(pairs, key=lambda pair: pair[0].weight * (pair[0].utilisation - pair[1].utilisation))
+    a, b = max(pairs, key=lambda pair: abs(pair[0].weight * (pair[0].value - pair[1].value)))
     return (
-        f"it scores {winner.score:.4f} against {second.score:.4f} of {second.node}, most of it by {a.resource}: "
-        f"{a.utilisation:.1%} used against {b.utilisation:.1%}, weight {a.weight}"
+        f"it scores {winner.score:.4f} against {second.score:.4f} of {second.node}, most of it by {a.name}: "
+        f"{a.shown} against {b.shown}, weight {a.weight}"
     )

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -57,7 +58,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(state: State) -> Overview:
     """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
-    waiting = queue.waiting(state)
+    waiting = queue.in_order(state, CycleConfig())
     places = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in places]
     others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))

@@ -12,8 +12,11 @@ from arranger.projections.state import State
 from arranger.replay.describe import label
 from arranger.replay.story import Placement, Story, waits_for
 from arranger.scheduling import queue
-from arranger.scheduling.cycle import Witness, take_cycle
+from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters, amount
+from arranger.scheduling.placer import Attempt, Shortage, Witness
+from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.shares import WHOLE, Shares
 from arranger.scheduling.view import ClusterView
 
 
@@ -101,20 +104,23 @@ def explain_waiting(story: Story, job: JobRecord) -> Waiting | None:
     if spec is None or job.ended or len(job.placements) >= job.pods_wanted():
         return None
     config = story.config or CycleConfig()
-    waiting = queue.waiting(state)
+    waiting = queue.in_order(state, config)
     place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     witness = _Witness(job.uid)
     events = take_cycle(state, config, state.told_ms, witness) if place else ()
     shortfall = witness.shortfall
+    decided_by = _Keys(state, config)
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
     return Waiting(
         why=_why(state, job, place, shortfall),
         place=place,
         queue_length=len(waiting),
-        queue_policy=spec.queue_policy or config.queue_policy,
+        queue_policy=queue.policy_name(job, config, BUILT_IN),
         priority=spec.priority,
         created_ms=job.seen.created_ms,
-        ahead=tuple(_ahead(number, other, job, events) for number, other in enumerate(waiting[: place - 1], 1))
+        ahead=tuple(
+            _ahead(number, other, job, events, decided_by) for number, other in enumerate(waiting[: place - 1], 1)
+        )
         if place
         else (),
         shortfall=shortfall,
@@ -145,14 +151,43 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) 
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
 
 
-def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, ...]) -> Ahead:
-    assert other.spec is not None and job.spec is not None
-    if other.spec.priority != job.spec.priority:
-        decided = f"priority {other.spec.priority} against {job.spec.priority}"
-    elif other.seen.created_ms != job.seen.created_ms:
-        decided = f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
-    else:
-        decided = f"the lower UID, {other.uid} against {job.uid}"
+class _Keys:
+    """Why one waiting job goes before another: the first of the queue's keys in which they differ."""
+
+    def __init__(self, state: State, config: CycleConfig) -> None:
+        self._config = config
+        self._shares = Shares(ClusterView(state.nodes))
+
+    def between(self, other: JobRecord, job: JobRecord) -> str:
+        """The key that puts `other` before `job`, with both values."""
+        assert other.spec is not None and job.spec is not None
+        policies = {queue.policy_name(one, self._config, BUILT_IN) for one in (other, job)}
+        share = ""
+        if policies == {"DRF"}:
+            share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
+        if policies == {"DRF"} and not share:
+            share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
+        if share:
+            return share
+        if other.spec.priority != job.spec.priority:
+            return f"priority {other.spec.priority} against {job.spec.priority}"
+        if len(policies) > 1:
+            share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
+        if share:
+            return share
+        if other.seen.created_ms != job.seen.created_ms:
+            return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
+        return f"the lower UID, {other.uid} against {job.uid}"
+
+    def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
+        if of_other == of_job:
+            return ""
+        return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
+
+
+def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, ...], keys: _Keys) -> Ahead:
+    assert other.spec is not None
+    decided = keys.between(other, job)
     placed = [event for event in events if isinstance(event, k.Placed) and event.job_uid == other.uid]
     gets = f"{sum(len(expand(event.pods)) for event in placed)} pods now" if placed else "waits too"
     return Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, gets)
@@ -165,25 +200,24 @@ class _Witness(Witness):
         self._uid = uid
         self.shortfall: Shortfall | None = None
 
-    def fell_short(
-        self, job: JobRecord, group: int, *, found: int, asked: int, view: ClusterView, filters: Filters
-    ) -> None:
+    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Look where the job stops, while what it found is still held."""
-        if job.uid != self._uid or self.shortfall is not None:
+        if attempt.job.uid != self._uid or self.shortfall is not None:
             return
-        assert job.spec is not None
-        shape = job.spec.groups[group].shape
+        assert attempt.job.spec is not None
+        group = attempt.job.spec.groups[shortage.group]
+        shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)
         candidates = np.flatnonzero(filters.static(shape))
         # What most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
         self.shortfall = Shortfall(
-            group=job.spec.groups[group].name,
-            found=found,
-            asked=asked,
+            group=group.name,
+            found=shortage.found,
+            asked=shortage.asked,
             nodes=len(view),
-            reasons=filters.reasons(shape),
+            reasons=shortage.reasons,
             closest=_closest(view, filters, shape),
             resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
             candidates=tuple(view.names[row] for row in candidates.tolist()),

@@ -11,6 +11,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
+from arranger.scheduling.policies.queues import MergedQueues
 from arranger.scheduling.registry import BUILT_IN, Policies
 
 #: Name and version of every policy and filter that comes with Arranger.
@@ -35,7 +36,7 @@ def take_cycle(
     return (CycleTaken(state.offset, told_ms, config), *decisions) if decisions else ()
 
 
-def _take_turns(placer: Placer, turns: queue.MergedQueues) -> list[Attempt]:
+def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:
     """Give every job its turns; answers what came of them, in the order of first turns."""
     attempts: dict[str, Attempt] = {}
     while (turn := turns.head()) is not None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.node import NodeFacts, Taint
+from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
 from arranger.scheduling.view import ClusterView, Mask
 
@@ -209,9 +209,7 @@ class Filters:
         question = of.question(shape)
         if question is None:
             return np.ones(len(self._view), bool)
-        return self._view.derived(
-            ("passes", self._scope, of.name, question), lambda: of.passes(self._view, shape)
-        )
+        return self._view.derived(("passes", self._scope, of.name, question), lambda: of.passes(self._view, shape))
 
     def room(self, shape: PodShape) -> Counts:
         """How many pods of this shape each node takes now; 0 where a filter refuses."""

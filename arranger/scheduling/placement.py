@@ -21,7 +21,7 @@ _NONE = np.iinfo(np.int64).min
 
 
 def fill(scores: Scores, room: Scores, count: int) -> Chosen:
-    """Up to `count` pods where a node's score never falls as it fills: the best node until it is full, then the next."""
+    """Up to `count` pods where a node's score never falls as it fills: the best node until it is full, and so on."""
     if count == 1:
         return _best(scores, room)
     rows = np.flatnonzero(room > 0)

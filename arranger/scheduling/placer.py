@@ -1,4 +1,4 @@
-"""Placing the pods of one job after another on one cycle's view: quorums whole or not at all, further pods as room allows.
+"""Placing one job after another on one cycle's view: quorums whole or not at all, further pods as room allows.
 
 Nothing here knows the order among jobs; see `cycle`. What is placed is held in the view at once, and what a failed
 quorum held is free again at once.
@@ -256,17 +256,13 @@ class Placer:
 
     # --- parts ---------------------------------------------------------------------------------------------
 
-    def _place(
-        self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]
-    ) -> int:
+    def _place(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as find a node; answers how many."""
         ask = self._ask(view, attempt, group, len(indices))
         chosen = attempt.policy.fill(view, ask, filters.room(ask.shape), self._config)
         ours = view is self.view
         if ours and self._witness is not None:
-            self._witness.placing(
-                attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters
-            )
+            self._witness.placing(attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters)
         request = view.request(ask.shape)
         begin = 0
         for row, count in chosen:
@@ -355,9 +351,7 @@ class Placer:
         for piece in attempt.pieces:
             by_place.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
-        return tuple(
-            PlacedPods(names[row], group, _merged(by_place[row, group])) for row, group in sorted(by_place)
-        )
+        return tuple(PlacedPods(names[row], group, _merged(by_place[row, group])) for row, group in sorted(by_place))
 
 
 def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPolicy:

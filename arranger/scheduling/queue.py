@@ -5,8 +5,9 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import MergedQueues
-from arranger.scheduling.registry import Policies
+from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
+from arranger.scheduling.view import ClusterView
 
 
 def waiting(state: State) -> list[JobRecord]:
@@ -20,6 +21,17 @@ def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, share
     for job in jobs:
         by_policy.setdefault(policy_name(job, config, policies), []).append(job)
     return MergedQueues([policies.queue[name].queue(by_policy[name], shares) for name in sorted(by_policy)], shares)
+
+
+def in_order(state: State, config: CycleConfig, policies: Policies = BUILT_IN) -> list[JobRecord]:
+    """The waiting jobs in the order in which they would have their first turns, if nobody got anything."""
+    view = ClusterView(state.nodes)
+    turns = queues(waiting(state), config, policies, Shares(view))
+    order: list[JobRecord] = []
+    while (turn := turns.head()) is not None:
+        order.append(turn.job)
+        turns.taken(more=False)
+    return order
 
 
 def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:

@@ -22,7 +22,7 @@ class Policies:
 
     def versions(self) -> tuple[tuple[str, int], ...]:
         """`(name, version)` of everything, sorted: what a cycle records."""
-        every = [*self.queue.values(), *self.pod.values(), *self.filters]
+        every: list[QueuePolicy | PodPolicy | Filter] = [*self.queue.values(), *self.pod.values(), *self.filters]
         return tuple(sorted((one.name, one.version) for one in every))
 
 

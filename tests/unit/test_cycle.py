@@ -21,8 +21,9 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.filters import Filters, matches, untolerated
-from arranger.scheduling.policies import binpack
+from arranger.scheduling.filters import Filters, untolerated
+from arranger.scheduling.policies.base import Ask, weight_of
+from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.view import ClusterView
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import GIB, World, shape
@@ -38,6 +39,13 @@ def bare_node(world: World, name: str, **amounts: object) -> None:
 def placed(job: JobRecord) -> dict[str, int]:
     """Pods by node."""
     return dict(Counter(job.placements.values()))
+
+
+def matches(facts: NodeFacts, name: str, pod: PodShape) -> bool:
+    """Whether the filters let this pod onto a healthy node with these labels."""
+    world = World()
+    world.node(name, labels=dict(facts.labels))
+    return bool(Filters(ClusterView(world.state.nodes)).static(pod)[0])
 
 
 def waits_of(events: Iterable[k.Event], job: JobRecord) -> k.Waits:
@@ -243,7 +251,7 @@ def test_binpack_scores_are_the_weighted_utilisation_after_placing() -> None:
     view = ClusterView(world.state.nodes)
 
     def scores(**amounts: float) -> list[int]:
-        return binpack.scores(view, shape(**amounts), config).tolist()
+        return BinPack().scores(view, Ask(shape(**amounts), 1, leader=False), config).tolist()
 
     assert scores(cpu=1, memory=1)[:2] == [700_000, 137_500]
     assert scores(cpu=1.5)[1] == 375_000
@@ -253,8 +261,8 @@ def test_binpack_scores_are_the_weighted_utilisation_after_placing() -> None:
 
 def test_a_resource_without_a_weight_has_no_say_and_every_gpu_has_that_of_gpus() -> None:
     config = CycleConfig()
-    assert binpack.weight_of("nvidia.com/gpu", config) == binpack.weight_of("amd.com/gpu", config) == 5
-    assert (binpack.weight_of("cpu", config), binpack.weight_of("rdma/hca", config)) == (1, 0)
+    assert weight_of("nvidia.com/gpu", config) == weight_of("amd.com/gpu", config) == 5
+    assert (weight_of("cpu", config), weight_of("rdma/hca", config)) == (1, 0)
     world = World()
     bare_node(world, "n1", **{"rdma/hca": 9})
     bare_node(world, "n2", **{"rdma/hca": 2})
@@ -649,9 +657,47 @@ class OneByOne:
         return plan
 
     def _quorum(self, job: JobRecord) -> dict[tuple[int, int], str]:
+        """The workers in the order of the sets, or else what each set can give, in other orders of the sets."""
         assert job.spec is not None
         workers = [(g, i) for g, group in enumerate(job.spec.groups) if g for i in range(group.count)]
-        wanted = [(0, 0), *(workers if job.spec.pod_policy == "Gang" else workers[: job.spec.min_workers])]
+        if job.spec.pod_policy == "Gang":
+            return self._exactly(job, [(0, 0), *workers])
+        placed = self._exactly(job, [(0, 0), *workers[: job.spec.min_workers]])
+        sets = list(range(1, len(job.spec.groups)))
+        by_size = sorted(sets, key=lambda group: (self._size(job, group), group))
+        rotations = [sets[at:] + sets[:at] for at in range(len(sets))]
+        for order in [by_size, by_size[::-1], *rotations] if len(sets) > 1 else []:
+            placed = placed or self._from_sets(job, order)
+        return placed
+
+    def _size(self, job: JobRecord, group: int) -> int:
+        assert job.spec is not None
+        size = 0
+        for resource, amount in job.spec.groups[group].shape.requests:
+            total = sum(dict(self.facts[name].allocatable).get(resource, 0) for name in self.names)
+            size += max(weight_of(resource, self.config), 1) * (amount * 10**9 // total if total else 1 << 40)
+        return size
+
+    def _from_sets(self, job: JobRecord, order: list[int]) -> dict[tuple[int, int], str]:
+        assert job.spec is not None
+        leader = self._best(job, 0)
+        if leader is None:
+            return {}
+        self._hold(leader, job, 0, 1)
+        placed = {(0, 0): leader}
+        for group in order:
+            for index in range(job.spec.groups[group].count):
+                node = self._best(job, group) if len(placed) <= job.spec.min_workers else None
+                if node is not None:
+                    self._hold(node, job, group, 1)
+                    placed[(group, index)] = node
+        if len(placed) > job.spec.min_workers:
+            return placed
+        for (group, _), held in placed.items():
+            self._hold(held, job, group, -1)
+        return {}
+
+    def _exactly(self, job: JobRecord, wanted: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
         placed: dict[tuple[int, int], str] = {}
         for place in wanted:
             node = self._best(job, place[0])
@@ -695,7 +741,7 @@ class OneByOne:
 
     def _score(self, name: str, pod: PodShape) -> int:
         allocatable = dict(self.facts[name].allocatable)
-        weighted = [(resource, amount, binpack.weight_of(resource, self.config)) for resource, amount in pod.requests]
+        weighted = [(resource, amount, weight_of(resource, self.config)) for resource, amount in pod.requests]
         total = sum(
             weight * round((self.used[name].get(resource, 0) + amount) / allocatable[resource] * 1_000_000)
             for resource, amount, weight in weighted
@@ -828,7 +874,7 @@ def test_the_record_of_a_cycle_names_its_inputs() -> None:
     base = world.state.offset
     taken = world.cycle()[0]
     assert taken == k.CycleTaken(base, world.now_ms, world.config)
-    assert {name for name, _ in VERSIONS} == {"BinPack", "Gang", "Priority"}
+    assert {"BinPack", "Gang", "Priority", "DRF", "NodeAffinity"} < {name for name, _ in VERSIONS}
 
 
 def test_jobs_in_the_record_stand_in_the_order_in_which_the_cycle_took_them() -> None:

@@ -169,7 +169,7 @@ def test_each_choice_names_its_cycle_and_ranks_the_nodes_term_by_term() -> None:
     assert (choice.nodes, choice.passed, choice.refused) == (4, 3, (("not ready", 1),))
     assert [ranked.node for ranked in choice.ranking] == ["n2", "n1", "n3"]
     winner = choice.ranking[0]
-    assert [(term.resource, term.weight, term.utilisation) for term in winner.terms] == [
+    assert [(term.name, term.weight, term.value) for term in winner.terms] == [
         ("cpu", 1, 0.6),
         (GPU, 5, 0.75),
     ]
@@ -191,7 +191,7 @@ def test_a_pod_deep_in_a_group_is_explained_at_its_own_turn() -> None:
     answer = explained(crowded().entries, "wide", pod="wide-actors-3")
     (choice,) = answer.choices
     assert (choice.pod, choice.node, choice.together) == ("wide-actors-3", "n3", "actors 2-5")
-    gpus = {ranked.node: ranked.terms[-1].utilisation for ranked in choice.ranking}
+    gpus = {ranked.node: ranked.terms[-1].value for ranked in choice.ranking}
     assert gpus == {"n3": 0.5, "n4": 0.25}, "one pod of its own group was on n3 already, n2 was full"
 
 

@@ -84,7 +84,7 @@ def weight_of(resource: str, config: CycleConfig) -> int:
 
 
 def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> Scores:
-    """u = (used + request) / allocatable of one resource after placing the pod (and `extra` before it), in millionths.
+    """U = (used + request) / allocatable of one resource after placing the pod (and `extra` before it), in millionths.
 
     One IEEE division, one multiplication and one rounding each, so every machine gives the same integers. It is 0
     where a node has none of it, and 1 where strangers overbooked it: there is no room there anyway.
@@ -98,7 +98,8 @@ def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> 
     if column < len(request) and request[column]:
         used = used + request[column] * (extra + 1)
     part = np.divide(used, allocatable, out=np.zeros(len(view)), where=allocatable > 0)
-    return np.rint(np.minimum(part, 1.0) * ONE).astype(np.int64)
+    shares: Scores = np.rint(np.minimum(part, 1.0) * ONE).astype(np.int64)
+    return shares
 
 
 def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], extra: int = 0) -> Scores:

@@ -31,4 +31,5 @@ class MinFragment(PodPolicy):
 
 
 def _balance(view: ClusterView, ask: Ask, extra: int) -> Scores:
-    return ONE - np.abs(share(view, "cpu", ask.shape, extra) - share(view, "memory", ask.shape, extra))
+    apart: Scores = np.abs(share(view, "cpu", ask.shape, extra) - share(view, "memory", ask.shape, extra))
+    return ONE - apart
