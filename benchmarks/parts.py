@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import aiohttp
 
@@ -17,6 +18,7 @@ from arranger.sandbox.embedded import EmbeddedCluster
 from tests.servers import TYJOB_CRD, free_port, real_kube
 
 _READY_S = 60.0
+_END_S = 60.0
 
 
 class ApiServer:
@@ -106,7 +108,7 @@ class WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process, port: int, output: Path) -> None:
         self._process = process
         self._port = port
-        self._output = output
+        self.output = output
 
     @property
     def pid(self) -> int:
@@ -130,7 +132,7 @@ class WorkerProcess:
         async with asyncio.timeout(_READY_S), aiohttp.ClientSession() as session:
             while True:
                 if self._process.returncode is not None:
-                    raise RuntimeError(f"a worker ended while starting: {self._output.read_text()[-2000:]}")
+                    raise RuntimeError(f"a worker ended while starting: {self.output.read_text()[-2000:]}")
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"http://127.0.0.1:{self._port}/readyz") as answer:
                         if answer.status == 200:
@@ -140,9 +142,17 @@ class WorkerProcess:
 
 @contextlib.asynccontextmanager
 async def workers(
-    mix: Sequence[Sequence[str]], *, redis_url: str, kubeconfig: Path | None = None, settings: Mapping[str, str] = {}
+    mix: Sequence[Sequence[str]],
+    *,
+    redis_url: str,
+    kubeconfig: Path | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    program: Sequence[str] = ("-m", "arranger.cli.main", "run"),
 ) -> AsyncIterator[list[WorkerProcess]]:
-    """One `arranger run` for each list of roles; terminated afterwards. `settings` are ARRANGER_ variables."""
+    """One `arranger run` (or another `program` for Python) for each list of arguments; terminated afterwards.
+
+    `settings` are ARRANGER_ variables.
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
     environ |= {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_LOG_FORMAT": "json", **settings}
     if kubeconfig is not None:
@@ -156,7 +166,7 @@ async def workers(
                 path = Path(folder) / f"worker-{number}.log"
                 with path.open("wb") as output:
                     process = await asyncio.create_subprocess_exec(
-                        *(sys.executable, "-m", "arranger.cli.main", "run", *roles),
+                        *(sys.executable, *program, *roles),
                         env=environ | {"ARRANGER_HTTP_PORT": str(port)},
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=output,
@@ -169,5 +179,18 @@ async def workers(
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-            for process in processes:
-                await process.wait()
+            for process, worker in zip(processes, started, strict=True):
+                await _ended(process, worker.output)
+
+
+async def _ended(process: asyncio.subprocess.Process, output: Path) -> None:
+    """Wait until it has ended; one that doesn't is killed, and that is an error, as is an end with another status."""
+    try:
+        async with asyncio.timeout(_END_S):
+            await process.wait()
+    except TimeoutError as late:
+        process.kill()
+        await process.wait()
+        raise RuntimeError(f"a worker didn't end within {_END_S:.0f} s of SIGTERM") from late
+    if process.returncode:
+        raise RuntimeError(f"a worker ended with status {process.returncode}: {output.read_text()[-2000:]}")

@@ -4,14 +4,16 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, example, given, settings
 
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
 from arranger.model.allocations import decode_allocations
-from arranger.model.job import CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
+from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord, compact
+from tests.random_worlds import LONG, Step, calm_down, live_through, steps
 from tests.world import World, shape
 
 LEADER = (0, 0)
@@ -149,7 +151,7 @@ def test_a_job_that_fits_no_empty_cluster_fails_after_its_grace_and_a_full_clust
     assert (waits.schedule_state, waits.stage) == (ScheduleState.UNSCHEDULED, Stage.PENDING)
 
 
-# --- starting ------------------------------------------------------------------------------------------------------
+# --- starting -----------------------------------------------------------------------------------------------------
 
 
 def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None:
@@ -241,7 +243,7 @@ def test_a_leader_that_vanished_before_it_had_an_address_is_created_again() -> N
     assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
 
 
-# --- workers ---------------------------------------------------------------------------------------------------------
+# --- workers ------------------------------------------------------------------------------------------------------
 
 
 def test_workers_that_fail_are_borne_until_too_few_are_left() -> None:
@@ -293,7 +295,7 @@ def test_workers_lost_with_their_node_mean_a_new_attempt_once_too_few_are_left()
     assert (job.stage, job.restarts, set(job.placements.values())) == (Stage.RUNNING, 0, {"n1", "n3"})
 
 
-# --- the leader ------------------------------------------------------------------------------------------------------
+# --- the leader ---------------------------------------------------------------------------------------------------
 
 
 def test_a_leader_deleted_by_the_user_does_not_eat_the_budget() -> None:
@@ -328,7 +330,7 @@ def test_a_finished_leader_ends_the_job_from_every_stage_it_can_be_in(stage: Sta
     assert (job.stage, reason(job)) == (Stage.SUCCEEDED, "LeaderSucceeded")
 
 
-# --- ending ----------------------------------------------------------------------------------------------------------
+# --- ending -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stage", [Stage.PENDING, Stage.STARTING, Stage.RUNNING, Stage.RESCHEDULING])
@@ -432,7 +434,7 @@ def test_pods_of_strangers_are_never_wanted_gone() -> None:
     assert orphans(world.state, "") == []
 
 
-# --- the status ------------------------------------------------------------------------------------------------------
+# --- the status ---------------------------------------------------------------------------------------------------
 
 
 def conditions(world: World, job: JobRecord) -> dict[str, tuple[str, str]]:
@@ -521,3 +523,40 @@ def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "PodRefused")
     assert "no such field" in wanted_status(world.state, job)["message"]
+
+
+# --- whatever happened before -------------------------------------------------------------------------------------
+
+BY_CHANCE = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+@BY_CHANCE
+@given(history=steps(least=20, most=80))
+@example(history=list(LONG))
+def test_once_faults_stop_every_job_has_ended_or_runs_or_says_why_it_waits(history: list[Step]) -> None:
+    world = live_through(history)
+    calm_down(world)
+    for job in world.state.jobs.values():
+        if job.ended or job.seen.deleting:
+            continue
+        leader = world.state.pods.get(job.bound.get(LEADER, ""))
+        if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+            assert job.waits is not None and not job.placements
+        else:
+            assert leader is not None
+            assert job.quorum_placed() or job.waits is not None  # an edit can make a started job's quorum grow
+
+
+@BY_CHANCE
+@given(history=steps(least=20, most=80))
+def test_attempts_never_go_back_and_ended_is_final(history: list[Step]) -> None:
+    world = World()
+    before: dict[str, tuple[int, Stage]] = {}
+    for step in history:
+        live_through([step], world)
+        now = {uid: (job.attempt, job.stage) for uid, job in world.state.jobs.items()}
+        for uid, (attempt, stage) in now.items():
+            was_attempt, was_stage = before.get(uid, (0, Stage.PENDING))
+            assert attempt >= was_attempt
+            assert was_stage not in ENDED or stage == was_stage
+        before = now

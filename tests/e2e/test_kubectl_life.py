@@ -1,0 +1,230 @@
+"""A job's life as its user sees it through kubectl, on a real API server and on the embedded cluster alike."""
+
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.conftest import _required
+from tests.e2e.harness import (
+    TYJOBS,
+    EmbeddedKube,
+    Kubelets,
+    KubeServer,
+    apply,
+    await_stage,
+    eventually,
+    finish_leader,
+    fleet,
+    job,
+    kubectl_process,
+    kubelets,
+    pods_of,
+    status_of,
+)
+from tests.servers import real_redis
+
+WAIT = ("--timeout=120s",)
+
+
+@dataclass
+class Scene:
+    """One process with all roles at work on a cluster of two nodes."""
+
+    kube: KubeServer
+    kubelets: Kubelets
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.kube.kubectl(*arguments).stdout
+
+    def columns(self, name: str, *flags: str) -> dict[str, str]:
+        """The row that `kubectl get` prints, by the names of its columns."""
+        head, row = self.kubectl("get", "tyj", name, *flags).splitlines()
+        starts = [found.start() for found in re.finditer(r"\S+(?: \S+)*", head)]
+        ends = [*starts[1:], max(len(head), len(row))]
+        return {head[a:b].strip(): row[a:b].strip() for a, b in zip(starts, ends, strict=True)}
+
+    def phases(self, name: str) -> dict[str, str]:
+        """The job's pods and their phases."""
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods_of(self.kube, name)}
+
+    def forget(self, name: str) -> None:
+        """Delete a job and wait until its pods have gone, so that the next test has the room."""
+        self.kubectl("delete", "tyj", name, *WAIT)
+        eventually(f"the pods of {name} are gone", lambda: not pods_of(self.kube, name))
+
+
+@pytest.fixture(scope="module", params=["real", "embedded"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder: Path = tmp_path_factory.mktemp("life")
+    with contextlib.ExitStack() as stack:
+        kube: KubeServer
+        if request.param == "real":
+            kube = request.getfixturevalue("kube_server")
+            kube.clear()  # type: ignore[attr-defined]
+            stack.callback(kube.clear)  # type: ignore[attr-defined]
+        else:
+            stack.enter_context(_required())
+            kube = EmbeddedKube(folder)
+            stack.callback(kube.close)
+        redis = stack.enter_context(real_redis())
+        nodes = stack.enter_context(
+            kubelets(kube, NodeTemplate("node-1", cpu="8"), NodeTemplate("node-2", cpu="8", labels={"pool": "b"}))
+        )
+        workers = stack.enter_context(fleet(redis_url=redis.url, kube=kube, folder=folder))
+        workers.start()
+        yield Scene(kube, nodes)
+
+
+def test_get_shows_our_columns(scene: Scene) -> None:
+    apply(scene.kube, job("shown", priority=7))
+    scene.kubectl("wait", "tyj/shown", "--for=condition=Running", *WAIT)
+    eventually("both workers are ready", lambda: scene.columns("shown")["READY"] == "2/2")
+    row = scene.columns("shown")
+    assert list(row) == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
+    assert (row["STAGE"], row["SCHEDULE"], row["PRIORITY"]) == ("Running", "ScheduledSucceed", "7")
+    wide = scene.columns("shown", "-o", "wide")
+    leader = next(p for p in pods_of(scene.kube, "shown") if p["metadata"]["name"] == "shown-learner-0")
+    assert leader["status"]["podIP"] in wide.values()
+    assert {"RESTARTS", "MESSAGE"} <= set(wide)
+    described = scene.kubectl("describe", "tyj", "shown")
+    assert "Running: the leader runs and enough workers are ready" in described.partition("Events:")[2]
+    status = json.loads(scene.kubectl("get", "tyj", "shown", "-o", "json"))["status"]
+    assert status["observedGeneration"] == 1 and status["totalWorkers"] == status["readyWorkers"] == 2
+    scene.forget("shown")
+
+
+def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:
+    watching = kubectl_process(scene.kube, "get", "tyj", "-w", "--output-watch-events")
+    try:
+        apply(scene.kube, job("followed", run_s=2))
+        scene.kubectl("wait", "tyj/followed", "--for=condition=Scheduled", *WAIT)
+        scene.kubectl("wait", "tyj/followed", "--for=condition=Succeeded", *WAIT)
+        assert status_of(scene.kube, "followed")["completionTime"]
+        eventually("its pods are cleaned", lambda: scene.phases("followed") == {})
+        scene.kubectl("delete", "tyj", "followed", *WAIT)
+        seen: list[str] = []
+        assert watching.stdout is not None
+        for line in watching.stdout:
+            seen.append(line)
+            if line.startswith("DELETED"):
+                break
+    finally:
+        watching.kill()
+        watching.wait()
+    stages = [line.split()[2] for line in seen if " followed " in line and len(line.split()) > 4]
+    in_order = [stage for stage, _ in itertools.groupby(stages)]
+    assert in_order[in_order.index("Starting") :] == ["Starting", "Running", "Succeeded"], seen
+
+
+def test_a_user_ends_a_job_by_terminating(scene: Scene) -> None:
+    apply(scene.kube, job("stopped"))
+    await_stage(scene.kube, "Running", "stopped")
+    scene.kubectl("patch", "tyj", "stopped", "--type=merge", "-p", '{"spec":{"terminating":true}}')
+    scene.kubectl("wait", "tyj/stopped", "--for=condition=Succeeded", *WAIT)
+    assert "terminating" in status_of(scene.kube, "stopped")["message"]
+    eventually("its pods are cleaned", lambda: scene.phases("stopped") == {})
+    scene.forget("stopped")
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        ("All", {}),
+        ("Running", {"kept-learner-0": "Succeeded"}),
+        ("None", {"kept-learner-0": "Succeeded", "kept-actors-0": "Running", "kept-actors-1": "Running"}),
+    ],
+)
+def test_the_clean_pod_policy_says_which_pods_stay(scene: Scene, policy: str, left: dict[str, str]) -> None:
+    apply(scene.kube, job("kept", cleanPodPolicy=policy))
+    await_stage(scene.kube, "Running", "kept")
+    finish_leader(scene.kube, "kept")
+    await_stage(scene.kube, "Succeeded", "kept")
+    eventually(f"{left} are left", lambda: scene.phases("kept") == left)
+    # What comes to pass after it doesn't change that: another job goes through all the same steps.
+    apply(scene.kube, job("other", workers=0, run_s=0.5))
+    await_stage(scene.kube, "Succeeded", "other")
+    assert scene.phases("kept") == left
+    assert status_of(scene.kube, "kept").get("allocations", []) == []
+    scene.forget("other")
+    scene.forget("kept")
+
+
+def on_pool(pool: str, **parts: Any) -> dict[str, Any]:
+    """A job whose pods run on the nodes of a pool."""
+    made = job(**parts)
+    for template in (made["spec"]["leader"]["template"], made["spec"]["workerSets"][0]["template"]):
+        template["spec"]["nodeSelector"] = {"pool": pool}
+    return made
+
+
+def test_an_elastic_job_fills_up_when_a_node_appears(scene: Scene) -> None:
+    scene.kubelets.add(NodeTemplate("elastic-1", cpu="3", labels={"pool": "elastic"}))
+    apply(scene.kube, on_pool("elastic", name="elastic", workers=5, least=1))
+    await_stage(scene.kube, "Running", "elastic")
+    eventually("two workers fit", lambda: scene.columns("elastic")["READY"] == "2/5")
+    assert scene.columns("elastic")["SCHEDULE"] == "ScheduledPartly"
+    assert "cpu" in status_of(scene.kube, "elastic")["message"]
+    scene.kubelets.add(NodeTemplate("elastic-2", cpu="8", labels={"pool": "elastic"}))
+    eventually("all are ready", lambda: scene.columns("elastic")["READY"] == "5/5")
+    assert scene.columns("elastic")["SCHEDULE"] == "ScheduledSucceed"
+    assert status_of(scene.kube, "elastic")["attempt"] == 0
+    scene.forget("elastic")
+    scene.kubectl("delete", "node", "elastic-1", "elastic-2")
+
+
+def test_counts_are_raised_and_lowered_while_it_runs(scene: Scene) -> None:
+    apply(scene.kube, job("sized", workers=2, least=1))
+    await_stage(scene.kube, "Running", "sized")
+    eventually("two are ready", lambda: scene.columns("sized")["READY"] == "2/2")
+    before = {pod["metadata"]["uid"] for pod in pods_of(scene.kube, "sized")}
+    sets = job("sized", workers=4, least=1)["spec"]["workerSets"]
+    scene.kubectl("patch", "tyj", "sized", "--type=merge", "-p", json.dumps({"spec": {"workerSets": sets}}))
+    eventually("four are ready", lambda: scene.columns("sized")["READY"] == "4/4")
+    assert before <= {pod["metadata"]["uid"] for pod in pods_of(scene.kube, "sized")}
+    sets[0]["counts"] = 1
+    scene.kubectl("patch", "tyj", "sized", "--type=merge", "-p", json.dumps({"spec": {"workerSets": sets}}))
+    eventually(
+        "the first and the leader are left",
+        lambda: scene.phases("sized") == {"sized-learner-0": "Running", "sized-actors-0": "Running"},
+    )
+    assert scene.columns("sized")["STAGE"] == "Running"
+    scene.forget("sized")
+
+
+def test_a_deleted_job_takes_its_pods_with_it(scene: Scene) -> None:
+    apply(scene.kube, job("gone", workers=3))
+    await_stage(scene.kube, "Running", "gone")
+    assert len(scene.phases("gone")) == 4
+    scene.kubectl("delete", "tyj", "gone", *WAIT)
+    eventually("its pods are gone", lambda: scene.phases("gone") == {})
+    assert scene.kubectl("get", "tyj", "--ignore-not-found", "gone") == ""
+
+
+def test_a_job_made_again_under_its_name_is_another_job(scene: Scene) -> None:
+    apply(scene.kube, job("again", workers=3))
+    await_stage(scene.kube, "Running", "again")
+    old = {pod["metadata"]["uid"] for pod in pods_of(scene.kube, "again")}
+    scene.kubectl("delete", "tyj", "again", "--wait=false")
+    eventually("the name is free", lambda: scene.kube.request("GET", f"{TYJOBS}/again", check=False)[0] == 404)
+    apply(scene.kube, job("again", workers=2, run_s=3))
+    uid = scene.kube.request("GET", f"{TYJOBS}/again")[1]["metadata"]["uid"]
+    await_stage(scene.kube, "Running", "again")
+    pods = pods_of(scene.kube, "again")
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods if pod["metadata"]["uid"] not in old} == {uid}
+    scene.kubectl("wait", "tyj/again", "--for=condition=Succeeded", *WAIT)
+    eventually("all pods are cleaned", lambda: scene.phases("again") == {})
+    scene.forget("again")
+
+
+def test_a_wrong_field_is_refused_at_apply(scene: Scene) -> None:
+    made = scene.kube.kubectl("create", "-f", "-", stdin=json.dumps(job("wrong", priority=11)), check=False)
+    assert made.returncode == 1
+    assert "spec.priority" in made.stderr and "10" in made.stderr
