@@ -17,7 +17,8 @@ from arranger.model.pod import PodShape
 from arranger.projections.jobs import expand
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, take_cycle
-from arranger.scheduling.policies import binpack
+from arranger.scheduling.policies.base import Ask
+from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.view import ClusterView
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History
@@ -79,7 +80,7 @@ def _one_at_a_time(state: State, shapes: list[PodShape]) -> Counter[str]:
     for shape in shapes:
         request = view.request(shape)
         fits = (view.free >= request).all(axis=1)
-        scores = np.where(fits, binpack.scores(view, shape, _CONFIG), -1)
+        scores = np.where(fits, BinPack().scores(view, Ask(shape, 1, leader=False), _CONFIG), -1)
         row = int(scores.argmax())
         view.take(row, request, 1)
         chosen[view.names[row]] += 1
