@@ -25,6 +25,7 @@ from benchmarks.report import Figure
 from tests.servers import real_redis
 
 IN_FLIGHT = 64
+JSON = {"Content-Type": "application/json"}
 #: On two cores a second process folds the same log once more and gains nothing.
 MIX = (("watcher", "controller", "scheduler", "applier", "maintenance"),)
 _LIMIT_S = 120.0
@@ -179,9 +180,7 @@ async def _bare(api: ApiServer, size: Size) -> tuple[float, float]:
 
         async def create() -> None:
             for body in queue:
-                async with session.post(
-                    "api/v1/namespaces/default/pods", data=body, headers={"Content-Type": "application/json"}
-                ) as answer:
+                async with session.post("api/v1/namespaces/default/pods", data=body, headers=JSON) as answer:
                     await answer.read()
                     answer.raise_for_status()
 

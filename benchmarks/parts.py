@@ -106,14 +106,14 @@ class WorkerProcess:
     """A running `arranger run`."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int, output: Path) -> None:
-        self._process = process
+        self.process = process
         self._port = port
-        self.output = output
+        self._output = output
 
     @property
     def pid(self) -> int:
         """Its process ID."""
-        return self._process.pid
+        return self.process.pid
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
@@ -127,12 +127,16 @@ class WorkerProcess:
                 return int(line.split()[1]) * 1024 / 1e6
         raise ProcessLookupError(self.pid)
 
+    def said(self) -> str:
+        """The end of its output."""
+        return self._output.read_text(errors="replace")[-2000:]
+
     async def ready(self) -> None:
         """Wait until it says that it is connected and caught up."""
         async with asyncio.timeout(_READY_S), aiohttp.ClientSession() as session:
             while True:
-                if self._process.returncode is not None:
-                    raise RuntimeError(f"a worker ended while starting: {self.output.read_text()[-2000:]}")
+                if self.process.returncode is not None:
+                    raise RuntimeError(f"a worker ended while starting: {self.said()}")
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"http://127.0.0.1:{self._port}/readyz") as answer:
                         if answer.status == 200:
@@ -158,7 +162,6 @@ async def workers(
     if kubeconfig is not None:
         environ["ARRANGER_KUBECONFIG"] = str(kubeconfig)
     started: list[WorkerProcess] = []
-    processes: list[asyncio.subprocess.Process] = []
     with scratch_folder() as folder:
         try:
             for number, roles in enumerate(mix):
@@ -172,25 +175,24 @@ async def workers(
                         stdout=output,
                         stderr=output,
                     )
-                processes.append(process)
                 started.append(WorkerProcess(process, port, path))
             yield started
         finally:
-            for process in processes:
+            for worker in started:
                 with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
-            for process, worker in zip(processes, started, strict=True):
-                await _ended(process, worker.output)
+                    worker.process.terminate()
+            for worker in started:
+                await _ended(worker)
 
 
-async def _ended(process: asyncio.subprocess.Process, output: Path) -> None:
+async def _ended(worker: WorkerProcess) -> None:
     """Wait until it has ended; one that doesn't is killed, and that is an error, as is an end with another status."""
     try:
         async with asyncio.timeout(_END_S):
-            await process.wait()
+            await worker.process.wait()
     except TimeoutError as late:
-        process.kill()
-        await process.wait()
+        worker.process.kill()
+        await worker.process.wait()
         raise RuntimeError(f"a worker didn't end within {_END_S:.0f} s of SIGTERM") from late
-    if process.returncode:
-        raise RuntimeError(f"a worker ended with status {process.returncode}: {output.read_text()[-2000:]}")
+    if worker.process.returncode:
+        raise RuntimeError(f"a worker ended with status {worker.process.returncode}: {worker.said()}")
