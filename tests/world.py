@@ -173,6 +173,7 @@ class World:
         deleting: bool = False,
         invalid: str = "",
         status: JobStatusSeen | None = None,
+        generation: int = 1,
     ) -> JobRecord:
         """See a TYJob; again with the same name to edit it. `workers` is a count of one set, or all the sets."""
         leader = leader or shape(cpu=1)
@@ -184,7 +185,7 @@ class World:
         uid = uid or f"uid-{name}"
         version = self._version()
         self.say(
-            k.JobSeen(self.terms[k.Watched.JOB], "default", name, uid, version, 1, created, deleting, spec, invalid,
+            k.JobSeen(self.terms[k.Watched.JOB], "default", name, uid, version, generation, created, deleting, spec, invalid,
                       "", status)
         )  # fmt: skip
         return self.state.jobs[uid]

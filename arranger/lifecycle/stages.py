@@ -31,8 +31,8 @@ def next_decision(
     """The next decision on one job. Call again once it is folded: there may be another."""
     if job.ended or job.seen.deleting:
         return None
-    if job.seen.invalid:
-        return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid)
+    if job.seen.invalid or job.refused:
+        return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
     if job.spec is None:
         return None
     if job.spec.terminating:

@@ -13,6 +13,9 @@ from arranger.model.pod import PodShape
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
 
+#: The pod policy under which a job's quorum is every pod of it.
+GANG = "Gang"
+
 
 class Stage(StrEnum):
     """Where a job is in its life; owned by the controller. Ended (SUCCEEDED, FAILED) is final."""

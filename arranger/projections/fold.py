@@ -10,7 +10,9 @@ from typing import Any
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.job import JobSpec, Place, ScheduleState, Stage
+from arranger.model.config import CycleConfig
+from arranger.model.job import GANG, JobSpec, Place, ScheduleState, Stage
+from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
@@ -30,13 +32,14 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
 class _Fold:
     """One entry being folded: the state, what it touches, and whether the cycle in it holds."""
 
-    __slots__ = ("changes", "cycle_refused", "state", "told_ms")
+    __slots__ = ("changes", "cycle_config", "cycle_refused", "state", "told_ms")
 
     def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
         self.state = state
         self.changes = changes
         self.told_ms = told_ms
         self.cycle_refused = "no cycle was taken in this batch"
+        self.cycle_config = CycleConfig()
 
     # --- observations --------------------------------------------------------------------------------------
 
@@ -52,6 +55,7 @@ class _Fold:
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):
             self.state.listed[event.kind] = True
+            self.state.job_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
 
@@ -112,6 +116,7 @@ class _Fold:
         self.changes.jobs[uid] = None
         of_job = self.state.pods_of[uid]
         del of_job[pod.uid]
+        self.state.job_changes += 1  # a job that waits for its old pods to go may now be placed
         if not of_job:
             del self.state.pods_of[uid]
         job = self.state.jobs.get(uid)
@@ -134,13 +139,26 @@ class _Fold:
         job.seen = event
         if (before.spec, before.invalid, before.deleting) != (event.spec, event.invalid, event.deleting):
             job.version = offset
+            self.state.job_changes += 1
             if event.spec is not None:
-                self._take_spec(job, event.spec)
+                self._change_spec(job, event.spec, edited=before.generation != event.generation)
             self.changes.schedulable = True
+
+    def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
+        """Take a changed spec over, unless the user changed what a started job may not change any more.
+
+        Where nobody edited it, another version of Arranger reads the same TYJob in another way: that refuses nothing.
+        """
+        started = job.stage != Stage.PENDING and not job.ended
+        if edited and started and job.spec is not None:
+            job.refused = refused_change(job.spec, spec)
+        if not job.refused:
+            self._take_spec(job, spec)
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
         job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
         self.state.jobs[event.uid] = job
+        self.state.job_changes += 1
         self.changes.schedulable = True
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
@@ -171,6 +189,7 @@ class _Fold:
         if job is not None:
             self.changes.jobs[event.uid] = None
             self.changes.schedulable = True
+            self.state.job_changes += 1
             self._release_all(job)
 
     # --- decisions -----------------------------------------------------------------------------------------
@@ -178,6 +197,7 @@ class _Fold:
     def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
         last = self.state.last_cycle
         self.cycle_refused = f"superseded by the cycle at offset {last}" if event.base < last else ""
+        self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset
         self._judge(offset, "CycleTaken", self.cycle_refused)
@@ -187,7 +207,7 @@ class _Fold:
         wanted = expand(event.pods)
         refused = self.cycle_refused or _outdated(job, event.based_on, event.attempt)
         if not refused and job is not None:
-            refused = _misplaced(job, wanted) or _lacking(self.state.nodes, job, wanted)
+            refused = _misplaced(job, wanted, self.cycle_config) or _lacking(self.state.nodes, job, wanted)
         if self._judge(offset, "Placed", refused) and job is not None:
             for place, node in wanted.items():
                 self._reserve(job, place, node)
@@ -256,6 +276,7 @@ class _Fold:
         return False
 
     def _judge(self, offset: int, kind: str, refused: str) -> bool:
+        self.state.job_changes += not refused
         self.changes.verdicts.append(Verdict(offset, kind, not refused, refused))
         self._count(kind, accepted=not refused)
         return not refused
@@ -296,6 +317,7 @@ class _Fold:
         if place in job.placements:
             self.state.nodes.release(job.placements[place], _requests(job, place))
         elif job.adopted_at == job.version:
+            self.state.job_changes += 1
             job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
         else:
             return
@@ -375,7 +397,7 @@ def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec
     return ""
 
 
-def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) -> str:
     assert job.spec is not None
     for place in wanted:
         if place in job.placements:
@@ -386,6 +408,8 @@ def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
         return "the quorum is not whole: the leader has no node"
     if len(wanted) + len(job.placements) <= job.spec.min_workers:
         return f"the quorum is not whole: {job.spec.min_workers} workers needed"
+    if (job.spec.pod_policy or config.pod_policy) == GANG and len(wanted) + len(job.placements) < job.pods_wanted():
+        return f"the gang is not whole: {job.pods_wanted()} pods needed"
     return ""
 
 

@@ -28,6 +28,8 @@ class JobRecord:
     attempt: int = 0
     restarts: int = 0
     leader_address: str = ""
+    #: What an edit changed that a started job may not change any more; empty while there was no such edit.
+    refused: str = ""
     #: Offset at which a new epoch took the job over from its status; 0 for a job that the log saw begin.
     adopted_at: int = 0
     placements: dict[PlaceKey, str] = field(default_factory=dict)

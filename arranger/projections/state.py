@@ -49,6 +49,9 @@ class State:
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)
     last_cycle: int = 0
+    #: Counts the changes of jobs that a cycle looks at. This process's own, no part of what was said: with
+    #: `nodes.changes` it tells whether a cycle would find anything new.
+    job_changes: int = 0
     #: Kind of decision → [accepted, rejected].
     verdicts: dict[str, list[int]] = field(default_factory=dict)
 

@@ -4,6 +4,11 @@ A pure function: the same inputs give the same events, byte for byte, which is w
 The state is only read; what the cycle places is held in its own view.
 """
 
+import math
+from typing import Any
+
+import msgspec
+
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -18,6 +23,13 @@ from arranger.scheduling.registry import BUILT_IN, Policies
 VERSIONS = BUILT_IN.versions()
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """What a cycle says: all its events, none if there is nothing to say, and when that changes by time alone."""
+
+    events: tuple[Event, ...]
+    due_ms: float = math.inf
+
+
 def take_cycle(
     state: State,
     config: CycleConfig,
@@ -27,13 +39,54 @@ def take_cycle(
     policies: Policies = BUILT_IN,
 ) -> tuple[Event, ...]:
     """All events of one cycle on `state`, or nothing when there is nothing to say."""
+    return _plan(state, config, told_ms, witness, policies).events
+
+
+class Cycles:
+    """Cycles of one process, which don't evaluate again what hasn't changed since the last one found nothing to say.
+
+    The answers are those of `take_cycle`: what is remembered is only that an equal question was answered by silence.
+    """
+
+    def __init__(self, policies: Policies = BUILT_IN) -> None:
+        self._policies = policies
+        self._state: State | None = None
+        self._question: tuple[Any, ...] = ()
+        self._until_ms = 0.0
+
+    def take(self, state: State, config: CycleConfig, told_ms: int) -> tuple[Event, ...]:
+        """All events of one cycle on `state`."""
+        question = (state.nodes.changes, state.job_changes, config)
+        if state is self._state and question == self._question and told_ms < self._until_ms:
+            return ()
+        plan = _plan(state, config, told_ms, None, self._policies)
+        self._state = state if not plan.events else None
+        self._question, self._until_ms = question, plan.due_ms
+        return plan.events
+
+
+def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | None, policies: Policies) -> Plan:
     jobs = queue.waiting(state)
     if not jobs or not state.synced:
-        return ()
+        return Plan(())
     placer = Placer(state, config, policies, witness=witness)
     attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     decisions = [event for attempt in attempts for event in _decisions(placer, attempt, config, told_ms)]
-    return (CycleTaken(state.offset, told_ms, config), *decisions) if decisions else ()
+    if decisions:
+        return Plan((CycleTaken(state.offset, told_ms, config), *decisions))
+    return Plan((), min((_due_ms(attempt, config, told_ms) for attempt in attempts), default=math.inf))
+
+
+def _due_ms(attempt: Attempt, config: CycleConfig, told_ms: int) -> float:
+    """When a job about which there is nothing to say now will have something to say by time alone."""
+    job, shortage, due_ms = attempt.job, attempt.shortage, math.inf
+    if shortage is None:
+        return due_ms
+    if shortage.infeasible and job.infeasible_since_ms and job.schedule_state != ScheduleState.FAILED:
+        due_ms = job.infeasible_since_ms + config.infeasible_grace_ms
+    if job.waits is not None and job.waits.message != _waits(attempt, shortage, config, told_ms).message:
+        due_ms = min(due_ms, job.waits_since_ms + config.reasons_refresh_ms)
+    return due_ms
 
 
 def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:

@@ -14,7 +14,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes
-from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.cycle import Cycles
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.ticks import Ticker
 
@@ -46,6 +46,7 @@ class Scheduler:
         self._clock = clock
         self._metrics = metrics
         self._period_s = period_s
+        self._cycles = Cycles()
         self._woken = asyncio.Event()
 
     def changed(self, changes: Changes) -> None:
@@ -74,7 +75,7 @@ class Scheduler:
             if not await self._follower.catch_up():
                 return
             began_s = self._clock.monotonic_s()
-            events = take_cycle(self._follower.state, self._config, self._clock.now_ms())
+            events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
             self._metrics.cycle_seconds.observe(self._clock.monotonic_s() - began_s)
             self._metrics.cycles.labels("taken" if events else "idle").inc()
             if events:

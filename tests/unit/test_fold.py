@@ -740,3 +740,11 @@ def test_the_time_told_never_goes_back() -> None:
     world.pass_time(-3600)
     world.cycle()
     assert world.state.told_ms == before and job.scheduled_since_ms == before
+
+
+def test_a_gang_is_placed_with_every_pod_or_not_at_all() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=3, min_workers=1, policy="Gang")
+    assert place(world, job, LEADER, workers_on("n1", 0, 1)) == (False, "the gang is not whole: 4 pods needed")
+    assert place(world, job, LEADER, workers_on("n1", 0, 2)) == (True, "")

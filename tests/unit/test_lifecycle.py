@@ -560,3 +560,26 @@ def test_attempts_never_go_back_and_ended_is_final(history: list[Step]) -> None:
             assert attempt >= was_attempt
             assert was_stage not in ENDED or stage == was_stage
         before = now
+
+
+def test_a_forbidden_edit_of_a_started_job_fails_it_with_the_field_and_changes_nothing_else() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=1))
+    world.settle()
+    before = dict(job.placements)
+    world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
+    assert job.placements == before and job.spec is not None and job.spec.groups[0].shape == shape(cpu=1)
+    world.settle()
+    assert job.stage == Stage.FAILED and job.decided is not None
+    assert job.decided.message.startswith("spec.leader, spec.workerSets: can't be changed once the job has started")
+
+
+def test_another_version_that_reads_the_same_job_in_another_way_fails_nobody() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=1))
+    world.settle()
+    world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=1, memory=1), worker=shape(cpu=1), generation=1)
+    world.settle()
+    assert job.stage == Stage.RUNNING

@@ -5,6 +5,7 @@ allocatable_r after placing the pod, 100 · Σ w_r u_r / Σ w_r over the request
 """
 
 from arranger.model.config import CycleConfig
+from arranger.model.job import GANG
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import Ask, PodPolicy, utilisation
 from arranger.scheduling.view import ClusterView
@@ -23,4 +24,4 @@ class BinPack(PodPolicy):
 class Gang(BinPack):
     """As BinPack, with every pod of the job in its quorum."""
 
-    name, version, whole = "Gang", 1, True
+    name, version, whole = GANG, 1, True
