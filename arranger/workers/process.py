@@ -29,6 +29,7 @@ from arranger.metrics import Metrics
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
 from arranger.workers import applier, controller, maintenance, scheduler
+from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.http import Health, HttpServer
 from arranger.workers.membership import Lease, Membership
@@ -114,9 +115,9 @@ class Process:
                 log_event(_log, "draining", within_s=self._settings.drain_s)
             finally:
                 await self._drain(ticks)
-                await _cancelled([follow])
+                await end([follow])
         finally:
-            await _cancelled([starting, stopping, report])
+            await end([starting, stopping, report])
 
     async def _start(self) -> TickLoop | None:
         """Connect, fold what is there, and start the roles."""
@@ -291,22 +292,14 @@ class Process:
         """Take nothing new, let what is in flight end, leave the members."""
         if ticks is not None:
             await ticks.stop(drain_s=self._settings.drain_s)
-        for task in self._tasks:
-            task.cancel()
-        _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_s)
+        # The applier, once told, lets its effects in flight end; everyone else just ends.
+        draining = [task for task in self._tasks if task.get_name() == applier.ROLE]
+        late = await end(self._tasks, once=draining, within_s=self._settings.drain_s, again_s=1.0)
         if late:
             names = ", ".join(sorted(task.get_name() for task in late))
             log_event(_log, "not drained in time", level=logging.WARNING, tasks=names)
         with suppress(LogUnavailable):
             await self._membership.leave()
-
-
-async def _cancelled(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError, Exception):
-            await task
 
 
 def checked_roles(names: Sequence[str]) -> tuple[str, ...]:

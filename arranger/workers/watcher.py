@@ -20,6 +20,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.projections.state import State
 from arranger.workers.backoff import Backoff
+from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Lease
 
@@ -94,9 +95,7 @@ class Watcher:
                         return
             await active
         finally:
-            active.cancel()
-            with suppress(asyncio.CancelledError):
-                await active
+            await end([active])
             self._metrics.forget(self._kind)
 
     async def _active(self) -> None:
@@ -128,9 +127,7 @@ class Watcher:
                 await observing
             raise EpochLost(f"epoch {epoch} has ended")
         finally:
-            for task in (observing, ending):
-                task.cancel()
-            await asyncio.gather(observing, ending, return_exceptions=True)
+            await end([observing, ending], again_s=0.02)
 
     async def _observe(self) -> None:
         """Go on where the last watcher stopped, or list; then watch. Ends only by an exception."""

@@ -1,0 +1,68 @@
+"""The benchmarks run, at sizes that say nothing about speed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+from benchmarks.report import Figure, Machine, Report, markdown
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: These start servers or processes of their own, which need a Redis to start.
+WITHOUT_SERVERS = ("fold", "cycle")
+
+
+def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]:
+    """The figures of a quick run by benchmark."""
+    written = tmp_path / "report.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick", "--json", str(written), *names],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(written.read_text())
+    assert report["skipped"] == {}
+    figures: dict[str, list[dict[str, object]]] = report["figures"]
+    for name, found in figures.items():
+        assert found, name
+        for figure in found:
+            assert f"| {name} " in done.stdout and str(figure["name"]) in done.stdout
+    return figures
+
+
+@pytest.mark.parametrize("name", WITHOUT_SERVERS)
+def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path: Path) -> None:
+    figures = {str(figure["name"]): figure for figure in quick_run(tmp_path, name)[name]}
+    equal = {"fold": "restored equals encoded", "cycle": "same nodes as the scan"}[name]
+    assert figures[equal]["value"] == 1.0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_SERVERS])
+def test_a_benchmark_of_processes_runs(name: str, tmp_path: Path) -> None:
+    assert quick_run(tmp_path, name).keys() == {name}
+
+
+def a_report(*figures: Figure) -> Report:
+    where = Machine(
+        date="2026-01-01 00:00 UTC", cpu="a cpu", cores=2, memory_gib=4.0, system="Linux 6", python="3.11.7",
+        packages={"redis": "6.4.0"}, load_before=0.1, load_after=0.2,
+    )  # fmt: skip
+    return Report(machine=where, figures={"one": list(figures)}, skipped={"two": "no server"}, quick=False)
+
+
+def test_a_missed_target_stands_out_in_the_table() -> None:
+    missed, met = Figure(name="slow", value=2.5, unit="s", at_most=2), Figure(name="fast", value=0.8, at_least=0.7)
+    assert (missed.holds, met.holds, Figure(name="free", value=1).holds) == (False, True, None)
+    lines = markdown(a_report(missed, met)).splitlines()
+    assert next(line for line in lines if "slow" in line).split("|")[3:6] == [" 2.5 s ", " ≤ 2    ", " NO  "]
+    assert next(line for line in lines if "fast" in line).split("|")[3:6] == [" 0.8   ", " ≥ 0.7  ", " yes "]
+
+
+def test_the_table_says_what_was_skipped_and_on_which_machine() -> None:
+    table = markdown(a_report(Figure(name="rate", value=1234.5, unit="/s")))
+    assert "skipped: two: no server" in table
+    assert "a cpu, 2 cores, 4.0 GiB" in table and "1,234 /s" in table

@@ -1,0 +1,63 @@
+"""Tasks end when they are told to, even those that miss the first word."""
+
+import asyncio
+
+from arranger.workers.ending import end
+
+
+async def test_a_task_that_swallowed_one_cancellation_still_ends() -> None:
+    told = 0
+
+    async def deaf() -> None:
+        nonlocal told
+        while told < 3:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told += 1
+
+    task = asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+    assert await end([task], again_s=0.01) == []
+    assert told == 3
+
+
+async def test_what_is_to_be_finished_is_told_only_once_and_is_let_finish() -> None:
+    finished: list[str] = []
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)  # a second cancellation would break this off
+            finished.append("careful")
+
+    task = asyncio.create_task(careful())
+    await asyncio.sleep(0)
+    assert await end([task], once=[task], again_s=0.01) == []
+    assert finished == ["careful"]
+
+
+async def test_tasks_that_never_end_are_named_when_the_time_is_up() -> None:
+    deaf = True
+
+    async def never() -> None:
+        while deaf:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+
+    task = asyncio.create_task(never())
+    await asyncio.sleep(0)
+    assert await end([task], within_s=0.05, again_s=0.01) == [task]
+    deaf = False
+    assert await end([task], again_s=0.01) == []
+
+
+async def test_a_task_that_failed_is_no_trouble() -> None:
+    async def fails() -> None:
+        raise ValueError("why")
+
+    task = asyncio.create_task(fails())
+    assert await end([task], again_s=0.01) == []
