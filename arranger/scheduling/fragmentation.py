@@ -1,0 +1,192 @@
+"""Fragmentation of GPUs: what is idle on a node and yet of no use to the pods that typically come.
+
+The measure and the idea to descend its gradient are from Weng et al., "Beware of Fragmentation: Scheduling
+GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023). With a mix M of typical pods m, each of
+weight w_m, and R_g the idle part of GPU g of node n in milli-GPU:
+
+    F_n(m) = Σ_g R_g                      if m can't run on n now, or asks for no GPU at all
+           = Σ_g R_g where R_g < need_m   otherwise: what is left on GPUs too full for m (need_m: milli-GPU on each GPU)
+    F_n(M) = Σ_m w_m F_n(m)
+
+`m` can run on n if enough cpu is free, n has one of the models that m accepts, and at least as many GPUs as m wants
+have need_m free each. Memory is left out, as in the paper: it isn't what GPU nodes run out of. F is kept as the whole
+number Σ_m w_m F_n(m), in milli-GPU times weight; dividing by the sum of weights gives milli-GPU.
+
+The gradient of a placement is F_n before less F_n after it: the higher, the more it uses up what nobody else could have
+used. It is compared in steps of `STEP_MILLI`, counted from 0 and rounded down; among equal steps a shared pod takes the
+device with the least room, and the lowest node wins after that. How scores are rounded matters more than one would
+think. On the openb trace at load 1.3, exact values leave pods strewn about, as some distant decimal always decides:
+94.5 % of the GPUs are allocated. The published experiment rounds a sigmoid of the gradient to whole percents, which
+are 40 milli-GPU around 0 and wider further out, and takes the lowest name: 95.4 %. Steps of 80 with the lowest name
+give 95.4 %, with the tightest device first 95.5 %. Integers alone are involved, so every machine decides alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Amounts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: A whole GPU.
+GPU_MILLI = 1000
+
+#: The size of the steps in which gradients are compared.
+STEP_MILLI = 80
+
+#: One step outweighs any room on a device.
+_STEP_SCORE = 2 * GPU_MILLI
+
+#: The score of a node that the pod doesn't fit.
+NO_FIT = int(np.iinfo(np.int64).min)
+
+
+class Request(NamedTuple):
+    """What a pod asks for that decides about GPUs: millicores, and `gpu_milli` on each of so many `gpus`.
+
+    `models` are the GPU models that it accepts; none named means any.
+    """
+
+    cpu_milli: int
+    gpus: int
+    gpu_milli: int
+    models: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether it takes a part of one GPU, so that it matters which."""
+        return self.gpus == 1 and self.gpu_milli < GPU_MILLI
+
+    @property
+    def total_milli(self) -> int:
+        """All that it takes of GPUs."""
+        return self.gpus * self.gpu_milli
+
+    def accepts(self, model: str) -> bool:
+        """Whether GPUs of this model will do."""
+        return not self.models or model in self.models
+
+
+class NodeStates(NamedTuple):
+    """What is free on N nodes: millicores [N], milli-GPU [N × D] (0 where a node has fewer than D GPUs), and the
+    number of each node's GPU model [N] in the list that the mix was made with."""
+
+    cpu_milli: Amounts
+    device_milli: Amounts
+    model: Amounts
+
+
+class Mix:
+    """Typical pods with their weights, as columns; those that ask for no GPU only add to `total_weight`."""
+
+    def __init__(self, requests: Iterable[tuple[Request, int]], models: Sequence[str]) -> None:
+        counted = list(requests)
+        asking = [(request, weight) for request, weight in counted if request.total_milli]
+        self.total_weight = sum(weight for _, weight in counted)
+        self.weights = np.array([weight for _, weight in asking], np.int64)
+        self.cpu_milli = np.array([request.cpu_milli for request, _ in asking], np.int64)
+        self.gpus = np.array([request.gpus for request, _ in asking], np.int64)
+        needs = sorted({request.gpu_milli for request, _ in asking})
+        #: The different needs on one GPU, ascending, and which of them each pod has.
+        self.needs = np.array(needs, np.int64)
+        self.need_of = np.array([needs.index(request.gpu_milli) for request, _ in asking], np.intp)
+        #: Models × pods.
+        self.accepted: Mask = np.array(
+            [[request.accepts(model) for request, _ in asking] for model in models], bool
+        ).reshape(len(models), len(asking))
+
+
+def most_frequent(requests: Iterable[Request], *, share_percent: int) -> list[tuple[Request, int]]:
+    """The most frequent requests with their counts, as few as make up that share of all; larger ones first in a tie."""
+    counts: dict[Request, int] = {}
+    for request in requests:
+        counts[request] = counts.get(request, 0) + 1
+    ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    total, covered, found = sum(counts.values()), 0, []
+    for request, count in ranked:
+        if covered * 100 >= share_percent * total:
+            break
+        found.append((request, count))
+        covered += count
+    return found
+
+
+def usable(states: NodeStates, mix: Mix) -> Amounts:
+    """Σ_m w_m · (idle milli-GPU that m could use) of each node [N]: what isn't fragmented."""
+    device = states.device_milli[:, :, None]
+    enough = device >= mix.needs
+    gpus = enough.sum(axis=1)
+    milli = (device * enough).sum(axis=1)
+    runs = states.cpu_milli[:, None] >= mix.cpu_milli
+    runs &= gpus[:, mix.need_of] >= mix.gpus
+    runs &= mix.accepted[states.model]
+    found: Amounts = (milli[:, mix.need_of] * runs) @ mix.weights
+    return found
+
+
+def fragments(states: NodeStates, mix: Mix) -> Amounts:
+    """F_n(M) of each node [N], in milli-GPU times weight."""
+    idle: Amounts = states.device_milli.sum(axis=1)
+    return mix.total_weight * idle - usable(states, mix)
+
+
+def score_placements(
+    states: NodeStates, request: Request, fits: Mask, mix: Mix
+) -> tuple[Amounts, npt.NDArray[np.intp]]:
+    """For one pod on each of N nodes: the gradient in steps as a score and, for a shared GPU, which device it takes.
+
+    `fits` [N] says where everything but the GPUs suffices; the score is `NO_FIT` where that or they don't. A shared
+    pod takes the device with the best score, the first among equals; whole GPUs are all alike, and the device is 0.
+    Scores of one request can be compared with each other, not with those of another.
+    """
+    if request.shared:
+        return _score_shared(states, request, fits, mix)
+    scores = np.full(len(fits), NO_FIT)
+    whole = states.device_milli == GPU_MILLI
+    rows = np.flatnonzero(fits & (whole.sum(axis=1) >= request.gpus))
+    scores[rows] = _steps(_gradient(_rows(states, rows), request, take_whole(whole[rows], request.gpus), mix), mix)
+    return scores, np.zeros(len(fits), np.intp)
+
+
+def take_whole(whole: Mask, gpus: int) -> Mask:
+    """Of each node's whole GPUs [N × D] the first so many."""
+    return whole & (np.cumsum(whole, axis=1) <= gpus)
+
+
+def _score_shared(states: NodeStates, request: Request, fits: Mask, mix: Mix) -> tuple[Amounts, npt.NDArray[np.intp]]:
+    device = states.device_milli
+    scores = np.full(device.shape, NO_FIT)
+    candidates = (device >= request.gpu_milli) & fits[:, None] & _first_of_equals(device)
+    rows, devices = np.nonzero(candidates)
+    taken = np.zeros((len(rows), device.shape[1]), bool)
+    taken[np.arange(len(rows)), devices] = True
+    steps = _steps(_gradient(_rows(states, rows), request, taken, mix), mix)
+    scores[rows, devices] = steps * _STEP_SCORE - device[rows, devices]
+    best = scores.argmax(axis=1)
+    return scores[np.arange(len(best)), best], best
+
+
+def _first_of_equals(device: Amounts) -> Mask:
+    """Devices [N × D] with as much free as one before them needn't be looked at."""
+    first = np.ones(device.shape, bool)
+    for column in range(1, device.shape[1]):
+        first[:, column] = (device[:, :column] != device[:, column, None]).all(axis=1)
+    return first
+
+
+def _rows(states: NodeStates, rows: npt.NDArray[np.intp]) -> NodeStates:
+    return NodeStates(states.cpu_milli[rows], states.device_milli[rows], states.model[rows])
+
+
+def _gradient(states: NodeStates, request: Request, taken: Mask, mix: Mix) -> Amounts:
+    """F before less F after the pod took `gpu_milli` of the devices `taken` [N × D]."""
+    after = NodeStates(
+        states.cpu_milli - request.cpu_milli, states.device_milli - taken * request.gpu_milli, states.model
+    )
+    return mix.total_weight * request.total_milli - usable(states, mix) + usable(after, mix)
+
+
+def _steps(gradient: Amounts, mix: Mix) -> Amounts:
+    return gradient // (STEP_MILLI * mix.total_weight)

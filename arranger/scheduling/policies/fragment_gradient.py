@@ -1,0 +1,97 @@
+"""FragmentGradient: place where it leaves most to the pods that typically come. For clusters of mixed GPU sizes.
+
+The measure, the gradient and its steps are those of `scheduling/fragmentation.py` (Weng et al., USENIX ATC 2023), for
+GPUs that are free or taken as a whole, as extended resources are. With a mix of request shapes m of weight w_m and
+g_{n,r} GPUs of resource r free on node n,
+
+    F_n = Σ_m w_m Σ_r g_{n,r} where m doesn't ask for r or can't run on n now
+
+and a node's score is F_n before less F_n after placing the pod, per unit of weight, in steps rounded down; highest
+wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu". Whether m can run on n counts every
+resource that it asks for, and its selectors and tolerations where the caller gives `allowed`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
+from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
+from arranger.scheduling.placement import Scores
+from arranger.scheduling.view import ClusterView, Mask
+
+#: Request shapes with their weights: how many waiting and running pods ask for that.
+Mix = Sequence[tuple[PodShape, int]]
+
+#: Nodes where a shape may run, resources apart.
+Allowed = Callable[[PodShape], Mask]
+
+NAME = "FragmentGradient"
+VERSION = 1
+
+#: As many shapes are weighed at most, the most frequent: each costs comparisons on every node.
+MOST_SHAPES = 64
+
+
+def mix_of(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
+    """The most frequent shapes with their counts, equal ones added up. The order in which they come doesn't matter."""
+    counts: dict[PodShape, int] = {}
+    for shape, count in shapes:
+        counts[shape] = counts.get(shape, 0) + count
+    # Among equally many the text decides which are kept: shapes have no order of their own, but all have a text.
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].requests, repr(item[0])))
+    return ranked[:MOST_SHAPES]
+
+
+def scores(
+    view: ClusterView,
+    shape: PodShape,
+    config: CycleConfig,
+    mix: Mix,
+    *,
+    extra: int = 0,
+    allowed: Allowed | None = None,
+) -> Scores:
+    """The score of every node for one more pod after `extra` of them, in steps; only nodes with room mean anything."""
+    weight = sum(count for _, count in mix)
+    if not weight:
+        return np.zeros(len(view), np.int64)
+    typical = [_Typical(view, asked, count, allowed) for asked, count in mix if _gpus(asked)]
+    request = view.request(shape)
+    before = view.free.T.copy()  # after every request is known to the view, as it may get columns by that
+    before[: len(request)] -= request[:, None] * extra
+    after = before.copy()
+    after[: len(request)] -= request[:, None]
+    gradient = np.full(len(view), weight * sum(amount for _, amount in _gpus(shape)))
+    for one in typical:
+        gradient += one.usable(after) - one.usable(before)
+    return gradient * GPU_MILLI // (STEP_MILLI * weight)
+
+
+class _Typical:
+    """One shape of the mix that asks for GPUs, as columns of the view.
+
+    Shapes that ask for none can use none wherever they run: they only count in the sum of weights.
+    """
+
+    def __init__(self, view: ClusterView, shape: PodShape, count: int, allowed: Allowed | None) -> None:
+        vector = view.request(shape)
+        self._count = count
+        self._columns = np.flatnonzero(vector)
+        self._amounts = vector[self._columns, None]
+        self._gpus = [column for name, _ in _gpus(shape) if (column := view.column(name)) is not None]
+        self._allowed = allowed(shape) if allowed is not None else None
+
+    def usable(self, free: npt.NDArray[np.int64]) -> Scores:
+        """Its count times the free GPUs that it could use, by node, for amounts free by resource and node."""
+        runs: Mask = np.all(free[self._columns] >= self._amounts, axis=0)
+        if self._allowed is not None:
+            runs &= self._allowed
+        found: Scores = self._count * runs * free[self._gpus].sum(axis=0)
+        return found
+
+
+def _gpus(shape: PodShape) -> list[tuple[str, int]]:
+    return [(resource, amount) for resource, amount in shape.requests if resource.endswith("/gpu")]

@@ -1,0 +1,104 @@
+"""The policies that a trace experiment can run: fragmentation gradient, the published best fit, and our own.
+
+A trace has pods without jobs, so every pod is a job of its own. Gang and JobAffinity then place like BinPack and
+aren't listed; JobAntiAffinity is left with its tie rule, the lowest utilisation; LeaderFirst places every pod as a
+worker. Utilisation of GPUs counts milli-GPU over all devices of a node. Except under FragmentGradient, a shared pod
+takes the device with the least room that suffices, the first among equals, as the published baselines do.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from arranger.model.config import ANY_GPU, CycleConfig
+from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
+from arranger.scheduling.policies.base import ONE
+from arranger.scheduling.policies.leader_first import RAISED
+from arranger.scheduling.trace import Cluster, Indices, Policy, Shape
+
+#: The largest node that the published experiment scales best fit with, and the score of a perfect fit.
+_FULL_CPU_MILLI, _FULL_GPU_MILLI, _PERFECT = 128_000, 8_000, 100
+
+_WEIGHTS = dict(CycleConfig().weights)
+_CPU, _MEMORY, _GPU = _WEIGHTS["cpu"], _WEIGHTS["memory"], _WEIGHTS[ANY_GPU]
+
+
+def fragment_gradient(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """The placement that reduces fragmentation most, or increases it least; the device is part of the choice."""
+    return score_placements(nodes.states, shape.request, fits, mix)
+
+
+def best_fit(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """Least left over: half of each of free cpu and free GPU after placing, scaled by the largest node, in percent."""
+    request = shape.request
+    cpu_left = nodes.free_cpu_milli - request.cpu_milli
+    gpu_left = nodes.devices.sum(axis=1) - request.total_milli
+    scale = _FULL_CPU_MILLI // _FULL_GPU_MILLI
+    left = _PERFECT * (cpu_left + gpu_left * scale)
+    scores = (2 * _PERFECT * _FULL_CPU_MILLI - left) // (2 * _FULL_CPU_MILLI)
+    return _on_tightest(nodes, shape, fits, scores)
+
+
+def bin_pack(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """BinPack of the specification."""
+    return _on_tightest(nodes, shape, fits, _packed(nodes, shape, cpu_weight=_CPU))
+
+
+def leader_first(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """LeaderFirst of the specification, for workers: BinPack with the weight of cpu raised."""
+    return _on_tightest(nodes, shape, fits, _packed(nodes, shape, cpu_weight=_CPU * RAISED))
+
+
+def min_fragment(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """MinFragment of the specification: BinPack times how alike the utilisations of cpu and memory are."""
+    (_, _, cpu), (_, _, memory), _ = _utilisation(nodes, shape, cpu_weight=_CPU)
+    scores = (ONE - np.abs(cpu - memory)) * _packed(nodes, shape, cpu_weight=_CPU) // ONE
+    return _on_tightest(nodes, shape, fits, scores)
+
+
+def job_anti_affinity(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
+    """JobAntiAffinity of the specification where every node has as many pods of the job: the lowest utilisation."""
+    return _on_tightest(nodes, shape, fits, -_packed(nodes, shape, cpu_weight=_CPU))
+
+
+#: By the names of the specification; best fit by that of the published table.
+POLICIES: dict[str, Policy] = {
+    "FragmentGradient": fragment_gradient,
+    "BestFit": best_fit,
+    "BinPack": bin_pack,
+    "MinFragment": min_fragment,
+    "LeaderFirst": leader_first,
+    "JobAntiAffinity": job_anti_affinity,
+}
+
+
+def _on_tightest(nodes: Cluster, shape: Shape, fits: Mask, scores: Amounts) -> tuple[Amounts, Indices]:
+    """The scores where the GPUs suffice too, and the device with the least room that does."""
+    request = shape.request
+    room = np.where(nodes.devices >= request.gpu_milli, nodes.devices, GPU_MILLI + 1)
+    enough = (room <= GPU_MILLI).sum(axis=1) >= request.gpus
+    return np.where(fits & enough, scores, NO_FIT), room.argmin(axis=1)
+
+
+def _packed(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Amounts:
+    """Σ w u / Σ w in millionths, over what the pod asks for."""
+    total = np.zeros(len(nodes.gpus), np.int64)
+    weights = 0
+    for asked, weight, share in _utilisation(nodes, shape, cpu_weight=cpu_weight):
+        if asked:
+            total += weight * share
+            weights += weight
+    return total // weights if weights else total
+
+
+def _utilisation(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Iterator[tuple[int, int, Amounts]]:
+    """For cpu, memory and GPUs: amount asked for, weight, and each node's utilisation after placing, in millionths."""
+    request = shape.request
+    columns = (
+        (request.cpu_milli, cpu_weight, nodes.cpu_milli, nodes.free_cpu_milli),
+        (shape.memory_mib, _MEMORY, nodes.memory_mib, nodes.free_memory_mib),
+        (request.total_milli, _GPU, nodes.gpus * GPU_MILLI, nodes.devices.sum(axis=1)),
+    )
+    for asked, weight, capacity, free in columns:
+        part = np.divide(capacity - free + asked, capacity, out=np.zeros(len(capacity)), where=capacity > 0)
+        yield asked, weight, np.rint(np.minimum(part, 1.0) * ONE).astype(np.int64)
