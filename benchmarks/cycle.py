@@ -32,7 +32,7 @@ _CONFIG = CycleConfig(versions=VERSIONS)
 
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
-    nodes, pods, gangs, waiting = (50, 100, 20, 100) if quick else (5_000, 10_000, 2_000, 20)
+    nodes, pods, gangs, waiting = (50, 100, 20, 100) if quick else (5_000, 10_000, 2_000, 10_000)
     one = _cluster(nodes, jobs=1, workers=pods, worker=_WORKER)
     one_s, events = _timed(lambda: take_cycle(one, _CONFIG, TOLD_MS))
     ours = Counter(node for event in events if isinstance(event, Placed) for node in expand(event.pods).values())
@@ -82,6 +82,6 @@ def _one_at_a_time(state: State, shapes: list[PodShape]) -> Counter[str]:
         fits = (view.free >= request).all(axis=1)
         scores = np.where(fits, BinPack().scores(view, Ask(shape, 1, leader=False), _CONFIG), -1)
         row = int(scores.argmax())
-        view.take(row, request, 1)
+        view.take([(row, 1)], request)
         chosen[view.names[row]] += 1
     return chosen

@@ -19,10 +19,10 @@ from arranger.replay.history import advance
 from arranger.replay.story import Placement
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.placement import Chosen, Scores
+from arranger.scheduling.placement import Scores
 from arranger.scheduling.placer import Attempt, Witness
 from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
-from arranger.scheduling.view import ClusterView, Taken
+from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 #: How many nodes a ranking shows.
 TOP = 5
@@ -140,15 +140,16 @@ class ChoiceWitness(Witness):
             turn = self._turn(group, run)
             if turn is not None and len(self.choices) < MOST:
                 before = view.mark()
-                view.take(row, request, turn)
-                at = _at_turn(ask, begin + turn, [*taken, (row, request, turn)])
+                held: Taken = ([(row, turn)], request)
+                view.take(*held)
+                at = _at_turn(ask, begin + turn, [*taken, held])
                 self.choices.append(
                     self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
                 )
-                view.give_back(before, [(row, request, turn)])
+                view.give_back(before, [held])
             begin += count
-            view.take(row, request, count)
-            taken.append((row, request, count))
+            taken.append(([(row, count)], request))
+            view.take(*taken[-1])
         view.give_back(mark, taken)
 
     def _turn(self, group: int, run: Sequence[int]) -> int | None:
@@ -198,8 +199,9 @@ def _at_turn(ask: Ask, before: int, taken: list[Taken]) -> Ask:
     of_job = ask.of_job
     if of_job is not None:
         of_job = of_job.copy()
-        for row, _, count in taken:
-            of_job[row] += count
+        for chosen, _ in taken:
+            for row, count in chosen:
+                of_job[row] += count
     return dataclasses.replace(ask, count=ask.count - before, of_job=of_job)
 
 

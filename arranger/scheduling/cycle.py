@@ -101,8 +101,7 @@ def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:
             attempt = attempts[uid]
             done = len(attempt.pieces)
             more = placer.further(attempt, turn.pods)
-        for piece in attempt.pieces[done:]:
-            placer.shares.give(turn.job, piece.group, len(piece.indices))
+        placer.shares.give(turn.job, attempt.pieces[done:])
         turns.taken(more=more)
     return list(attempts.values())
 

@@ -213,17 +213,9 @@ class Filters:
 
     def room(self, shape: PodShape) -> Counts:
         """How many pods of this shape each node takes now; 0 where a filter refuses."""
-        view = self._view
-        request = view.request(shape)
-        static = self.static(shape)
-        if not len(view):
-            return np.zeros(0, np.int64)
-        room: Counts | None = None
-        for column in np.flatnonzero(request).tolist():
-            fits = view.free[:, column] // request[column]
-            room = fits if room is None else np.minimum(room, fits, out=room)
-        assert room is not None  # every pod asks for room for one pod
-        return np.maximum(room, 0, out=room) * static
+        room = fitting(self._view, shape)
+        room *= self.static(shape)
+        return room
 
     def reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
         """For a pod that fits no node: the number of nodes by reason, most frequent first, then by text."""
@@ -280,6 +272,17 @@ class Filters:
         """The requested columns; the scarcest kind of resource says most, so devices come before cpu and memory."""
         columns = np.flatnonzero(request).tolist()
         return sorted(columns, key=lambda column: ("/" not in (name := self._view.resource(column)), name))
+
+
+def fitting(view: ClusterView, shape: PodShape) -> Counts:
+    """How many pods of this shape each node's free amounts hold, whatever the filters say."""
+    request = view.request(shape)
+    # Below 2^53 the quotient of two whole doubles, cut off, is the exact integer quotient.
+    part = view.free[:, 0] / request[0]  # every pod asks for room for one pod
+    for column in np.flatnonzero(request)[1:].tolist():
+        np.minimum(part, view.free[:, column] / request[column], out=part)
+    room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
+    return room
 
 
 #: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from arranger.scheduling.view import Chosen
+
 Scores = npt.NDArray[np.int64]
 
-#: Chosen nodes, each once, in the order of their first pod: (row, pods).
-Chosen = list[tuple[int, int]]
-
-_NONE = np.iinfo(np.int64).min
+#: The score of a node that takes no pod: below every other.
+NONE = int(np.iinfo(np.int64).min)
 
 
 def fill(scores: Scores, room: Scores, count: int) -> Chosen:
@@ -35,7 +35,7 @@ def fill(scores: Scores, room: Scores, count: int) -> Chosen:
 def _best(scores: Scores, room: Scores) -> Chosen:
     if not len(scores):
         return []
-    row = int(np.argmax(np.where(room > 0, scores, _NONE)))
+    row = int(np.argmax(np.where(room > 0, scores, NONE)))
     return [(row, 1)] if room[row] > 0 else []
 
 
@@ -62,7 +62,7 @@ def fill_by_margins(score_at: Callable[[int], Scores], room: Scores, count: int)
     look_at, slots, deepest = 1, 0, min(int(limit.max()), count)
     for depth in range(deepest):
         there = limit > depth
-        worst = np.where(there, np.minimum(worst, score_at(depth)[rows]), _NONE)
+        worst = np.where(there, np.minimum(worst, score_at(depth)[rows]), NONE)
         offered.append(worst)
         slots += int(there.sum())
         if depth + 1 >= look_at and slots >= count:
@@ -81,7 +81,7 @@ def _kth_best(offered: list[Scores], count: int) -> int:
 def _choose(rows: Scores, offers: Scores, count: int) -> Chosen:
     """The first `count` slots by (offer descending, row, depth), summed up by row in the order of first choice."""
     flat = offers.ravel()  # row by row, each in the order of depth
-    slots = np.flatnonzero(flat != _NONE)
+    slots = np.flatnonzero(flat != NONE)
     if len(slots) > count:
         edge = np.partition(flat[slots], len(slots) - count)[len(slots) - count]
         slots = slots[flat[slots] >= edge]

@@ -16,14 +16,18 @@ from arranger.projections.jobs import LEADER, JobRecord, runs
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.placement import Chosen, Scores
+from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import Ask, PodPolicy, weight_of
+from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
-from arranger.scheduling.view import ClusterView, Taken
+from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 #: Group → indices of places that need a node, ascending.
 Needs = dict[int, Sequence[int]]
+
+#: How many shapes' rankings are kept at once.
+RANKINGS = 64
 
 #: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
 SPLITS = 8
@@ -123,6 +127,8 @@ class Placer:
         self._infeasible: dict[JobSpec, bool] = {}
         self._failed: dict[JobSpec, tuple[int, Shortage]] = {}
         self._repeat: _Repeat | None = None
+        self._met: set[tuple[str, PodShape]] = set()
+        self._rankings: dict[tuple[str, PodShape], Ranking] = {}
 
     # --- quorums -------------------------------------------------------------------------------------------
 
@@ -259,20 +265,38 @@ class Placer:
     def _place(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as find a node; answers how many."""
         ask = self._ask(view, attempt, group, len(indices))
-        chosen = attempt.policy.fill(view, ask, filters.room(ask.shape), self._config)
         ours = view is self.view
+        chosen = self._choose(attempt.policy, ask) if ours else self._fill(view, filters, attempt.policy, ask)
         if ours and self._witness is not None:
             self._witness.placing(attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters)
         request = view.request(ask.shape)
+        view.take(chosen, request)
+        attempt.taken.append((chosen, request))
         begin = 0
         for row, count in chosen:
-            view.take(row, request, count)
-            attempt.taken.append((row, request, count))
             attempt.pieces.append(Piece(row, group, indices[begin : begin + count]))
             begin += count
             if attempt.of_job is not None:
                 attempt.of_job[row] += count
         return begin
+
+    def _fill(self, view: ClusterView, filters: Filters, policy: PodPolicy, ask: Ask) -> Chosen:
+        return policy.fill(view, ask, filters.room(ask.shape), self._config)
+
+    def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
+        """Nodes on this cycle's view; shapes that come again are ranked once and kept up to date."""
+        if not (policy.local and policy.rising):
+            return self._fill(self.view, self._filters, policy, ask)
+        key = (policy.name, ask.shape)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            if key not in self._met:
+                self._met.add(key)
+                return self._fill(self.view, self._filters, policy, ask)
+            ranking = self._rankings[key] = Ranking(self.view, self._filters, policy, ask, self._config)
+            if len(self._rankings) > RANKINGS:
+                del self._rankings[next(iter(self._rankings))]
+        return ranking.choose(self._filters, ask.count)
 
     def _ask(self, view: ClusterView, attempt: Attempt, group: int, count: int) -> Ask:
         shape = _groups(attempt.job)[group].shape
@@ -324,8 +348,8 @@ class Placer:
             return
         assert attempt.job.spec is not None
         total = np.zeros(self.view.free.shape[1], np.int64)
-        for _, amounts, count in attempt.taken:
-            total[: len(amounts)] += amounts * count
+        for chosen, amounts in attempt.taken:
+            total[: len(amounts)] += amounts * sum(count for _, count in chosen)
         self._repeat = _Repeat(attempt.job.spec, rows.pop(), total, attempt.pieces, self.view.content)
 
     def _again(self, attempt: Attempt) -> bool:
@@ -338,9 +362,9 @@ class Placer:
         asked = repeat.total > 0
         if len(repeat.total) != self.view.free.shape[1] or (repeat.total > self.view.free[repeat.row])[asked].any():
             return False
-        self.view.take(repeat.row, repeat.total, 1)
+        self.view.take([(repeat.row, 1)], repeat.total)
         repeat.content = self.view.content
-        attempt.taken.append((repeat.row, repeat.total, 1))
+        attempt.taken.append(([(repeat.row, 1)], repeat.total))
         attempt.pieces = list(repeat.pieces)
         attempt.quorum_stands = True
         return True

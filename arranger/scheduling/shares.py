@@ -5,7 +5,10 @@ total). `x / 0` is 0 for x = 0 and 1 otherwise. Shares are integers, in billiont
 everywhere. The number of pods is no resource here: a slot for a pod is not what jobs compete for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
 
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
@@ -28,13 +31,30 @@ def _part(amount: int, total: int) -> int:
     return amount * WHOLE // total if total else WHOLE
 
 
+class Piece(Protocol):
+    """Equal pods placed in this cycle: their group, and which of it."""
+
+    @property
+    def group(self) -> int:
+        """The group's number."""
+        ...
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The pods' indices in it."""
+        ...
+
+
 class Shares:
     """What jobs have, in a cycle that gives them more as it goes."""
 
     def __init__(self, view: ClusterView) -> None:
         columns = [(name, view.column(name)) for name in view.resources() if name != PODS]
-        self._total = {name: int(view.allocatable[:, at].sum()) for name, at in columns if at is not None}
+        self._total = {
+            name: int(view.allocatable[:, at].astype(np.int64).sum()) for name, at in columns if at is not None
+        }
         self._allocated: dict[str, dict[str, int]] = {}
+        self._given: dict[str, list[Piece]] = {}
 
     def allocated(self, job: JobRecord) -> int:
         """The share of what the job has: bound, running or decided, this cycle's placements included."""
@@ -46,11 +66,9 @@ class Shares:
         counts = {number: group.count for number, group in enumerate(job.spec.groups)}
         return share_of(_sum(job, counts), self._total)
 
-    def give(self, job: JobRecord, group: int, pods: int) -> None:
-        """The cycle places pods of a job."""
-        of_job = self._of(job)
-        for resource, amount in _sum(job, {group: pods}).items():
-            of_job[resource] = of_job.get(resource, 0) + amount
+    def give(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
+        """The cycle places pods of a job; they are added up when its share is next asked for."""
+        self._given.setdefault(job.uid, []).extend(pieces)
 
     def _of(self, job: JobRecord) -> dict[str, int]:
         found = self._allocated.get(job.uid)
@@ -59,6 +77,11 @@ class Shares:
             for group, _ in job.placements:
                 counts[group] = counts.get(group, 0) + 1
             found = self._allocated[job.uid] = _sum(job, counts)
+        counts = {}
+        for piece in self._given.pop(job.uid, ()):
+            counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
+        for resource, amount in _sum(job, counts).items():
+            found[resource] = found.get(resource, 0) + amount
         return found
 
 

@@ -16,10 +16,16 @@ from arranger.model.pod import PodShape
 from arranger.projections.nodes import Amounts, NodeTable
 
 Mask = npt.NDArray[np.bool_]
+#: Whole amounts as doubles, nodes × resources or one value a node.
+Levels = npt.NDArray[np.float64]
 _Derived = TypeVar("_Derived")
 
-#: Pods taken on a node: row, amounts of one pod, pods.
-Taken = tuple[int, Amounts, int]
+#: Chosen nodes, each once: (row, pods).
+Chosen = list[tuple[int, int]]
+#: What was taken: pods by node, and the amounts of one pod.
+Taken = tuple[Chosen, Amounts]
+#: Fewer rows than this are changed one after the other; numpy's way to change many costs more to begin with.
+_FEW = 8
 
 
 class Roster:
@@ -70,8 +76,14 @@ class ClusterView:
         #: Names the present content of `free`; going back to an earlier content goes back to its number.
         self.content = 0
         self._contents = 0
-        self.allocatable: Amounts = nodes.allocatable[rows]
-        self.free: Amounts = self.allocatable.copy() if empty else self.allocatable - nodes.used[rows]
+        #: Rows whose amounts were changed, in order: who remembers what it has seen of it knows what is new.
+        self.journal: list[int] = []
+        # Column by column in memory: filters and scores read one resource of all nodes at a time. Doubles, because
+        # they are divided: amounts are whole numbers below 2^53, which doubles hold exactly.
+        self.allocatable: Levels = np.asfortranarray(nodes.allocatable[rows], dtype=np.float64)
+        self.free: Levels = self.allocatable.copy(order="F")
+        if not empty:
+            self.free -= nodes.used[rows]
 
     def __len__(self) -> int:
         return len(self._roster.names)
@@ -104,14 +116,19 @@ class ClusterView:
         vector = self._table.vector(shape.requests)
         missing = len(vector) - self.free.shape[1]
         if missing > 0:  # no node has that resource: nothing allocatable, nothing free
-            self.free = np.pad(self.free, ((0, 0), (0, missing)))
-            self.allocatable = np.pad(self.allocatable, ((0, 0), (0, missing)))
+            self.free = np.asfortranarray(np.pad(self.free, ((0, 0), (0, missing))))
+            self.allocatable = np.asfortranarray(np.pad(self.allocatable, ((0, 0), (0, missing))))
         return vector
 
     def column(self, resource: str) -> int | None:
         """The column of a resource; None if no request and no node has named it."""
         column = self._table.columns.get(resource)
         return column if column is not None and column < self.free.shape[1] else None
+
+    def capacity(self, column: int) -> Levels:
+        """What nodes can hold of one resource, to divide by: infinite where they have none of it."""
+        of_resource = self.allocatable[:, column]
+        return self._table.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
 
     def resource(self, column: int) -> str:
         """The resource in a column."""
@@ -123,15 +140,11 @@ class ClusterView:
 
     # --- what the cycle holds ------------------------------------------------------------------------------
 
-    def take(self, row: int, amounts: Amounts, count: int) -> None:
-        """Hold `count` pods of these amounts on a node."""
-        self.free[row, : len(amounts)] -= amounts * count
-        self._changed()
-
-    def take_many(self, rows: npt.NDArray[np.int64], amounts: Amounts, counts: npt.NDArray[np.int64]) -> None:
-        """Hold `counts[i]` pods of these amounts on each of some different nodes."""
-        self.free[rows, : len(amounts)] -= counts[:, None] * amounts
-        self._changed()
+    def take(self, chosen: Chosen, amounts: Amounts) -> None:
+        """Hold pods of these amounts on the chosen nodes."""
+        self._add(chosen, -amounts)
+        self._contents += 1
+        self.content = self._contents
 
     def mark(self) -> int:
         """A point that `give_back` can return to."""
@@ -139,10 +152,36 @@ class ClusterView:
 
     def give_back(self, mark: int, taken: Iterable[Taken]) -> None:
         """Undo all that was taken since `mark`."""
-        for row, amounts, count in taken:
-            self.free[row, : len(amounts)] += amounts * count
+        for chosen, amounts in taken:
+            self._add(chosen, amounts)
         self.content = mark
 
-    def _changed(self) -> None:
-        self._contents += 1
-        self.content = self._contents
+    def _add(self, chosen: Chosen, amounts: Amounts) -> None:
+        free = self.free[:, : len(amounts)]
+        if len(chosen) < _FEW:
+            for row, count in chosen:
+                free[row] += amounts * count
+                self.journal.append(row)
+        else:
+            rows, counts = np.array(chosen, np.int64).T
+            free[rows] += counts[:, None] * amounts
+            self.journal.extend(rows.tolist())
+
+
+class Part(ClusterView):
+    """Some rows of a view, for what follows from a node's own amounts alone; names and labels are the whole's."""
+
+    def __init__(self, whole: ClusterView, rows: npt.NDArray[np.int64]) -> None:
+        self._table = whole._table
+        self._roster = whole._roster
+        self._whole = whole
+        self._at = rows
+        self.allocatable = whole.allocatable[rows]
+        self.free = whole.free[rows]
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def capacity(self, column: int) -> Levels:
+        """What these nodes can hold of one resource, to divide by."""
+        return self._whole.capacity(column)[self._at]

@@ -14,8 +14,8 @@ import numpy as np
 
 from arranger.model.config import ANY_GPU, CycleConfig
 from arranger.model.pod import PodShape
-from arranger.scheduling.placement import Chosen, Scores, fill, fill_by_margins
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.placement import Scores, fill, fill_by_margins
+from arranger.scheduling.view import Chosen, ClusterView
 
 #: Utilisation and scores are in millionths: 100 in the specification's formulas is 1,000,000 here.
 ONE = 1_000_000
@@ -93,21 +93,24 @@ def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> 
     column = view.column(resource)
     if column is None:
         return np.zeros(len(view), np.int64)
-    allocatable = view.allocatable[:, column]
-    used = allocatable - view.free[:, column]
-    if column < len(request) and request[column]:
-        used = used + request[column] * (extra + 1)
-    part = np.divide(used, allocatable, out=np.zeros(len(view)), where=allocatable > 0)
-    shares: Scores = np.rint(np.minimum(part, 1.0) * ONE).astype(np.int64)
-    return shares
+    part = view.allocatable[:, column] - view.free[:, column]
+    if column < len(request):
+        part += request[column] * (extra + 1)
+    part /= view.capacity(column)
+    np.minimum(part, 1.0, out=part)
+    part *= ONE
+    return np.rint(part, out=part).astype(np.int64)
 
 
 def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], extra: int = 0) -> Scores:
     """Σ w_r u_r / Σ w_r over the given resources, in millionths: 0 to 1,000,000."""
     total = np.zeros(len(view), np.int64)
     for resource, weight in weights.items():
-        total += weight * share(view, resource, shape, extra)
-    return total // sum(weights.values()) if weights else total
+        of_resource = share(view, resource, shape, extra)
+        of_resource *= weight
+        total += of_resource
+    # Both are below 2^53, where the quotient of two doubles, cut off, is the exact integer quotient.
+    return (total / sum(weights.values())).astype(np.int64) if weights else total
 
 
 def utilisation_terms(view: ClusterView, shape: PodShape, weights: dict[str, int]) -> Iterator[Term]:

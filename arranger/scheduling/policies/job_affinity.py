@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import CycleConfig
-from arranger.scheduling.placement import Chosen, Scores
+from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Term, utilisation
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling.view import Chosen, ClusterView
 
 #: One pod more or less outweighs any utilisation: scores are pods · STEP + millionths.
 STEP = 2 * ONE
@@ -72,7 +72,7 @@ def _together(view: ClusterView, ask: Ask, count: int) -> Scores:
     for shape, wanted in ((ask.shape, count), *ask.others):
         request = view.request(shape)
         columns = np.flatnonzero(request)
-        fits = np.clip((free[:, columns] // request[columns]).min(axis=1), 0, wanted)
+        fits = np.clip((free[:, columns] / request[columns]).min(axis=1), 0, wanted).astype(np.int64)
         found += fits
         if ask.others:
             free = free[:, : len(request)] - fits[:, None] * request

@@ -1,0 +1,68 @@
+"""The nodes' scores for one shape of pod, kept up to date as a cycle places pods, for many small jobs of few shapes.
+
+Only for policies whose scores follow from a node's own amounts and the shape (`PodPolicy.local`), and never fall as it
+fills (`rising`): then a placement changes the scores of its own nodes alone, and the best node stays so until full.
+"""
+
+import numpy as np
+
+from arranger.model.config import CycleConfig
+from arranger.scheduling.filters import Filters, fitting
+from arranger.scheduling.placement import NONE, Scores, fill
+from arranger.scheduling.policies.base import Ask, PodPolicy
+from arranger.scheduling.view import Chosen, ClusterView, Part
+
+#: Jobs with more pods than this are placed by sorting; picking the best node again and again costs more.
+_FEW_PODS = 8
+
+
+class Ranking:
+    """One shape's room and scores by row, as of some point in the view's journal."""
+
+    def __init__(self, view: ClusterView, filters: Filters, policy: PodPolicy, ask: Ask, config: CycleConfig) -> None:
+        self._view = view
+        self._policy = policy
+        self._config = config
+        self._ask = ask
+        self._static = filters.static(ask.shape)
+        self._take_all(filters)
+
+    def _take_all(self, filters: Filters) -> None:
+        self._seen = len(self._view.journal)
+        self._room: Scores = filters.room(self._ask.shape)
+        scores = self._policy.scores(self._view, self._ask, self._config)
+        self._offers: Scores = np.where(self._room > 0, scores, NONE)
+
+    def choose(self, filters: Filters, count: int) -> Chosen:
+        """Nodes for up to `count` pods, as one by one would choose them."""
+        self._catch_up(filters)
+        if count > _FEW_PODS or not len(self._offers):
+            return fill(self._offers, self._room, count)
+        chosen: Chosen = []
+        while count:
+            row = int(self._offers.argmax())
+            if self._offers[row] == NONE:
+                break
+            pods = min(int(self._room[row]), count)
+            chosen.append((row, pods))
+            count -= pods
+            self._offers[row] = NONE  # for this choice; it is looked at again when the pods are held there
+            self._view.journal.append(row)
+        return chosen
+
+    def _catch_up(self, filters: Filters) -> None:
+        """Look again at the rows that changed."""
+        changed = self._view.journal[self._seen :]
+        if not changed:
+            return
+        if len(changed) > len(self._offers) // 8:
+            self._take_all(filters)
+            return
+        self._seen += len(changed)
+        rows = np.array(sorted(set(changed)), np.int64)
+        part = Part(self._view, rows)
+        room = fitting(part, self._ask.shape)
+        room *= self._static[rows]
+        self._room[rows] = room
+        scores = self._policy.scores(part, self._ask, self._config)
+        self._offers[rows] = np.where(room > 0, scores, NONE)
