@@ -163,7 +163,7 @@ def _score_shared(states: NodeStates, request: Request, fits: Mask, mix: Mix) ->
     taken = np.zeros((len(rows), device.shape[1]), bool)
     taken[np.arange(len(rows)), devices] = True
     steps = _steps(_gradient(_rows(states, rows), request, taken, mix), mix)
-    scores[rows, devices] = steps * _STEP_SCORE - device[rows, devices]
+    scores[rows, devices] = steps - device[rows, devices]
     best = scores.argmax(axis=1)
     return scores[np.arange(len(best)), best], best
 
@@ -189,4 +189,4 @@ def _gradient(states: NodeStates, request: Request, taken: Mask, mix: Mix) -> Am
 
 
 def _steps(gradient: Amounts, mix: Mix) -> Amounts:
-    return gradient // (STEP_MILLI * mix.total_weight)
+    return gradient // (STEP_MILLI * mix.total_weight) * _STEP_SCORE

@@ -25,7 +25,7 @@ from arranger.scheduling.view import ClusterView, Mask
 #: Request shapes with their weights: how many waiting and running pods ask for that.
 Mix = Sequence[tuple[PodShape, int]]
 
-#: Nodes where a shape may run, resources apart.
+#: Nodes of the view where a shape may run, resources apart.
 Allowed = Callable[[PodShape], Mask]
 
 NAME = "FragmentGradient"
@@ -60,7 +60,8 @@ def scores(
         return np.zeros(len(view), np.int64)
     typical = [_Typical(view, asked, count, allowed) for asked, count in mix if _gpus(asked)]
     request = view.request(shape)
-    before = view.free.T.copy()  # after every request is known to the view, as it may get columns by that
+    # Every request is known to the view by now, so no column is missing. Its doubles hold whole numbers.
+    before = view.free.T.astype(np.int64)
     before[: len(request)] -= request[:, None] * extra
     after = before.copy()
     after[: len(request)] -= request[:, None]

@@ -1,0 +1,71 @@
+"""Traces for tests: one that is made up on the spot, and the openb trace where a path to it is given."""
+
+import csv
+import os
+import random
+from pathlib import Path
+
+from arranger.scheduling.trace import TraceNode, TracePod
+
+#: Names the folder with the CSV files of the openb trace, which isn't part of this repository.
+OPENB_VARIABLE = "OPENB_TRACE"
+
+_NODES = (
+    (8_000, 61_440, 1, "P100"),
+    (16_000, 122_880, 2, "P100"),
+    (104_000, 524_288, 2, "T4"),
+    (96_000, 393_216, 8, "G2"),
+)
+_PODS = (
+    (4_000, 8_192, 1, 1000, ()),
+    (2_000, 8_192, 1, 500, ()),
+    (8_000, 16_384, 1, 250, ("T4", "G2")),
+    (1_000, 4_096, 1, 430, ()),
+    (16_000, 32_768, 2, 1000, ()),
+    (48_000, 131_072, 8, 1000, ("G2",)),
+    (6_000, 16_384, 0, 0, ()),
+    (4_000, 8_192, 1, 1000, ("A100",)),
+)  # fmt: skip
+_OFTEN = (30, 25, 15, 20, 3, 2, 10, 1)
+
+
+def made_up(*, nodes: int = 40, pods: int = 300, seed: int = 1) -> tuple[list[TraceNode], list[TracePod]]:
+    """Mixed nodes, and pods for more than all of their GPUs: shared, whole, many, none, choosy, impossible."""
+    chance = random.Random(seed)
+    return (
+        [TraceNode(f"node-{number:03}", *chance.choice(_NODES)) for number in range(nodes)],
+        [TracePod(f"pod-{number:04}", *chance.choices(_PODS, _OFTEN)[0]) for number in range(pods)],
+    )
+
+
+def write_nodes(path: Path, nodes: list[TraceNode]) -> Path:
+    """The nodes as a file."""
+    rows = [(node.name, node.cpu_milli, node.memory_mib, node.gpus, node.model) for node in nodes]
+    return _write(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), rows)
+
+
+def write_pods(path: Path, pods: list[TracePod]) -> Path:
+    """The pods as a file."""
+    rows = [(p.name, p.cpu_milli, p.memory_mib, p.gpus, p.gpu_milli, "|".join(p.models)) for p in pods]
+    return _write(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), rows)
+
+
+def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+def openb_folder() -> Path | None:
+    """Where the openb trace is, or None if nobody said."""
+    value = os.environ.get(OPENB_VARIABLE)
+    return Path(value) if value else None
+
+
+def published_openb(folder: Path, *, pods: str, policy: str) -> float:
+    """The mean of the published allocated GPU percents at the end, over all seeds, for a list of pods and a policy."""
+    with (folder / "expected_analysis_allo_discrete.csv").open(newline="") as file:
+        found = [
+            float(row["130"]) for row in csv.DictReader(file) if (row["workload"], row["sc_policy"]) == (pods, policy)
+        ]
+    return sum(found) / len(found)
