@@ -17,7 +17,7 @@ from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy, weight_of
+from arranger.scheduling.policies.base import Ask, PodPolicy, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
@@ -264,7 +264,7 @@ class Placer:
 
     def _place(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as find a node; answers how many."""
-        ask = self._ask(view, attempt, group, len(indices))
+        ask = self._ask(view, filters, attempt, group, len(indices))
         ours = view is self.view
         chosen = self._choose(attempt.policy, ask) if ours else self._fill(view, filters, attempt.policy, ask)
         if ours and self._witness is not None:
@@ -281,7 +281,8 @@ class Placer:
         return begin
 
     def _fill(self, view: ClusterView, filters: Filters, policy: PodPolicy, ask: Ask) -> Chosen:
-        return policy.fill(view, ask, filters.room(ask.shape), self._config)
+        room = filters.room(ask.shape)
+        return policy.fill(view, ask, room, self._config) if room.any() else []
 
     def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
         """Nodes on this cycle's view; shapes that come again are ranked once and kept up to date."""
@@ -298,13 +299,13 @@ class Placer:
                 del self._rankings[next(iter(self._rankings))]
         return ranking.choose(self._filters, ask.count)
 
-    def _ask(self, view: ClusterView, attempt: Attempt, group: int, count: int) -> Ask:
+    def _ask(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, count: int) -> Ask:
         shape = _groups(attempt.job)[group].shape
         if attempt.policy.local:
             return Ask(shape, count, group == LEADER_GROUP)
         if attempt.of_job is None:
             attempt.of_job = self._count(view, attempt)
-        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, self._others(attempt, group))
+        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, self._unplaced(filters, attempt, group))
 
     def _count(self, view: ClusterView, attempt: Attempt) -> Scores:
         """The job's pods by row, those placed in this cycle included."""
@@ -317,11 +318,14 @@ class Placer:
             counts[piece.row] += len(piece.indices)
         return counts
 
-    def _others(self, attempt: Attempt, group: int) -> tuple[tuple[PodShape, int], ...]:
-        """What else of the job has no node yet, as (shape, pods)."""
-        spec_groups = _groups(attempt.job)
-        free = _free_indices(attempt.job, range(len(spec_groups)), attempt.pieces)
-        return tuple((spec_groups[other].shape, len(left)) for other, left in free.items() if other != group)
+    def _unplaced(self, filters: Filters, attempt: Attempt, group: int) -> tuple[Unplaced, ...]:
+        """What of the job has no node yet, the pods of this group first."""
+        groups = _groups(attempt.job)
+        free = _free_indices(attempt.job, range(len(groups)), attempt.pieces)
+        in_turn = sorted(free, key=lambda other: other != group)
+        return tuple(
+            Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape)) for of in in_turn
+        )
 
     def _short(
         self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int
