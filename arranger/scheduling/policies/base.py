@@ -22,15 +22,24 @@ ONE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Equal pods of a job that have no node, with how many of them each node would take now, by row."""
+
+    shape: PodShape
+    pods: int
+    room: Scores
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for: `count` equal pods of one job. `of_job` are the job's pods by row (None: none yet), and
-    `others` what else of the job still has no node, as (shape, pods)."""
+    """What is asked for: `count` equal pods of one job. For policies that aren't local, `of_job` are the job's pods by
+    row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`)."""
 
     shape: PodShape
     count: int
     leader: bool
     of_job: Scores | None = None
-    others: tuple[tuple[PodShape, int], ...] = ()
+    unplaced: tuple[Unplaced, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ def weight_of(resource: str, config: CycleConfig) -> int:
     return gpus if resource.endswith("/gpu") else 0
 
 
-def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> Scores:
+def share(view: ClusterView, resource: str, shape: PodShape, extra: int | Scores = 0) -> Scores:
     """U = (used + request) / allocatable of one resource after placing the pod (and `extra` before it), in millionths.
 
     One IEEE division, one multiplication and one rounding each, so every machine gives the same integers. It is 0
@@ -102,7 +111,7 @@ def share(view: ClusterView, resource: str, shape: PodShape, extra: int = 0) -> 
     return np.rint(part, out=part).astype(np.int64)
 
 
-def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], extra: int = 0) -> Scores:
+def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], extra: int | Scores = 0) -> Scores:
     """Σ w_r u_r / Σ w_r over the given resources, in millionths: 0 to 1,000,000."""
     total = np.zeros(len(view), np.int64)
     for resource, weight in weights.items():

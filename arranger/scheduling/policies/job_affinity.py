@@ -24,27 +24,31 @@ class JobAffinity(PodPolicy):
 
     def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
         """Pods of the job on the node in the end, then utilisation."""
-        return _together(view, ask, ask.count) * STEP + utilisation(view, ask.shape, self.weights(ask, config), extra)
+        return _together(view, ask) * STEP + utilisation(view, ask.shape, self.weights(ask, config), extra)
 
     def fill(self, view: ClusterView, ask: Ask, room: Scores, config: CycleConfig) -> Chosen:
-        """Node by node: the chosen one stays the best until it is full, because what it has and what it can still
-        hold add up to the same; then fewer pods are left, and the others are compared again."""
-        chosen: Chosen = []
-        left = ask.count
-        room = room.copy()
-        used = utilisation(view, ask.shape, self.weights(ask, config))
-        while left and room.any():
-            scores = np.where(room > 0, _together(view, ask, left) * STEP + used, -1)
-            row = int(np.argmax(scores))
-            count = min(int(room[row]), left)
-            chosen.append((row, count))
-            left -= count
-            room[row] = 0
-        return chosen
+        """Node by node. What the chosen one has and what it can still hold add up to the same as it fills, so it stays
+        the best while the others don't rise: they can only where they would hold all that is left of these pods, and
+        get room for pods of other shapes when fewer are left. From there on pod by pod."""
+        chosen: dict[int, int] = {}
+        gone = 0
+        taken: Scores = np.zeros(len(view), np.int64)
+        weights = self.weights(ask, config)
+        while gone < ask.count and (room > taken).any():
+            scores = _together(view, ask, taken) * STEP + utilisation(view, ask.shape, weights, taken)
+            row = int(np.argmax(np.where(room > taken, scores, -1)))
+            count = min(int(room[row] - taken[row]), ask.count - gone)
+            if len(ask.unplaced) > 1:
+                rivals = np.delete(room - taken, row)
+                count = min(count, max(1, ask.unplaced[0].pods - gone - int(rivals.max(initial=0)) + 1))
+            chosen[row] = chosen.get(row, 0) + count
+            taken[row] += count
+            gone += count
+        return list(chosen.items())
 
     def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
         """The pods of the job that the node would have, before what breaks ties."""
-        yield Term("pods of the job together", STEP, _together(view, ask, ask.count) * ONE)
+        yield Term("pods of the job together", STEP, _together(view, ask) * ONE)
         yield from super().terms(view, ask, config)
 
 
@@ -65,15 +69,18 @@ class JobAntiAffinity(PodPolicy):
         yield from super().terms(view, ask, config)
 
 
-def _together(view: ClusterView, ask: Ask, count: int) -> Scores:
-    """How many of the job's pods each node would have if it took all of the unplaced ones that fit."""
-    free = view.free
-    found = np.zeros(len(view), np.int64) if ask.of_job is None else ask.of_job.copy()
-    for shape, wanted in ((ask.shape, count), *ask.others):
-        request = view.request(shape)
-        columns = np.flatnonzero(request)
-        fits = np.clip((free[:, columns] / request[columns]).min(axis=1), 0, wanted).astype(np.int64)
+def _together(view: ClusterView, ask: Ask, taken: Scores | None = None) -> Scores:
+    """How many of the job's pods each node would have if it took all of the unplaced ones that fit, after those asked
+    for got `taken` of the nodes."""
+    requests = [view.request(one.shape) for one in ask.unplaced]
+    of_job = ask.of_job if ask.of_job is not None else np.zeros(len(view), np.int64)
+    here = np.zeros(len(view), np.int64) if taken is None else taken
+    free = view.free - here[:, None] * requests[0]
+    found: Scores = of_job + here
+    for number, one in enumerate(ask.unplaced):
+        columns = np.flatnonzero(requests[number])
+        fits = np.minimum((free[:, columns] // requests[number][columns]).min(axis=1), one.room).astype(np.int64)
+        fits = np.clip(fits, 0, one.pods - int(here.sum()) if number == 0 else one.pods)
         found += fits
-        if ask.others:
-            free = free[:, : len(request)] - fits[:, None] * request
+        free -= fits[:, None] * requests[number]
     return found

@@ -1,0 +1,267 @@
+"""The scheduling cycle read literally from the specification: one pod at a time, every node looked at for each.
+
+Nothing is shared with the engine but the model: filters, formulas, queues and shares are written out again. It is slow
+and simple, and what the engine's plans are compared with.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord, PlaceKey
+from tests.world import World
+
+#: Pods by job, group and node.
+Counts = dict[tuple[str, int, str], int]
+
+#: Shares of a node are compared in millionths.
+MILLION = 1_000_000
+
+#: How much more the resource counts that LeaderFirst raises.
+RAISED = 4
+
+
+@dataclass
+class OneJob:
+    """A job, what it has, and how far its turns have come."""
+
+    job: JobRecord
+    places: dict[PlaceKey, str]
+    stands: bool = False
+    done: bool = False
+    #: Groups of which no pod finds a node any more.
+    full: set[int] = field(default_factory=set)
+
+    @property
+    def policy(self) -> str:
+        assert self.job.spec is not None
+        return self.job.spec.pod_policy or "BinPack"
+
+    def count(self, group: int) -> int:
+        assert self.job.spec is not None
+        return self.job.spec.groups[group].count
+
+    def shape(self, group: int) -> PodShape:
+        assert self.job.spec is not None
+        return self.job.spec.groups[group].shape
+
+    def groups(self) -> range:
+        assert self.job.spec is not None
+        return range(len(self.job.spec.groups))
+
+    def missing(self, group: int) -> list[PlaceKey]:
+        """The group's places without a node."""
+        return [(group, index) for index in range(self.count(group)) if (group, index) not in self.places]
+
+    def seniority(self) -> tuple[int, int, str]:
+        assert self.job.spec is not None
+        return (-self.job.spec.priority, self.job.seen.created_ms, self.job.uid)
+
+
+class OneByOne:
+    """One cycle on a world's present state. The default policies must be Priority and BinPack."""
+
+    def __init__(self, world: World) -> None:
+        nodes = world.state.nodes
+        self.names = [name for name in sorted(nodes.rows) if nodes.has(name)]
+        self.facts = {name: nodes.facts[nodes.rows[name]] for name in self.names}
+        self.has = {name: dict(self.facts[name].allocatable) for name in self.names}
+        self.used = {name: {r: int(nodes.used[nodes.rows[name], c]) for r, c in nodes.columns.items()}
+                     for name in self.names}  # fmt: skip
+        self.config: CycleConfig = world.config
+        #: What was placed, turn by turn: job UID, pods.
+        self.turns: list[tuple[str, int]] = []
+
+    def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[PlaceKey, str]]:
+        """Every place that has a node after the cycle, by job."""
+        every = [OneJob(job, dict(job.placements)) for job in jobs]
+        while (turn := self._next(every)) is not None:
+            before = len(turn.places)
+            if turn.stands:
+                self._further(turn)
+            else:
+                turn.stands = self._quorum(turn)
+                turn.done = not turn.stands
+            if len(turn.places) > before:
+                self.turns.append((turn.job.uid, len(turn.places) - before))
+        return {one.job.uid: one.places for one in every}
+
+    # --- whose turn it is ----------------------------------------------------------------------------------
+
+    def _next(self, every: list[OneJob]) -> OneJob | None:
+        left = [one for one in every if not one.done]
+        fair = [one for one in left if one.job.spec.queue_policy == "DRF"]  # type: ignore[union-attr]
+        strict = [one for one in left if one not in fair]
+        heads = []
+        if strict:
+            heads.append(min(strict, key=lambda one: (one.seniority()[0], one.stands, one.seniority())))
+        if fair:
+            heads.append(min(fair, key=lambda one: (self.share(one), self.requested(one), one.seniority())))
+        return min(heads, key=lambda one: (one.seniority()[0], self.requested(one), one.seniority()), default=None)
+
+    def share(self, one: OneJob) -> Fraction:
+        """The dominant share of what a job has."""
+        return self._dominant(one, Counter(group for group, _ in one.places))
+
+    def requested(self, one: OneJob) -> Fraction:
+        """The dominant share of all that it asks for."""
+        return self._dominant(one, {group: one.count(group) for group in one.groups()})
+
+    def _dominant(self, one: OneJob, counts: Mapping[int, int]) -> Fraction:
+        amounts: Counter[str] = Counter()
+        for group, count in counts.items():
+            for resource, amount in one.shape(group).requests:
+                amounts[resource] += amount * count
+        return max((self._part(resource, amount) for resource, amount in amounts.items()), default=Fraction(0))
+
+    def _part(self, resource: str, amount: int) -> Fraction:
+        total = sum(self.has[name].get(resource, 0) for name in self.names)
+        return Fraction(amount, total) if total else Fraction(int(amount > 0))
+
+    # --- quorums and further pods --------------------------------------------------------------------------
+
+    def _quorum(self, one: OneJob) -> bool:
+        """Exactly the quorum, or else what each set can give, in other orders of the sets."""
+        spec = one.job.spec
+        assert spec is not None
+        workers = [(group, index) for group in one.groups() if group for index in range(one.count(group))]
+        there = sum(group > 0 for group, _ in one.places)
+        lacking = max((len(workers) if one.policy == "Gang" else spec.min_workers) - there, 0)
+        leader = one.missing(0)
+        missing = [place for place in workers if place not in one.places]
+        if self._whole(one, [*leader, *missing[:lacking]], len(leader) + lacking, exactly=True):
+            return True
+        sets = [group for group in one.groups() if group]
+        if one.policy == "Gang" or len(sets) < 2:
+            return False
+        by_size = sorted(sets, key=lambda group: (self._size(one, group), group))
+        for order in (by_size, by_size[::-1], *(sets[at:] + sets[:at] for at in range(len(sets))))[:8]:
+            tried = [*leader, *(place for group in order for place in one.missing(group))]
+            if self._whole(one, tried, len(leader) + lacking, exactly=False):
+                return True
+        return False
+
+    def _whole(self, one: OneJob, wanted: list[PlaceKey], pods: int, *, exactly: bool) -> bool:
+        """So many of the wanted pods have nodes afterwards, or none of them."""
+        got: list[PlaceKey] = []
+        for place in wanted:
+            if len(got) == pods:
+                break
+            if self._place(one, place):
+                got.append(place)
+            elif exactly or place[0] == 0:
+                break
+        if len(got) == pods:
+            return True
+        for place in got:
+            self._hold(one.places.pop(place), one.shape(place[0]), -1)
+        return False
+
+    def _size(self, one: OneJob, group: int) -> int:
+        size = 0
+        for resource, amount in one.shape(group).requests:
+            total = sum(self.has[name].get(resource, 0) for name in self.names)
+            size += max(self._weight(resource), 1) * (amount * 10**9 // total if total else 1 << 40)
+        return size
+
+    def _further(self, one: OneJob) -> None:
+        """One more pod of the first set that has one to place and finds a node for it."""
+        for group in one.groups():
+            for place in one.missing(group)[:1] if group not in one.full else ():
+                if self._place(one, place):
+                    return
+                one.full.add(group)
+        one.done = True
+
+    # --- where a pod goes ----------------------------------------------------------------------------------
+
+    def _place(self, one: OneJob, place: PlaceKey) -> bool:
+        pod = one.shape(place[0])
+        fitting = [name for name in self.names if self.fits(name, pod)]
+        if not fitting:
+            return False
+        node = max(fitting, key=lambda name: self._score(one, place[0], name))
+        self._hold(node, pod, 1)
+        one.places[place] = node
+        return True
+
+    def fits(self, name: str, pod: PodShape) -> bool:
+        """Whether a node takes such a pod now."""
+        return self._room(name, pod, self.used[name]) > 0
+
+    def _room(self, name: str, pod: PodShape, used: Mapping[str, int]) -> int:
+        facts, labels = self.facts[name], dict(self.facts[name].labels)
+        if not facts.ready or facts.cordoned or facts.taints:
+            return 0
+        if any(labels.get(key) != value for key, value in pod.node_selector):
+            return 0
+        return max(min((self.has[name].get(resource, 0) - used.get(resource, 0)) // amount
+                       for resource, amount in (*pod.requests, ("pods", 1))), 0)  # fmt: skip
+
+    def _hold(self, name: str, pod: PodShape, pods: int) -> None:
+        for resource, amount in (*pod.requests, ("pods", 1)):
+            self.used[name][resource] = self.used[name].get(resource, 0) + pods * amount
+
+    # --- the formulas --------------------------------------------------------------------------------------
+
+    def _score(self, one: OneJob, group: int, name: str) -> tuple[int, ...]:
+        """Compared as a tuple: what comes later breaks ties."""
+        pod = one.shape(group)
+        packed = self._utilisation(name, pod)
+        of_job = sum(node == name for node in one.places.values())
+        match one.policy:
+            case "BinPack" | "Gang":
+                return (packed,)
+            case "LeaderFirst" if group == 0:
+                return (-self._utilisation(name, pod, raised="/gpu"),)
+            case "LeaderFirst":
+                return (self._utilisation(name, pod, raised="cpu"),)
+            case "MinFragment":
+                apart = abs(self._used_part(name, pod, "cpu") - self._used_part(name, pod, "memory"))
+                return ((MILLION - apart) * packed // MILLION,)
+            case "JobAffinity":
+                return (of_job + self._holds(one, group, name), packed)
+            case "JobAntiAffinity":
+                return (-of_job, -packed)
+        raise AssertionError(one.policy)
+
+    def _holds(self, one: OneJob, first: int, name: str) -> int:
+        """How many of the job's pods that have no node the node can take: this group first, then the others."""
+        used = dict(self.used[name])
+        found = 0
+        for group in (first, *(group for group in one.groups() if group != first)):
+            pod = one.shape(group)
+            fits = min(self._room(name, pod, used), len(one.missing(group)))
+            for resource, amount in (*pod.requests, ("pods", 1)):
+                used[resource] = used.get(resource, 0) + fits * amount
+            found += fits
+        return found
+
+    def _utilisation(self, name: str, pod: PodShape, raised: str = "none") -> int:
+        weights = dict(self._weights(pod, raised))
+        total = sum(weight * self._used_part(name, pod, resource) for resource, weight in weights.items())
+        return total // sum(weights.values()) if weights else 0
+
+    def _weights(self, pod: PodShape, raised: str) -> Iterator[tuple[str, int]]:
+        for resource, _ in pod.requests:
+            weight = self._weight(resource)
+            if weight:
+                yield resource, weight * (RAISED if resource.endswith(raised) else 1)
+
+    def _weight(self, resource: str) -> int:
+        weights = dict(self.config.weights)
+        return weights.get(resource, weights.get("*/gpu", 0) if resource.endswith("/gpu") else 0)
+
+    def _used_part(self, name: str, pod: PodShape, resource: str) -> int:
+        """U = (used + request) / allocatable in millionths, 0 where the node has nothing of it."""
+        there = self.has[name].get(resource, 0)
+        used = self.used[name].get(resource, 0) + dict(pod.requests).get(resource, 0)
+        return min(round(used / there * MILLION), MILLION) if there else 0
+
+
+def counted(plan: Mapping[str, Mapping[PlaceKey, str]]) -> Counts:
+    """Pods by job, group and node: equal pods are interchangeable, so which of them is where says nothing."""
+    return dict(Counter((uid, group, node) for uid, places in plan.items() for (group, _), node in places.items()))

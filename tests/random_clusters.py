@@ -1,0 +1,112 @@
+"""Random clusters and jobs for the tests of the scheduling engine: small enough to be crowded, with many ties."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from hypothesis import strategies as st
+
+from arranger.model.node import Taint
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord
+from tests.world import GIB, World, shape
+
+SHAPES = (
+    shape(cpu=1), shape(cpu=2, memory=GIB), shape(gpus=1), shape(cpu=0.5, gpus=2), shape(),
+    shape(cpu=1, selector={"pool": "1"}), shape(memory=3 * GIB), PodShape((("rdma/hca", 1),)),
+)  # fmt: skip
+
+POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeDraw:
+    """A node; `trouble` 0 is not ready, 1 cordoned, 2 tainted."""
+
+    cpu: int
+    memory: int
+    gpus: int
+    pods: int
+    hca: int
+    pool: str
+    trouble: int
+    stranger: int
+
+
+@dataclasses.dataclass(frozen=True)
+class JobDraw:
+    """A job, or `alike` equal ones. `sets` are (pods, number of the shape)."""
+
+    leader: int
+    sets: tuple[tuple[int, int], ...]
+    quorum: int
+    priority: int
+    created: int
+    policy: str
+    queue: str = ""
+    alike: int = 1
+
+    @property
+    def min_workers(self) -> int:
+        """The quorum, where the job has so many workers."""
+        return min(self.quorum, sum(count for count, _ in self.sets))
+
+    def grown(self, more: Sequence[int], quorum: int) -> "JobDraw":
+        """The job after its user asked for more workers in its sets, and for more of them in its quorum."""
+        sets = tuple((count + more[at] if at < len(more) else count, of) for at, (count, of) in enumerate(self.sets))
+        return dataclasses.replace(self, sets=sets, quorum=self.quorum + quorum)
+
+
+nodes_drawn = st.lists(
+    st.builds(NodeDraw, cpu=st.integers(0, 6), memory=st.integers(0, 8), gpus=st.integers(0, 4),
+              pods=st.integers(0, 6), hca=st.integers(0, 2), pool=st.sampled_from("01"), trouble=st.integers(0, 9),
+              stranger=st.integers(0, 3)),
+    max_size=7,
+)  # fmt: skip
+
+
+def jobs_drawn(
+    *, policies: Sequence[str] = POD_POLICIES, queues: Sequence[str] = ("",), alike: int = 1, most: int = 6
+) -> st.SearchStrategy[list[JobDraw]]:
+    """Lists of jobs that go by these policies."""
+    one = st.builds(JobDraw, leader=st.integers(0, 7),
+                    sets=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), max_size=3).map(tuple),
+                    quorum=st.integers(0, 9), priority=st.integers(1, 2), created=st.integers(0, 2),
+                    policy=st.sampled_from(policies), queue=st.sampled_from(queues),
+                    alike=st.integers(1, alike))  # fmt: skip
+    return st.lists(one, min_size=1, max_size=most)
+
+
+def observed(
+    nodes: Sequence[NodeDraw], jobs: Sequence[JobDraw], order: Iterable[int] | None = None
+) -> tuple[World, list[JobRecord]]:
+    """A world of these nodes and jobs, seen in this order of their numbers, nodes counted first."""
+    world = World()
+    for number in order if order is not None else range(len(nodes) + len(jobs)):
+        if number < len(nodes):
+            see_node(world, number, nodes[number])
+        else:
+            see_jobs(world, number - len(nodes), jobs[number - len(nodes)])
+    return world, [world.state.jobs[uid] for at, job in enumerate(jobs) for uid in uids(at, job)]
+
+
+def uids(number: int, job: JobDraw) -> list[str]:
+    """The UIDs of a drawn job and those alike."""
+    return [f"uid-j{number}"] + [f"uid-j{number}-{copy}" for copy in range(1, job.alike)]
+
+
+def see_node(world: World, number: int, node: NodeDraw) -> None:
+    """See a node, and what a stranger runs there."""
+    taints = (Taint("infra", "", "NoSchedule"),) if node.trouble == 2 else ()
+    world.node(f"n{number}", cpu=node.cpu, memory=node.memory * GIB, gpus=node.gpus, pods=node.pods,
+               ready=node.trouble != 0, cordoned=node.trouble == 1, taints=taints,
+               labels={"pool": node.pool}, **{"rdma/hca": node.hca})  # type: ignore[arg-type]  # fmt: skip
+    if node.stranger:
+        world.pod(f"s{number}", f"n{number}", cpu=node.stranger / 2)
+
+
+def see_jobs(world: World, number: int, job: JobDraw) -> None:
+    """See a job and those alike; again to change them."""
+    sets = [(f"set{i}", count, SHAPES[of]) for i, (count, of) in enumerate(job.sets)]
+    for uid in uids(number, job):
+        world.job(uid.removeprefix("uid-"), leader=SHAPES[job.leader], workers=sets, min_workers=job.min_workers,
+                  priority=job.priority, created=job.created, policy=job.policy, queue=job.queue)  # fmt: skip

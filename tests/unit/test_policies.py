@@ -1,0 +1,171 @@
+"""Every pod policy: by the specification's formulas, and placing equal pods together as one by one."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.placer import Witness
+from tests.one_by_one import OneByOne, counted
+from tests.random_clusters import (
+    POD_POLICIES,
+    JobDraw,
+    NodeDraw,
+    jobs_drawn,
+    nodes_drawn,
+    observed,
+    see_jobs,
+    see_node,
+)  # fmt: skip
+from tests.world import GIB, World, shape
+
+BY_CHANCE = settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+QUEUES = ("", "Priority", "DRF")
+
+
+def assert_as_one_by_one(world: World) -> None:
+    """The world's next cycle places what one by one would place, and the fold takes all of it."""
+    jobs = [world.state.jobs[uid] for uid in sorted(world.state.jobs)]
+    expected = counted(OneByOne(world).plan(jobs))
+    world.verdicts.clear()
+    watched = take_cycle(world.state, world.config, world.now_ms, Witness())
+    assert world.cycle() == watched
+    assert counted({job.uid: job.placements for job in jobs}) == expected
+    assert all(verdict.accepted for verdict in world.verdicts)
+
+
+@pytest.mark.parametrize("policy", POD_POLICIES[1:])
+@BY_CHANCE
+@given(data=st.data())
+def test_placing_equal_pods_together_is_placing_them_one_by_one(policy: str, data: st.DataObject) -> None:
+    nodes = data.draw(nodes_drawn)
+    jobs = data.draw(jobs_drawn(policies=[policy], queues=QUEUES))
+    assert_as_one_by_one(observed(nodes, jobs)[0])
+
+
+@BY_CHANCE
+@given(nodes=nodes_drawn, jobs=jobs_drawn(queues=QUEUES, alike=5))
+def test_jobs_alike_are_placed_as_each_for_itself(nodes: list[NodeDraw], jobs: list[JobDraw]) -> None:
+    nodes = [dataclasses.replace(node, cpu=4 * node.cpu, gpus=4 * node.gpus, pods=4 * node.pods) for node in nodes]
+    assert_as_one_by_one(observed(nodes, jobs)[0])
+
+
+@BY_CHANCE
+@given(nodes=nodes_drawn, later=nodes_drawn, jobs=jobs_drawn(queues=QUEUES, alike=2), more=jobs_drawn(most=2),
+       grow=st.lists(st.integers(0, 3), max_size=3), quorum=st.integers(0, 3), start=st.booleans())  # fmt: skip
+def test_what_jobs_have_already_counts_when_more_is_placed(
+    nodes: list[NodeDraw], later: list[NodeDraw], jobs: list[JobDraw], more: list[JobDraw],
+    grow: list[int], quorum: int, start: bool,
+) -> None:  # fmt: skip
+    world, _ = observed(nodes, jobs)
+    world.cycle()
+    if start:
+        world.control()
+        world.apply()
+        world.control()
+    for number, node in enumerate(later):
+        see_node(world, number + len(nodes) // 2, node)
+    for number, job in enumerate(jobs[: 1 + len(grow)]):
+        see_jobs(world, number, job.grown(grow, quorum))
+    for number, job in enumerate(more):
+        see_jobs(world, len(jobs) + number, job)
+    assert_as_one_by_one(world)
+
+
+# --- what the policies are for ------------------------------------------------------------------------------------
+
+
+def nodes_of(job: JobRecord, group: int = 0) -> list[str]:
+    """The nodes of a group's pods, by index."""
+    return [node for (of, _), node in sorted(job.placements.items()) if of == group]
+
+
+def test_job_affinity_begins_where_the_rest_of_the_job_can_follow_by_its_selectors_too() -> None:
+    world = World()
+    world.node("n1", cpu=8, labels={"pool": "a"})
+    world.node("n2", cpu=8, labels={"pool": "b"})
+    job = world.job("j", workers=3, worker=shape(cpu=1, selector={"pool": "b"}), policy="JobAffinity")
+    world.cycle()
+    assert set(job.placements.values()) == {"n2"}
+
+
+def test_job_affinity_takes_the_node_with_room_for_most_of_the_job_and_not_the_fullest() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    world.node("n2", cpu=8)
+    world.node("n3", cpu=3)
+    job = world.job("j", workers=3, min_workers=1, policy="JobAffinity")
+    world.cycle()
+    assert set(job.placements.values()) == {"n2"}
+
+
+def test_job_affinity_counts_pods_beyond_the_quorum_and_those_that_come_one_by_one() -> None:
+    for queue in ("Priority", "DRF"):
+        world = World()
+        world.node("n1", cpu=3)
+        world.node("n2", cpu=9)
+        job = world.job("j", workers=7, min_workers=1, policy="JobAffinity", queue=queue)
+        world.cycle()
+        assert set(job.placements.values()) == {"n2"}
+
+
+def test_job_affinity_goes_on_where_the_job_is() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    job = world.job("j", workers=1, min_workers=1, policy="JobAffinity")
+    world.cycle()
+    world.node("n0", cpu=3)
+    world.node("n1", cpu=4)
+    world.job("j", workers=3, min_workers=1, policy="JobAffinity")
+    world.cycle()
+    assert nodes_of(job, 1) == ["n1", "n1", "n1"]
+
+
+def test_job_affinity_waits_for_a_resource_that_no_node_has_and_holds_up_nobody() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    world.job("j", workers=1, min_workers=1, worker=PodShape((("never/seen", 1),)), policy="JobAffinity")
+    other = world.job("other", created=1)
+    world.cycle()
+    assert nodes_of(other) == ["n1"]
+
+
+def test_job_anti_affinity_spreads_evenly_and_prefers_the_emptier_of_equals() -> None:
+    world = World()
+    for name, cpu in (("n1", 4), ("n2", 16), ("n3", 8)):
+        world.node(name, cpu=cpu)
+    job = world.job("j", workers=4, min_workers=4, policy="JobAntiAffinity")
+    world.cycle()
+    assert Counter(job.placements.values()) == {"n2": 2, "n3": 2, "n1": 1}
+    assert nodes_of(job) == ["n2"]
+
+
+def test_leader_first_gives_the_leader_the_emptiest_node_by_gpus_and_the_workers_the_fullest_by_cpu() -> None:
+    world = World()
+    world.node("n1", cpu=16, gpus=8)
+    world.node("n2", cpu=16, gpus=8)
+    world.node("n3", cpu=4)
+    world.pod("on-n1", "n1", gpus=2)
+    world.pod("on-n2", "n2", cpu=8)
+    job = world.job("j", leader=shape(cpu=1, gpus=1), workers=2, min_workers=2, worker=shape(cpu=1),
+                    policy="LeaderFirst")  # fmt: skip
+    world.cycle()
+    assert nodes_of(job, 0) == ["n2"], "its GPUs are free, and they weigh more than its cpu"
+    assert nodes_of(job, 1) == ["n2", "n2"], "10 of 16 and 11 of 16 cores are more than 1 of 4"
+
+
+def test_min_fragment_keeps_cpu_and_memory_in_step() -> None:
+    world = World()
+    world.node("n1", cpu=8, memory=8 * GIB)
+    world.node("n2", cpu=8, memory=8 * GIB)
+    world.pod("on-n1", "n1", cpu=6, memory=GIB)
+    world.pod("on-n2", "n2", cpu=1, memory=2 * GIB)
+    packed = world.job("packed", leader=shape(cpu=2, memory=GIB), policy="BinPack")
+    balanced = world.job("balanced", leader=shape(cpu=2, memory=GIB), policy="MinFragment", created=-1)
+    world.cycle()
+    assert (nodes_of(balanced), nodes_of(packed)) == (["n2"], ["n1"])
