@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.node import Taint
+from arranger.model.pod import NO_TRAITS, HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from tests.world import World, shape
@@ -20,6 +21,13 @@ Step = tuple[str, int, int]
 
 _POLICIES = ("", "BinPack", "Gang")
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
+#: A stranger that wants its pool without pods of a job, and what pods of a job may ask of others.
+_REPELLING = PodTraits(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/job", "Exists", ()),)),))
+_RULES = (
+    None, None, None,
+    PodRules(host_ports=(HostPort(80),)),
+    PodRules(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/worker-set", "In", ("eval",)),)),)),
+)  # fmt: skip
 
 
 def steps(*, least: int = 5, most: int = 40) -> st.SearchStrategy[list[Step]]:
@@ -64,6 +72,7 @@ def assert_sound(state: State) -> None:
             if place not in job.bound:
                 assert job.spec is not None
                 _add(expected, node, job.spec.groups[place[0]].shape.requests)
+    assert state.repelling == {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}
     nodes = state.nodes
     present = {name for name, row in nodes.rows.items() if nodes.present(row)}
     assert set(nodes.rows) == present | set(expected), "a row lives while its node is there or anything is on it"
@@ -104,11 +113,15 @@ def _node_gone(world: World, a: int, b: int) -> None:
 
 
 def _stranger(world: World, a: int, b: int) -> None:
-    world.pod(f"s{a % 5}", f"n{b % 5}" if b else "", phase=_PHASES[a % 5], cpu=b % 3, gpus=a % 2)
+    world.pod(f"s{a % 5}", f"n{b % 5}" if b else "", phase=_PHASES[a % 5], cpu=b % 3, gpus=a % 2,
+              traits=_REPELLING if a == 3 else NO_TRAITS)  # fmt: skip
 
 
 def _job(world: World, a: int, b: int) -> None:
-    sets = [("actors", b % 5, shape(cpu=1, gpus=a % 2)), ("eval", a % 3, shape(cpu=2, selector={"pool": "1"}))]
+    sets = [
+        ("actors", b % 5, shape(cpu=1, gpus=a % 2)),
+        ("eval", a % 3, shape(cpu=2, selector={"pool": "1"}, rules=_RULES[b % 5])),
+    ]
     workers = sum(count for _, count, _ in sets)
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
               priority=1 + b % 3, policy=_POLICIES[b % 3], created=a, restart_limit=1, terminating=b == 11,

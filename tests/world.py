@@ -17,7 +17,7 @@ from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import PodOwner, PodShape
+from arranger.model.pod import NO_TRAITS, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -33,9 +33,24 @@ def requests(*, cpu: float = 0, memory: int = 0, gpus: int = 0, **other: int) ->
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
-def shape(*, selector: Mapping[str, str] | None = None, **amounts: float) -> PodShape:
-    """A pod shape from amounts as in `requests`, and a nodeSelector."""
-    return PodShape(requests(**amounts), tuple(sorted((selector or {}).items())))  # type: ignore[arg-type]
+def shape(
+    *,
+    selector: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    rules: PodRules | None = None,
+    preferred: Iterable[Preference] = (),
+    tolerations: Iterable[Toleration] = (),
+    **amounts: float,
+) -> PodShape:
+    """A pod shape from amounts as in `requests`, a nodeSelector, labels, and what it asks of other pods."""
+    return PodShape(
+        requests(**amounts),  # type: ignore[arg-type]
+        tuple(sorted((selector or {}).items())),
+        tuple(tolerations),
+        labels=tuple(sorted((labels or {}).items())),
+        preferred=tuple(preferred),
+        rules=rules,
+    )
 
 
 class World:
@@ -136,6 +151,8 @@ class World:
         reason: str = "",
         restarts: int = 0,
         uid: str | None = None,
+        namespace: str = "default",
+        traits: PodTraits = NO_TRAITS,
         amounts: tuple[tuple[str, int], ...] = (),
         **more: float,
     ) -> str:
@@ -144,8 +161,8 @@ class World:
         asked = amounts or requests(**more)  # type: ignore[arg-type]
         term = self.terms[k.Watched.POD]
         self.say(
-            k.PodSeen(term, "default", name, uid, self._version(), node, phase, asked, owner, ready, deleting,
-                      ip=ip, restarts=restarts, reason=reason, waiting=waiting)
+            k.PodSeen(term, namespace, name, uid, self._version(), node, phase, asked, owner, ready, deleting,
+                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits)
         )  # fmt: skip
         return uid
 
@@ -174,6 +191,7 @@ class World:
         invalid: str = "",
         status: JobStatusSeen | None = None,
         generation: int = 1,
+        namespace: str = "default",
     ) -> JobRecord:
         """See a TYJob; again with the same name to edit it. `workers` is a count of one set, or all the sets."""
         leader = leader or shape(cpu=1)
@@ -185,8 +203,8 @@ class World:
         uid = uid or f"uid-{name}"
         version = self._version()
         self.say(
-            k.JobSeen(self.terms[k.Watched.JOB], "default", name, uid, version, generation, created, deleting, spec, invalid,
-                      "", status)
+            k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
+                      invalid, "", status)
         )  # fmt: skip
         return self.state.jobs[uid]
 
@@ -239,7 +257,13 @@ class World:
         owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
         name = f"{job.seen.name}-{group.name}-{place[1]}-{job.attempt}"
         address = f"10.0.{place[0]}.{place[1]}"
-        return self.pod(name, node, phase=phase, owner=owner, ip=address, amounts=group.shape.requests)
+        traits = PodTraits(group.shape.labels)
+        if group.shape.rules is not None:
+            traits = PodTraits(group.shape.labels, group.shape.rules.host_ports, group.shape.rules.anti_affinity)
+        return self.pod(
+            name, node, phase=phase, owner=owner, ip=address, amounts=group.shape.requests, traits=traits,
+            namespace=job.seen.namespace,
+        )  # fmt: skip
 
     def settle(self, *, rounds: int = 50) -> None:
         """Cycles, decisions and effects until nothing happens any more."""

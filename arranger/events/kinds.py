@@ -10,14 +10,17 @@ current (architecture rule 3), so whoever is first in the log wins and everyone 
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import PodOwner
+from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
+
+_Part = TypeVar("_Part")
 
 
 class Watched(StrEnum):
@@ -83,7 +86,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a stranger's pod.
 
     `restarts` counts container restarts. `waiting` is the reason why a container can't start, as the kubelet
-    gives it (`ImagePullBackOff`), `reason` and `message` the pod's own.
+    gives it (`ImagePullBackOff`), `reason` and `message` the pod's own. Equal `requests` and `traits` of different
+    pods are one object, because most pods of a cluster are like many others.
     """
 
     term: int
@@ -102,6 +106,18 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     reason: str = ""
     message: str = ""
     waiting: str = ""
+    traits: PodTraits = NO_TRAITS
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "requests", _shared(self.requests))
+        if self.traits is not NO_TRAITS:
+            msgspec.structs.force_setattr(self, "traits", _shared(self.traits))
+
+
+@lru_cache(maxsize=16384)
+def _shared(part: _Part) -> _Part:
+    """The one object for all equal ones, as far as it is remembered."""
+    return part
 
 
 class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):

@@ -16,11 +16,11 @@ from arranger.events.kinds import JobSeen, NodeSeen, PodSeen
 from arranger.model.allocations import decode_allocations
 from arranger.model.checks import FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
-from arranger.model.names import GROUP, KIND, owner_of
+from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import Phase, PodOwner
+from arranger.model.pod import NO_TRAITS, Phase, PodOwner, PodTraits
 from arranger.model.quantity import amount
-from arranger.model.template import effective_requests
+from arranger.model.template import anti_affinity, effective_requests, host_ports
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
 
@@ -76,6 +76,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
     reason, message = status.get("reason") or "", status.get("message") or why_waiting
     if phase == Phase.FAILED.value and not reason:
         reason, message = _first_failed(containers, message)
+    owner = _owner(metadata)
     return PodSeen(
         term=term,
         namespace=metadata.get("namespace") or "",
@@ -85,7 +86,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         node=spec.get("nodeName") or "",
         phase=phase,
         requests=effective_requests(spec, _held(containers)),
-        owner=_owner(metadata),
+        owner=owner,
         ready=_condition_is_true(status, "Ready"),
         deleting=bool(metadata.get("deletionTimestamp")),
         ip=status.get("podIP") or "",
@@ -93,7 +94,16 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         reason=reason,
         message=message[:_MAX_MESSAGE],
         waiting=waiting,
+        traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
     )
+
+
+def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
+    """What of a pod concerns others. Of ours, what its name and place tell anyway is left out."""
+    own = {key: value for key, value in labels.items() if not (ours and key.startswith(LABEL_PREFIX))}
+    ports = host_ports(spec)
+    terms = anti_affinity(spec, labels) if spec.get("affinity") else ()
+    return PodTraits(_label_pairs(_encode(own)), ports, terms) if own or ports or terms else NO_TRAITS
 
 
 def job_seen(job: Json, term: int, *, with_status: bool) -> JobSeen:

@@ -43,6 +43,18 @@ def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: 
     return labels
 
 
+def known_labels(job: str, group_name: str, *, leader: bool) -> dict[str, str]:
+    """Those of Arranger's labels that all pods of a group have in every attempt: what other pods may select them by."""
+    labels = pod_labels(job, group_name, leader=leader, index=0, attempt=0)
+    del labels[INDEX_LABEL], labels[ATTEMPT_LABEL]
+    return labels
+
+
+def job_name(name: str, owner: PodOwner) -> str:
+    """The job's name, from the name of its pod at this place."""
+    return name.removesuffix(pod_name("", owner.group_name, owner.index, owner.attempt))
+
+
 def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) -> PodOwner | None:
     """The place that a pod owned by this job fills; None when its name and labels don't tell one."""
     index = _number(labels.get(INDEX_LABEL))

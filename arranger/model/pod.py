@@ -47,18 +47,98 @@ class Requirement(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NodeTerms = tuple[tuple[Requirement, ...], ...]
 
 
+#: Label keys with their values, sorted by key.
+Labels = tuple[tuple[str, str], ...]
+
+#: What a label selector asks for, all of it; () selects every pod, None selects none.
+Selector = tuple[Requirement, ...] | None
+
+#: In `PodTerm.namespaces` it stands for the namespace of the pod that has the term.
+OWN_NAMESPACE = ""
+
+
+class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """A port of the node that a pod takes: TCP, UDP or SCTP, on one address of the node or on all of them ("")."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+
+
+class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One term of required pod affinity or anti-affinity: pods selected by label, in the topology of a node label.
+
+    `namespaces` are those where the selected pods live, None for all of them.
+    """
+
+    topology_key: str
+    selector: Selector
+    namespaces: tuple[str, ...] | None = (OWN_NAMESPACE,)
+
+
+class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One topology spread constraint that says DoNotSchedule.
+
+    `honor_affinity` and `honor_taints`: whether nodes that the pod's nodeSelector and affinity, or untolerated taints,
+    rule out count as places to spread over.
+    """
+
+    topology_key: str
+    max_skew: int
+    selector: Selector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod asks of the other pods around it."""
+
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
+
+
+class PodTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What of a pod in the cluster concerns other pods: its labels, the ports that it takes, whom it keeps away.
+
+    A pod of ours has no labels under arranger.dev/ here: they follow from its name and its place
+    (`names.known_labels`), so that equal pods of many jobs share one `PodTraits`.
+    """
+
+    labels: Labels = ()
+    host_ports: tuple[HostPort, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+
+
+#: Of a pod that concerns no other.
+NO_TRAITS = PodTraits()
+
+
+class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One term of preferred node affinity: its requirements are ANDed; without any it matches no node."""
+
+    weight: int
+    term: tuple[Requirement, ...]
+
+
 class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What decides where a pod may run.
+    """What decides where a pod may run, and where it would rather.
 
     `requests` are sorted `(resource name, integer amount)` pairs: cpu in millicores, memory and
     ephemeral-storage in bytes, everything else in units; zero amounts are left out, and `pods` (always 1) is
-    not listed. `required_terms` is None where the pod has no required node affinity.
+    not listed. `required_terms` is None where the pod has no required node affinity. `labels` are the template's own.
+    `rules` is None for a pod that asks nothing of others.
     """
 
     requests: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     required_terms: NodeTerms | None = None
+    labels: Labels = ()
+    preferred: tuple[Preference, ...] = ()
+    rules: PodRules | None = None
 
 
 class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,5 +1,9 @@
 """From a pod's specification, as JSON, to what decides its node: effective requests and the rest of a `PodShape`.
 
+What pods ask of each other is read as kube-scheduler reads it: only what is required counts, `matchLabelKeys` and
+`mismatchLabelKeys` become requirements on the pod's own values, and a `namespaceSelector` that isn't empty selects no
+namespace, because nothing here knows the labels of namespaces.
+
 The request of a pod follows Kubernetes ("Pod scheduling and resource quota": sidecar containers): the sum over
 containers and restartable init containers, at least what each init container needs beside the sidecars started
 before it, replaced by pod-level requests where given, plus overhead. A limit stands in for a missing request.
@@ -14,7 +18,20 @@ from typing import Any
 
 import msgspec
 
-from arranger.model.pod import NodeTerms, PodShape, Requirement, Toleration
+from arranger.model.pod import (
+    OWN_NAMESPACE,
+    HostPort,
+    Labels,
+    NodeTerms,
+    PodRules,
+    PodShape,
+    PodTerm,
+    Preference,
+    Requirement,
+    Selector,
+    SpreadRule,
+    Toleration,
+)
 from arranger.model.quantity import MAX_AMOUNT, amount
 
 Requests = tuple[tuple[str, int], ...]
@@ -22,18 +39,59 @@ Requests = tuple[tuple[str, int], ...]
 #: Resources that `spec.resources` of a pod (pod-level resources) may name.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
+#: The address that stands for all of a node's.
+_ALL_ADDRESSES = "0.0.0.0"
+_NO_RULES = PodRules()
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def pod_shape(spec: Mapping[str, Any]) -> PodShape:
-    """The shape of the pods of a PodSpec."""
+def pod_shape(
+    spec: Mapping[str, Any], labels: Labels = (), *, known: Mapping[str, str] = MappingProxyType({})
+) -> PodShape:
+    """The shape of the pods of a PodSpec with these labels; `known` are those that Arranger adds to all of them."""
+    affinity = spec.get("affinity") or {}
+    own = {**dict(labels), **known}
+    rules = PodRules(
+        host_ports=host_ports(spec),
+        affinity=_pod_terms(affinity.get("podAffinity"), own),
+        anti_affinity=anti_affinity(spec, own),
+        spread=_spread(spec, own),
+    )
     return PodShape(
         requests=effective_requests(spec),
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         tolerations=tuple(_toleration(entry) for entry in spec.get("tolerations") or ()),
-        required_terms=_required_terms(spec.get("affinity")),
+        required_terms=_required_terms(affinity),
+        labels=labels,
+        preferred=_preferred(affinity),
+        rules=None if rules == _NO_RULES else rules,
     )
+
+
+def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
+    """The ports of its node that a pod takes, by containers and sidecars; on the host's network every port is one."""
+    sidecars = [entry for entry in spec.get("initContainers") or () if entry.get("restartPolicy") == "Always"]
+    ports = [port for entry in (*(spec.get("containers") or ()), *sidecars) for port in entry.get("ports") or ()]
+    if not ports:
+        return ()
+    on_host = spec.get("hostNetwork") is True
+    found = {
+        HostPort(int(number), port.get("protocol") or "TCP", _address(port.get("hostIP") or ""))
+        for port in ports
+        if (number := port.get("hostPort") or (port.get("containerPort") if on_host else 0))
+    }
+    return tuple(sorted(found))
+
+
+def _address(text: str) -> str:
+    return "" if text == _ALL_ADDRESSES else text
+
+
+def anti_affinity(spec: Mapping[str, Any], own: Mapping[str, str]) -> tuple[PodTerm, ...]:
+    """The terms of a pod's required anti-affinity; `own` are its labels."""
+    return _pod_terms((spec.get("affinity") or {}).get("podAntiAffinity"), own)
 
 
 def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] = MappingProxyType({})) -> Requests:
@@ -110,6 +168,63 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
             total[name] = value
 
 
+def _pod_terms(affinity: Mapping[str, Any] | None, own: Mapping[str, str]) -> tuple[PodTerm, ...]:
+    required = (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return tuple(
+        PodTerm(term.get("topologyKey") or "", _selector(term, own), _namespaces(term)) for term in required or ()
+    )
+
+
+def _namespaces(term: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Named ones and selected ones; the pod's own where the term has neither."""
+    named = tuple(sorted(set(term.get("namespaces") or ())))
+    selector = term.get("namespaceSelector")
+    if selector is None:
+        return named or (OWN_NAMESPACE,)
+    return named if selector.get("matchLabels") or selector.get("matchExpressions") else None
+
+
+def _selector(term: Mapping[str, Any], own: Mapping[str, str]) -> Selector:
+    """What the term's labelSelector asks for, with the pod's own values of the keys that have to match or to differ."""
+    selector = term.get("labelSelector")
+    if selector is None:
+        return None
+    labels = tuple(
+        Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())
+    )
+    expressions = tuple(_requirement(entry, field=False) for entry in selector.get("matchExpressions") or ())
+    keys = tuple(
+        Requirement(key, operator, (own[key],))
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(field) or ()
+        if key in own
+    )
+    return labels + expressions + keys
+
+
+def _spread(spec: Mapping[str, Any], own: Mapping[str, str]) -> tuple[SpreadRule, ...]:
+    return tuple(
+        SpreadRule(
+            topology_key=entry.get("topologyKey") or "",
+            max_skew=int(entry.get("maxSkew") or 1),
+            selector=_selector(entry, own),
+            min_domains=int(entry.get("minDomains") or 1),
+            honor_affinity=entry.get("nodeAffinityPolicy") != "Ignore",
+            honor_taints=entry.get("nodeTaintsPolicy") == "Honor",
+        )
+        for entry in spec.get("topologySpreadConstraints") or ()
+        if entry.get("whenUnsatisfiable") == "DoNotSchedule"
+    )
+
+
+def _preferred(affinity: Mapping[str, Any]) -> tuple[Preference, ...]:
+    preferred = (affinity.get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution")
+    return tuple(
+        Preference(int(entry.get("weight") or 0), _node_term(entry.get("preference") or {}))
+        for entry in preferred or ()
+    )
+
+
 def _toleration(entry: Mapping[str, Any]) -> Toleration:
     return Toleration(
         key=entry.get("key") or "",
@@ -124,11 +239,12 @@ def _required_terms(affinity: Mapping[str, Any] | None) -> NodeTerms | None:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return None
-    return tuple(
-        tuple(_requirement(entry, field=False) for entry in term.get("matchExpressions") or ())
-        + tuple(_requirement(entry, field=True) for entry in term.get("matchFields") or ())
-        for term in required.get("nodeSelectorTerms") or ()
-    )
+    return tuple(_node_term(term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _node_term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    expressions = tuple(_requirement(entry, field=False) for entry in term.get("matchExpressions") or ())
+    return expressions + tuple(_requirement(entry, field=True) for entry in term.get("matchFields") or ())
 
 
 def _requirement(entry: Mapping[str, Any], *, field: bool) -> Requirement:

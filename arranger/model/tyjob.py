@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
+from arranger.model.names import known_labels
+from arranger.model.pod import PodShape
 from arranger.model.template import pod_shape
 from arranger.model.validation import (
     DEFAULT_COUNTS,
@@ -17,14 +21,13 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     """The spec of a TYJob in which `validate` finds nothing wrong; the leader's group comes first."""
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
+    name: str = tyjob["metadata"]["name"]
     return JobSpec(
         groups=(
-            PodGroup(name=spec["leader"]["name"], count=1, shape=pod_shape(spec["leader"]["template"]["spec"])),
+            PodGroup(spec["leader"]["name"], 1, _shape(name, spec["leader"], leader=True)),
             *(
                 PodGroup(
-                    name=workers["name"],
-                    count=_whole(workers, "counts", DEFAULT_COUNTS),
-                    shape=pod_shape(workers["template"]["spec"]),
+                    workers["name"], _whole(workers, "counts", DEFAULT_COUNTS), _shape(name, workers, leader=False)
                 )
                 for workers in spec["workerSets"]
             ),
@@ -39,18 +42,23 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     )
 
 
+def _shape(job: str, group: Mapping[str, Any], *, leader: bool) -> PodShape:
+    template = group["template"]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    known = known_labels(job, group["name"], leader=leader)
+    return pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
+
+
 def refused_change(old: JobSpec, new: JobSpec) -> str:
     """What a started job's new spec changes that may not change any more, by field; empty when nothing.
 
     The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
     """
-    same_sets = [(group.name, group.shape) for group in old.groups[1:]] == [
-        (group.name, group.shape) for group in new.groups[1:]
-    ]
+    same_sets = len(old.groups) == len(new.groups) and all(map(_same_pods, old.groups[1:], new.groups[1:]))
     changed = [
         field
         for field, same in (
-            ("spec.leader", old.groups[0] == new.groups[0]),
+            ("spec.leader", _same_pods(old.groups[0], new.groups[0])),
             ("spec.workerSets", same_sets),
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
@@ -62,6 +70,14 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
         return ""
     reason = "only terminating, priority, minWorkersNum and the counts of worker sets can"
     return f"{', '.join(changed)}: can't be changed once the job has started; {reason}"
+
+
+def _same_pods(old: PodGroup, new: PodGroup) -> bool:
+    """Whether the pods are the same, as far as is known: a shape from an older log lacks what was added since."""
+    shape = new.shape
+    if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
+        shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
+    return (old.name, old.shape) == (new.name, shape)
 
 
 def _whole(fields: Mapping[str, Any], name: str, default: int) -> int:

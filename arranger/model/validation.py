@@ -41,6 +41,8 @@ DEFAULT_PRIORITY = 5
 #: Workers that one job may have, all sets together.
 MAX_WORKERS = 10_000
 
+_MAX_INT32 = (1 << 31) - 1
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL_REASON = (
     'must be a DNS label: lower-case letters, digits and "-", beginning and ending with a letter or a digit'
@@ -148,6 +150,74 @@ _NODE_TERMS = record(
     required=("nodeSelectorTerms",),
 )
 
+_PREFERRED_NODES = items(
+    record(
+        {
+            "weight": whole(1, 100),
+            "preference": record({"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}),
+        },
+        required=("weight", "preference"),
+    )
+)
+
+_LABEL_SELECTOR = record(
+    {
+        "matchLabels": keyed(text()),
+        "matchExpressions": items(
+            record(
+                {
+                    "key": text(least=1),
+                    "operator": one_of("In", "NotIn", "Exists", "DoesNotExist"),
+                    "values": items(text()),
+                },
+                required=("key", "operator"),
+            )
+        ),
+    }
+)
+
+_POD_TERMS = record(
+    {
+        "requiredDuringSchedulingIgnoredDuringExecution": items(
+            record(
+                {
+                    "topologyKey": text(least=1),
+                    "labelSelector": _LABEL_SELECTOR,
+                    "namespaces": items(text()),
+                    "namespaceSelector": _LABEL_SELECTOR,
+                    "matchLabelKeys": items(text()),
+                    "mismatchLabelKeys": items(text()),
+                },
+                required=("topologyKey",),
+            )
+        )
+    }
+)
+
+_SPREAD = record(
+    {
+        "topologyKey": text(least=1),
+        "maxSkew": whole(1, _MAX_INT32),
+        "minDomains": whole(1, _MAX_INT32),
+        "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway"),
+        "labelSelector": _LABEL_SELECTOR,
+        "matchLabelKeys": items(text()),
+        "nodeAffinityPolicy": one_of("Honor", "Ignore"),
+        "nodeTaintsPolicy": one_of("Honor", "Ignore"),
+    },
+    required=("topologyKey", "maxSkew", "whenUnsatisfiable"),
+)
+
+_PORT = record(
+    {
+        "containerPort": whole(1, 65535),
+        "hostPort": whole(0, 65535),
+        "protocol": one_of("TCP", "UDP", "SCTP"),
+        "hostIP": text(),
+    },
+    required=("containerPort",),
+)
+
 _TOLERATION = record(
     {
         "key": text(),
@@ -168,6 +238,7 @@ _CONTAINER = record(
         "command": items(text()),
         "args": items(text()),
         "env": items(record({"name": text(least=1)}, required=("name",))),
+        "ports": items(_PORT),
         "resources": _RESOURCES,
     },
     required=("name", "image"),
@@ -185,7 +256,20 @@ _POD_SPEC = record(
         "volumes": items(record({"name": text(least=1)}, required=("name",))),
         "nodeSelector": keyed(text()),
         "tolerations": items(_TOLERATION),
-        "affinity": record({"nodeAffinity": record({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_TERMS})}),
+        "affinity": record(
+            {
+                "nodeAffinity": record(
+                    {
+                        "requiredDuringSchedulingIgnoredDuringExecution": _NODE_TERMS,
+                        "preferredDuringSchedulingIgnoredDuringExecution": _PREFERRED_NODES,
+                    }
+                ),
+                "podAffinity": _POD_TERMS,
+                "podAntiAffinity": _POD_TERMS,
+            }
+        ),
+        "topologySpreadConstraints": items(_SPREAD),
+        "hostNetwork": flag,
     },
     required=("containers",),
 )

@@ -75,6 +75,10 @@ class _Fold:
         state = self.state
         old = state.pods.get(event.uid)
         state.pods[event.uid] = event
+        if event.traits.anti_affinity:
+            state.repelling[event.uid] = event
+        elif event.uid in state.repelling:
+            del state.repelling[event.uid]
         if old is not None and old.owner is not None and old.owner != event.owner:
             self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
         self._move(old, event)
@@ -90,6 +94,8 @@ class _Fold:
         """What a pod holds now, instead of what it held; most sightings change nothing of it."""
         held = old is not None and holds(old)
         if old is not None and held and holds(new) and (old.node, old.requests) == (new.node, new.requests):
+            if (old.traits, old.deleting) != (new.traits, new.deleting):
+                self.state.job_changes += 1  # jobs that look at other pods may be placed otherwise now
             return
         if holds(new):
             self.state.nodes.hold(new.node, new.requests)
@@ -104,6 +110,7 @@ class _Fold:
         pod = state.pods.pop(event.uid, None)
         if pod is None:
             return
+        state.repelling.pop(event.uid, None)
         if holds(pod):
             state.nodes.release(pod.node, pod.requests)
             self.changes.schedulable = True

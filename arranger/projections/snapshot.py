@@ -16,7 +16,7 @@ from arranger.projections.nodes import NodeTable
 from arranger.projections.state import State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 1
+LAYOUT = 2
 
 
 class _NodeImage(msgspec.Struct, frozen=True, array_like=True):
@@ -123,6 +123,8 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
     state.pods[pod.uid] = pod
     if holds(pod):
         state.nodes.hold(pod.node, pod.requests)
+    if pod.traits.anti_affinity:
+        state.repelling[pod.uid] = pod
     if pod.owner is not None:
         state.pods_of.setdefault(pod.owner.job_uid, {})[pod.uid] = pod
 

@@ -35,8 +35,9 @@ class Changes:
 class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
 
-    `told_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID.
-    `terms` hold each watched kind's current term, `listed` the kinds listed in full in this epoch.
+    `told_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID,
+    `repelling` those that keep other pods away (required anti-affinity). `terms` hold each watched kind's current
+    term, `listed` the kinds listed in full in this epoch.
     """
 
     epoch: int = 0
@@ -45,6 +46,7 @@ class State:
     nodes: NodeTable = field(default_factory=NodeTable)
     pods: dict[str, PodSeen] = field(default_factory=dict)
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
+    repelling: dict[str, PodSeen] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)

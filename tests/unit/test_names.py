@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.model.names import owner_of, pod_labels, pod_name
+from arranger.model.names import job_name, known_labels, owner_of, pod_labels, pod_name
 from arranger.model.pod import PodOwner
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)
@@ -16,6 +16,16 @@ def test_a_pods_place_is_found_again(job: str, group: str, leader: bool, index: 
     labels = pod_labels(job, group, leader=leader, index=index, attempt=attempt)
     found = owner_of(pod_name(job, group, index, attempt), labels, job=job, job_uid="u")
     assert found == PodOwner(job_uid="u", attempt=attempt, group_name=group, leader=leader, index=index)
+    assert job_name(pod_name(job, group, index, attempt), found) == job
+
+
+def test_all_pods_of_a_group_share_the_labels_that_say_neither_index_nor_attempt() -> None:
+    every = pod_labels("train", "actors", leader=False, index=3, attempt=1)
+    known = known_labels("train", "actors", leader=False)
+    assert known.items() <= every.items() and every.keys() - known.keys() == {
+        "arranger.dev/index",
+        "arranger.dev/attempt",
+    }
 
 
 def test_names_and_labels_read_well() -> None:

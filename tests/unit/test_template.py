@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.pod import (
+    HostPort,
+    PodRules,
+    PodShape,
+    PodTerm,
+    Preference,
+    Requirement,
+    SpreadRule,
+    Toleration,
+)
 from arranger.model.quantity import MAX_AMOUNT
 from arranger.model.template import effective_requests, pod_shape
 
@@ -120,3 +129,110 @@ def test_required_node_affinity_is_terms_of_requirements() -> None:
 @pytest.mark.parametrize("affinity", [None, {}, {"nodeAffinity": None}, {"podAffinity": {}}])
 def test_no_required_node_affinity_is_none_and_not_empty(affinity: Any) -> None:
     assert pod_shape({"affinity": affinity}).required_terms is None
+
+
+# --- what pods ask of each other ----------------------------------------------------------------------------------
+
+
+def rules(spec: dict[str, Any], labels: tuple[tuple[str, str], ...] = (), **known: str) -> PodRules | None:
+    return pod_shape(spec, labels, known=known).rules
+
+
+def on_ports(*ports: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "ports": list(ports)}], **more}
+
+
+def test_a_pod_that_asks_nothing_of_others_has_no_rules() -> None:
+    assert rules({"containers": []}) is None
+    assert rules({"affinity": {"podAffinity": {}, "podAntiAffinity": {REQUIRED: []}}}) is None
+    assert rules({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}) is None
+    assert rules(on_ports({"containerPort": 80})) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (on_ports({"containerPort": 80, "hostPort": 8080}), (HostPort(8080),)),
+        (on_ports({"containerPort": 80, "hostPort": 0}), ()),
+        (on_ports({"containerPort": 53, "hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"}),
+         (HostPort(53, "UDP", "10.0.0.1"),)),
+        (on_ports({"containerPort": 80, "hostPort": 80, "hostIP": "0.0.0.0"}), (HostPort(80),)),
+        (on_ports({"containerPort": 80, "hostPort": 80}, {"containerPort": 81, "hostPort": 80}), (HostPort(80),)),
+        (on_ports({"containerPort": 9}, {"containerPort": 5}, hostNetwork=True), (HostPort(5), HostPort(9))),
+        ({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 1, "hostPort": 2}]}]},
+         (HostPort(2),)),
+        ({"initContainers": [{"name": "i", "ports": [{"containerPort": 1, "hostPort": 2}]}]}, ()),
+    ],
+)  # fmt: skip
+def test_host_ports_of_a_pod(spec: dict[str, Any], expected: tuple[HostPort, ...]) -> None:
+    found = rules(spec)
+    assert (found.host_ports if found else ()) == expected
+
+
+def term(**fields: Any) -> PodTerm:
+    found = rules(
+        {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", **fields}]}}}, (("app", "a"),), job="j"
+    )
+    assert found is not None
+    return found.affinity[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "namespaces"),
+    [
+        ({}, ("",)),
+        ({"namespaces": []}, ("",)),
+        ({"namespaces": ["b", "a"]}, ("a", "b")),
+        ({"namespaceSelector": {}}, None),
+        ({"namespaceSelector": {}, "namespaces": ["a"]}, None),
+        ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, ()),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}, "namespaces": ["a"]},
+            ("a",),
+        ),
+    ],
+)
+def test_namespaces_of_a_term(fields: dict[str, Any], namespaces: tuple[str, ...] | None) -> None:
+    assert term(**fields).namespaces == namespaces
+
+
+def test_a_missing_selector_selects_nothing_and_an_empty_one_everything() -> None:
+    assert term().selector is None
+    assert term(labelSelector={}).selector == ()
+
+
+def test_a_selector_is_all_its_labels_and_expressions() -> None:
+    selector = {"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}
+    assert term(labelSelector=selector).selector == (
+        Requirement("a", "In", ("1",)), Requirement("b", "In", ("2",)), Requirement("c", "DoesNotExist", ()),
+    )  # fmt: skip
+
+
+def test_label_keys_stand_for_the_pods_own_values_and_are_passed_over_where_it_has_none() -> None:
+    found = term(labelSelector={}, matchLabelKeys=["app", "absent"], mismatchLabelKeys=["job"])
+    assert found.selector == (Requirement("app", "In", ("a",)), Requirement("job", "NotIn", ("j",)))
+
+
+def test_required_anti_affinity_and_spread_are_rules_with_kubernetes_defaults() -> None:
+    found = rules(
+        {
+            "affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host", "labelSelector": {}}]}},
+            "topologySpreadConstraints": [
+                {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}},
+                {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
+                {"topologyKey": "row", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3,
+                 "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"},
+            ],
+        }
+    )  # fmt: skip
+    assert found == PodRules(
+        anti_affinity=(PodTerm("host", ()),),
+        spread=(SpreadRule("zone", 2, ()), SpreadRule("row", 1, None, 3, honor_affinity=False, honor_taints=True)),
+    )
+
+
+def test_preferred_node_affinity_keeps_its_weights() -> None:
+    preferred = [{"weight": 7, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]
+    shape = pod_shape({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}})
+    assert shape.preferred == (Preference(7, (Requirement("a", "Exists", ()),)),)
+    assert shape.rules is None and shape.required_terms is None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from arranger.events.kinds import PodSeen
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest, time_ms
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
-from arranger.model.pod import PodOwner
+from arranger.model.pod import NO_TRAITS, HostPort, PodOwner, PodTerm, PodTraits, Requirement
 from arranger.model.tyjob import job_spec
 from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
 
@@ -103,6 +104,7 @@ def test_a_pod_of_ours_is_seen_with_its_place() -> None:
         deleting=False,
         ip="10.0.0.7",
         restarts=3,
+        traits=PodTraits(labels=(("app", "rl"),)),
     )
 
 
@@ -140,6 +142,38 @@ def test_why_a_container_cannot_start_is_told() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
     seen = pod_with({"status/phase": "Pending", "status/containerStatuses/0/state": waiting})
     assert (seen.waiting, seen.message) == ("ImagePullBackOff", "Back-off pulling image")
+
+
+ANTI_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "rl"}}, "matchLabelKeys": ["app"]}
+    ],
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}],
+}
+
+
+def test_a_pod_is_seen_with_what_concerns_others() -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    seen = pod_with({"spec/containers/0/ports": ports, "spec/affinity": {"podAntiAffinity": ANTI_AFFINITY}})
+    same = Requirement("app", "In", ("rl",))
+    assert seen.traits == PodTraits((("app", "rl"),), (HostPort(8080),), (PodTerm("zone", (same, same)),))
+
+
+def test_a_strangers_pod_keeps_all_its_labels() -> None:
+    labels = dict(pod_with({"metadata/ownerReferences": []}).traits.labels)
+    assert labels == POD["metadata"]["labels"]
+
+
+def test_pods_alike_share_what_they_ask_for_even_after_the_log() -> None:
+    decode = msgspec.msgpack.Decoder(PodSeen).decode
+    one, other = decode(msgspec.msgpack.encode(pod_with({}))), decode(msgspec.msgpack.encode(pod_with({})))
+    assert one.requests is other.requests and one.traits is other.traits
+
+
+def test_a_pod_written_before_traits_were_seen_has_none() -> None:
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(pod_with({})))
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=PodSeen)
+    assert old.traits is NO_TRAITS and old.name == "train-actors-3"
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])

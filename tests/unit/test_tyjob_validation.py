@@ -127,3 +127,11 @@ def test_a_started_job_keeps_what_its_pods_were_made_from(change: Change) -> Non
     refused = refused_change(job_spec(change.before), job_spec(change.after))
     field, _, why = refused.partition(": ")
     assert (field, bool(why)) == (change.field, bool(change.field))
+
+
+def test_what_an_older_log_did_not_hold_of_a_jobs_pods_is_no_change() -> None:
+    labelled = tyjob_with({"spec/leader/template/metadata": {"labels": {"app": "rl"}}, "spec/priority": 3})
+    old, new = job_spec(tyjob()), job_spec(labelled)
+    assert old.groups[0] != new.groups[0]
+    assert refused_change(old, new) == ""
+    assert "spec.leader" in refused_change(new, old)

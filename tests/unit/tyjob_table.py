@@ -87,6 +87,15 @@ IN_LEADER = "spec.leader.template.spec"
 IN_WORKER = "spec.workerSets[0].template.spec"
 NODE_TERMS = f"{LEADER}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
 IN_NODE_TERMS = f"{IN_LEADER}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+POD_TERMS = f"{LEADER}/affinity/podAffinity/{REQUIRED}"
+IN_POD_TERMS = f"{IN_LEADER}.affinity.podAffinity.{REQUIRED}"
+ANTI_TERMS = f"{WORKER}/affinity/podAntiAffinity/{REQUIRED}"
+IN_ANTI_TERMS = f"{IN_WORKER}.affinity.podAntiAffinity.{REQUIRED}"
+SPREAD = f"{LEADER}/topologySpreadConstraints"
+IN_SPREAD = f"{IN_LEADER}.topologySpreadConstraints[0]"
+EXISTS = {"key": "a", "operator": "Exists"}
 SETS = [{"name": name, "template": template(cpu=1)} for name in ("actors", "evaluators", "replay")]
 
 GOOD: list[Good] = [
@@ -138,6 +147,40 @@ GOOD: list[Good] = [
                     {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
                 ]
             }
+        },
+    ),
+    _good(
+        "what pods ask of each other",
+        {
+            f"{LEADER}/affinity": {
+                "nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [EXISTS]}}]},
+                "podAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}]},
+                "podAntiAffinity": {
+                    REQUIRED: [
+                        {
+                            "topologyKey": "rack",
+                            "labelSelector": {"matchExpressions": [EXISTS]},
+                            "namespaceSelector": {},
+                            "namespaces": ["a"],
+                            "matchLabelKeys": ["b"],
+                        }
+                    ],
+                    PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}],
+                },
+            },
+            f"{LEADER}/topologySpreadConstraints": [
+                {
+                    "topologyKey": "zone",
+                    "maxSkew": 1,
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "minDomains": 2,
+                    "labelSelector": {},
+                    "nodeTaintsPolicy": "Honor",
+                    "nodeAffinityPolicy": "Ignore",
+                },
+            ],
+            f"{LEADER}/containers/0/ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}],
+            f"{LEADER}/hostNetwork": True,
         },
     ),
     _good(
@@ -268,6 +311,37 @@ BAD: list[Bad] = [
     _bad("an unknown affinity operator", f"{IN_NODE_TERMS}.nodeSelectorTerms[0].matchExpressions[0].operator",
          "supported values", {NODE_TERMS: {"nodeSelectorTerms": [{"matchExpressions": [
              {"key": "a", "operator": "Has"}]}]}}),
+    _bad("a preference without weight", f"{IN_LEADER}.affinity.nodeAffinity.{PREFERRED}[0].weight", "Required value",
+         {f"{LEADER}/affinity/nodeAffinity/{PREFERRED}": [{"preference": {}}]}),
+    _bad("a preference that weighs too much", f"{IN_LEADER}.affinity.nodeAffinity.{PREFERRED}[0].weight",
+         "less than or equal to 100",
+         {f"{LEADER}/affinity/nodeAffinity/{PREFERRED}": [{"weight": 101, "preference": {}}]}),
+    _bad("pod affinity without topologyKey", f"{IN_POD_TERMS}[0].topologyKey", "Required value",
+         {POD_TERMS: [{"labelSelector": {}}]}),
+    _bad("pod affinity with an empty topologyKey", f"{IN_POD_TERMS}[0].topologyKey", "at least 1 chars",
+         {POD_TERMS: [{"topologyKey": ""}]}),
+    _bad("pod affinity terms as an object", IN_POD_TERMS, "must be of type array", {POD_TERMS: {}}),
+    _bad("an operator that labels don't have", f"{IN_ANTI_TERMS}[0].labelSelector.matchExpressions[0].operator",
+         "supported values", {ANTI_TERMS: [{"topologyKey": "a", "labelSelector": {"matchExpressions": [
+             {"key": "a", "operator": "Gt", "values": ["1"]}]}}]}),
+    _bad("a namespace that is a number", f"{IN_ANTI_TERMS}[0].namespaces[0]", "must be of type string",
+         {ANTI_TERMS: [{"topologyKey": "a", "namespaces": [1]}]}),
+    _bad("maxSkew 0", f"{IN_SPREAD}.maxSkew", "greater than or equal to 1",
+         {SPREAD: [{"topologyKey": "a", "maxSkew": 0, "whenUnsatisfiable": "DoNotSchedule"}]}),
+    _bad("a spread that doesn't say what to do", f"{IN_SPREAD}.whenUnsatisfiable", "Required value",
+         {SPREAD: [{"topologyKey": "a", "maxSkew": 1}]}),
+    _bad("an unknown whenUnsatisfiable", f"{IN_SPREAD}.whenUnsatisfiable", "supported values",
+         {SPREAD: [{"topologyKey": "a", "maxSkew": 1, "whenUnsatisfiable": "Never"}]}),
+    _bad("an unknown nodeTaintsPolicy", f"{IN_SPREAD}.nodeTaintsPolicy", "supported values",
+         {SPREAD: [{"topologyKey": "a", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": ""}]}),
+    _bad("a host port too high", f"{IN_LEADER}.containers[0].ports[0].hostPort", "less than or equal to 65535",
+         {f"{LEADER}/containers/0/ports": [{"containerPort": 80, "hostPort": 65536}]}),
+    _bad("a port without containerPort", f"{IN_WORKER}.containers[0].ports[0].containerPort", "Required value",
+         {f"{WORKER}/containers/0/ports": [{"hostPort": 80}]}),
+    _bad("an unknown protocol", f"{IN_LEADER}.containers[0].ports[0].protocol", "supported values",
+         {f"{LEADER}/containers/0/ports": [{"containerPort": 80, "protocol": "tcp"}]}),
+    _bad("hostNetwork as text", f"{IN_LEADER}.hostNetwork", "must be of type boolean",
+         {f"{LEADER}/hostNetwork": "yes"}),
 ]  # fmt: skip
 
 
