@@ -11,7 +11,7 @@ from benchmarks.__main__ import NAMES
 from benchmarks.report import Figure, Machine, Report, markdown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: These start servers or processes of their own, which need a Redis to start.
+#: The others start processes and servers of their own, which only works where a Redis can be started.
 WITHOUT_SERVERS = ("fold", "cycle")
 
 
@@ -40,7 +40,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
     assert figures[equal]["value"] == 1.0
 
 
-@pytest.mark.real
+@pytest.mark.usefixtures("redis_server")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_SERVERS])
 def test_a_benchmark_of_processes_runs(name: str, tmp_path: Path) -> None:
     assert quick_run(tmp_path, name).keys() == {name}
