@@ -376,7 +376,12 @@ class SimulatedKubelets:
         run = self._runs.get(pod["metadata"]["uid"])
         if "deletionTimestamp" in pod["metadata"]:
             self._see_deletion(pod, run)
-        elif run is None and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+        elif (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            if run is not None and run.requests:  # somebody else ended it: it needs its room no more
+                self._release(run)
+                if run.task is not None:
+                    run.task.cancel()
+        elif run is None:
             run = self._runs[pod["metadata"]["uid"]] = _Run(pod)
             lacking = self._lacking(run)
             self._charge(run, 0 if lacking else 1)

@@ -471,6 +471,23 @@ def finish_leader(kube: KubeServer, name: str) -> None:
     kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type="application/merge-patch+json")
 
 
+class Leaders:
+    """Lets each leader end once its job is Running: real ones wait for their workers too, however late these are."""
+
+    def __init__(self, kube: KubeServer) -> None:
+        self._kube = kube
+        self._told: set[str] = set()
+
+    def all_ended(self) -> bool:
+        """End those that may; whether every job has ended."""
+        now = stages(self._kube)
+        for name, stage in now.items():
+            if stage == "Running" and name not in self._told:
+                finish_leader(self._kube, name)
+                self._told.add(name)
+        return set(now.values()) <= {"Succeeded", "Failed"}
+
+
 def epoch_of(redis: RealRedis) -> int:
     """The epoch of the log in a Redis; 0 when it holds none."""
     kind, _, rest = redis.command("HGET", "arranger:{default}:meta", "epoch").partition(b"\r\n")

@@ -188,6 +188,17 @@ class History:
             judge.take(event)
         return self.gaps + judge.faults + judge.quorums(unfinished)
 
+    def story(self, name: str) -> str:
+        """What the record tells of the jobs of this name and their pods, line by line, for failed assertions."""
+        lines = []
+        for event in self.events():
+            metadata, status = event.object["metadata"], event.object.get("status") or {}
+            if name in (event.name, (metadata.get("labels") or {}).get("arranger.dev/job")):
+                told = [status.get(key) for key in ("stage", "phase", "scheduleState", "ready", "podIP", "message")]
+                said = " ".join(str(one) for one in told if one)
+                lines.append(f"{event.at:.3f} {event.version} {event.type} {event.kind} {event.name}: {said}")
+        return "\n".join(lines)
+
     def stages(self, name: str) -> list[str]:
         """The stages that the jobs of this name went through, each once while it lasts."""
         found: list[str] = []

@@ -11,6 +11,7 @@ import pytest
 from arranger.sandbox.kubelet import NodeTemplate
 from tests.e2e.harness import (
     Fleet,
+    Leaders,
     apply,
     await_stage,
     epoch_of,
@@ -79,9 +80,19 @@ def end_well(scene: Scene, names: list[str] = NAMES) -> None:
     assert scene.history.faults() == []
 
 
+def await_created(scene: Scene, pods: int, leaders: Leaders) -> None:
+    """Wait until so many pods have been created, while jobs end."""
+    eventually(f"{pods} pods were created", lambda: leaders.all_ended() or scene.created() >= pods, every_s=0.01)
+
+
+def await_epoch_after(scene: Scene, old: int) -> None:
+    """Wait for another epoch."""
+    eventually("a new epoch begins", lambda: epoch_of(scene.redis) > old)
+
+
 def await_new_epoch(scene: Scene, old: int) -> None:
     """Wait for another epoch in which every process is ready again."""
-    eventually("a new epoch begins", lambda: epoch_of(scene.redis) > old)
+    await_epoch_after(scene, old)
     for worker in scene.fleet.workers.values():
         eventually(
             f"{worker.name} follows the new epoch",
@@ -112,12 +123,14 @@ def test_an_emptied_redis_costs_no_running_pod(scene: Scene) -> None:
 
 def test_a_log_lost_again_and_again_while_jobs_start_and_end(scene: Scene) -> None:
     names = [f"job-{number}" for number in range(8)]
-    apply(scene.kube, *[job(name, workers=4, run_s=3) for name in names])
+    apply(scene.kube, *[job(name, workers=4) for name in names])
+    leaders = Leaders(scene.kube)
     for pods in (2, 14, 25, 39):
-        eventually(f"{pods} pods were created", lambda pods=pods: scene.created() >= pods, every_s=0.01)  # type: ignore[misc]
+        await_created(scene, pods, leaders)
         old = epoch_of(scene.redis)
         scene.redis.command("FLUSHALL")
-        eventually("a new epoch begins", lambda old=old: epoch_of(scene.redis) > old)  # type: ignore[misc]
+        await_epoch_after(scene, old)
+    eventually("every job has ended", leaders.all_ended)
     await_stage(scene.kube, "Succeeded", *names)
     eventually("all pods are cleaned", lambda: not any(pods_of(scene.kube, name) for name in names))
     assert scene.history.faults() == []

@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 
 from arranger.sandbox.kubelet import NodeTemplate
-from tests.e2e.harness import PATIENCE_S, ROLES, apply, arranger, end_offset, eventually, fleet, job, kubelets, stages
+from tests.e2e.harness import (
+    PATIENCE_S,
+    ROLES,
+    Leaders,
+    apply,
+    arranger,
+    end_offset,
+    eventually,
+    fleet,
+    job,
+    kubelets,
+    stages,
+)
 from tests.e2e.history import History
 from tests.servers import RealKube, RealRedis
 
@@ -53,9 +65,9 @@ def folded(redis: RealRedis, begin: str, until: int, *, hash_seed: int) -> tuple
     return int(skipped), int(last), digest
 
 
-def await_created(history: History, pods: int) -> None:
-    """Wait until so many pods have been created."""
-    eventually(f"{pods} pods were created", lambda: len(history.created()) >= pods)
+def await_created(history: History, pods: int, leaders: Leaders) -> None:
+    """Wait until so many pods have been created, while jobs end and make room."""
+    eventually(f"{pods} pods were created", lambda: leaders.all_ended() or len(history.created()) >= pods)
 
 
 def test_twenty_jobs_run_through_while_one_process_of_each_role_is_killed(
@@ -65,16 +77,17 @@ def test_twenty_jobs_run_through_while_one_process_of_each_role_is_killed(
     nodes = [NodeTemplate(f"node-{number}", cpu="10", pods=30) for number in range(8)]
     history = History(kube.kubeconfig)
     history.start()
+    leaders = Leaders(kube)
     with kubelets(kube, *nodes), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
         workers.start(*[(role,) for role in ROLES for _ in range(2)])
-        apply(kube, *[job(name, workers=8, run_s=5) for name in names])
+        apply(kube, *[job(name, workers=8) for name in names])
         for number, role in enumerate(ROLES):
             # Spread over the run by progress, not by time: each dies in the middle of something.
-            await_created(history, 10 + 30 * number)
+            await_created(history, 10 + 30 * number, leaders)
             victim = workers.of_role(role)[0]
             victim.kill()
             victim.start()
-        eventually("every job has ended", lambda: set(stages(kube).values()) <= {"Succeeded", "Failed"})
+        eventually("every job has ended", leaders.all_ended)
         eventually("the ended jobs' pods are cleaned", lambda: not kube.request("GET", "/api/v1/pods")[1]["items"])
         for worker in workers.workers.values():
             worker.wait_ready()
@@ -100,19 +113,23 @@ def test_a_frozen_process_that_wakes_up_late_does_no_harm(kube: RealKube, redis:
     names = [f"job-{number}" for number in range(8)]
     history = History(kube.kubeconfig)
     history.start()
+    leaders = Leaders(kube)
     with (
         kubelets(kube, *[NodeTemplate(f"node-{number}", cpu="8") for number in range(4)]),
         fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers,
     ):
         sleepers = workers.start((), ("watcher", "applier", "controller", "scheduler"))[:1]
-        apply(kube, *[job(name, workers=4, run_s=4) for name in names])
-        await_created(history, 3)
+        apply(kube, *[job(name, workers=4) for name in names])
+        await_created(history, 3, leaders)
         for worker in sleepers:
             worker.freeze()
-        eventually("the other takes over and two jobs end", lambda: list(stages(kube).values()).count("Succeeded") >= 2)
+        eventually(
+            "the other takes over and two jobs end",
+            lambda: leaders.all_ended() or list(stages(kube).values()).count("Succeeded") >= 2,
+        )
         for worker in sleepers:
             worker.thaw()
-        eventually("every job has ended", lambda: set(stages(kube).values()) <= {"Succeeded", "Failed"})
+        eventually("every job has ended", leaders.all_ended)
         history.stop()
     assert stages(kube) == dict.fromkeys(names, "Succeeded")
     assert history.faults() == []

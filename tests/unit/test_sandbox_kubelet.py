@@ -119,6 +119,16 @@ async def test_a_node_refuses_what_it_has_no_room_for_and_takes_it_when_there_is
         await until(cluster, "third", phase("Running"))
 
 
+async def test_a_pod_that_is_ended_by_hand_gives_its_room_to_the_next() -> None:
+    async with running() as (cluster, _):
+        await create(cluster, "first", cpu="4")
+        await until(cluster, "first", phase("Running"))
+        await cluster.patch(PODS, "default", "first", {"status": {"phase": "Succeeded"}}, subresource="status")
+        await create(cluster, "second", cpu="4")
+        await until(cluster, "second", phase("Running"))
+        assert (await cluster.get(PODS, "default", "first"))["status"]["phase"] == "Succeeded"
+
+
 async def test_a_deleted_pod_is_gone_once_it_has_stopped() -> None:
     async with running() as (cluster, _):
         await create(cluster, "a")
