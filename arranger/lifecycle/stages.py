@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.events.kinds import LEADER_FAILED, LeaderAddressed, PodSeen, StageDecided
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.pod import Phase
+from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord
 from arranger.projections.state import State
 
@@ -116,15 +116,16 @@ def _workers_lost(state: State, job: JobRecord) -> StageDecided | None:
     """Too few workers are left: for good, or because nodes and pods were lost, which another attempt can mend."""
     assert job.spec is not None
     needed = job.spec.min_workers
-    placed = failed = lost = 0
+    placed = len(job.placements) - (LEADER in job.placements)
+    failed = lost = 0
+    bound, pods = job.bound, state.pods
     for place, node in job.placements.items():
-        pod = state.pods.get(job.bound.get(place, ""))
+        pod = pods.get(bound.get(place, ""))
         if place == LEADER:
             continue
-        placed += 1
         if pod is None:
             lost += not state.nodes.has(node)
-        elif pod.phase == Phase.FAILED:
+        elif pod.phase in TERMINAL and pod.phase == Phase.FAILED:
             lost += _blameless(pod)
             failed += not _blameless(pod)
     if job.spec.total_workers - failed < needed:
@@ -159,15 +160,19 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     """Counts by worker set, in the spec's order."""
     assert job.spec is not None
     counts = [WorkerCounts(group.count) for group in job.spec.groups[1:]]
-    for (group, _), uid in job.bound.items():
-        pod = state.pods.get(uid)
-        if group == 0 or pod is None:
+    pods = state.pods
+    for (group, _), uid in job.bound.items():  # thousands of them at every change of a large job
+        pod = pods.get(uid) if group else None
+        if pod is None:
             continue
         of_set = counts[group - 1]
-        of_set.ready += pod.ready and not pod.deleting
-        of_set.succeeded += pod.phase == Phase.SUCCEEDED
-        of_set.failed += pod.phase == Phase.FAILED
-        of_set.restarts += pod.restarts
+        if pod.ready and not pod.deleting:
+            of_set.ready += 1
+        if pod.phase in TERMINAL:
+            of_set.succeeded += pod.phase == Phase.SUCCEEDED
+            of_set.failed += pod.phase == Phase.FAILED
+        if pod.restarts:
+            of_set.restarts += pod.restarts
     return counts
 
 
