@@ -30,11 +30,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly which real servers were missing."""
+    """Say loudly which real servers and traces were missing."""
     skipped = [r for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
-    reasons = [r.longrepr[2].removeprefix("Skipped: ") for r in skipped if "NO REAL SERVER" in r.longrepr[2]]
+    told = [r.longrepr[2].removeprefix("Skipped: ") for r in skipped]
+    reasons = [reason for reason in told if reason.startswith(("NO REAL SERVER", "NO OPENB TRACE"))]
     if reasons:
-        terminalreporter.section("TESTS ON REAL SERVERS WERE SKIPPED", red=True, bold=True)
+        terminalreporter.section("TESTS ON REAL SERVERS AND TRACES WERE SKIPPED", red=True, bold=True)
         for reason in sorted(set(reasons)):
             terminalreporter.write_line(f"{reasons.count(reason)} tests: {reason}", red=True)
 

@@ -3,9 +3,13 @@
 import csv
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
-from arranger.scheduling.trace import TraceNode, TracePod
+import numpy as np
+
+from arranger.scheduling.fragmentation import NO_FIT
+from arranger.scheduling.trace import Experiment, Policy, TraceNode, TracePod
 
 #: Names the folder with the CSV files of the openb trace, which isn't part of this repository.
 OPENB_VARIABLE = "OPENB_TRACE"
@@ -36,6 +40,22 @@ def made_up(*, nodes: int = 40, pods: int = 300, seed: int = 1) -> tuple[list[Tr
         [TraceNode(f"node-{number:03}", *chance.choice(_NODES)) for number in range(nodes)],
         [TracePod(f"pod-{number:04}", *chance.choices(_PODS, _OFTEN)[0]) for number in range(pods)],
     )
+
+
+def place_by_full_scan(run: Experiment, nodes: list[TraceNode], score: Policy) -> Iterator[bool]:
+    """Place an experiment's arrivals with all nodes scored for each pod; whether each fitted."""
+    cluster = run.cluster
+    models = sorted({node.model for node in nodes})
+    for number in run.arrivals.tolist():
+        shape = run.shapes[number]
+        fits = (cluster.free_cpu_milli >= shape.request.cpu_milli) & (cluster.free_memory_mib >= shape.memory_mib)
+        if shape.request.total_milli:
+            fits &= np.array([shape.request.accepts(model) for model in models])[cluster.model]
+        scores, devices = score(cluster, shape, fits, run.mix)
+        best = int(scores.argmax())
+        if scores[best] != NO_FIT:
+            cluster.take(best, shape, int(devices[best]))
+        yield bool(scores[best] != NO_FIT)
 
 
 def write_nodes(path: Path, nodes: list[TraceNode]) -> Path:

@@ -115,10 +115,10 @@ def most_frequent(requests: Iterable[Request], *, share_percent: int) -> list[tu
 
 def usable(states: NodeStates, mix: Mix) -> Amounts:
     """Σ_m w_m · (idle milli-GPU that m could use) of each node [N]: what isn't fragmented."""
-    device = states.device_milli[:, :, None]
-    enough = device >= mix.needs
-    gpus = enough.sum(axis=1)
-    milli = (device * enough).sum(axis=1)
+    # Mostly asked about a handful of nodes, so what counts is how few steps it takes.
+    enough = (states.device_milli[:, None, :] >= mix.needs[:, None]).astype(np.int64)
+    gpus = enough.sum(axis=2)
+    milli = (enough @ states.device_milli[:, :, None])[:, :, 0]
     runs = states.cpu_milli[:, None] >= mix.cpu_milli
     runs &= gpus[:, mix.need_of] >= mix.gpus
     runs &= mix.accepted[states.model]
@@ -146,7 +146,8 @@ def score_placements(
     scores = np.full(len(fits), NO_FIT)
     whole = states.device_milli == GPU_MILLI
     rows = np.flatnonzero(fits & (whole.sum(axis=1) >= request.gpus))
-    scores[rows] = _steps(_gradient(_rows(states, rows), request, take_whole(whole[rows], request.gpus), mix), mix)
+    if len(rows):
+        scores[rows] = _steps(states, rows, request, take_whole(whole[rows], request.gpus), mix)
     return scores, np.zeros(len(fits), np.intp)
 
 
@@ -160,33 +161,27 @@ def _score_shared(states: NodeStates, request: Request, fits: Mask, mix: Mix) ->
     scores = np.full(device.shape, NO_FIT)
     candidates = (device >= request.gpu_milli) & fits[:, None] & _first_of_equals(device)
     rows, devices = np.nonzero(candidates)
-    taken = np.zeros((len(rows), device.shape[1]), bool)
-    taken[np.arange(len(rows)), devices] = True
-    steps = _steps(_gradient(_rows(states, rows), request, taken, mix), mix)
-    scores[rows, devices] = steps - device[rows, devices]
+    if len(rows):
+        taken = np.arange(device.shape[1]) == devices[:, None]
+        scores[rows, devices] = _steps(states, rows, request, taken, mix) - device[rows, devices]
     best = scores.argmax(axis=1)
     return scores[np.arange(len(best)), best], best
 
 
 def _first_of_equals(device: Amounts) -> Mask:
     """Devices [N × D] with as much free as one before them needn't be looked at."""
-    first = np.ones(device.shape, bool)
-    for column in range(1, device.shape[1]):
-        first[:, column] = (device[:, :column] != device[:, column, None]).all(axis=1)
-    return first
+    before = np.tri(device.shape[1], k=-1, dtype=bool)
+    return ~np.any((device[:, :, None] == device[:, None, :]) & before, axis=2)
 
 
-def _rows(states: NodeStates, rows: npt.NDArray[np.intp]) -> NodeStates:
-    return NodeStates(states.cpu_milli[rows], states.device_milli[rows], states.model[rows])
-
-
-def _gradient(states: NodeStates, request: Request, taken: Mask, mix: Mix) -> Amounts:
-    """F before less F after the pod took `gpu_milli` of the devices `taken` [N × D]."""
-    after = NodeStates(
-        states.cpu_milli - request.cpu_milli, states.device_milli - taken * request.gpu_milli, states.model
+def _steps(states: NodeStates, rows: npt.NDArray[np.intp], request: Request, taken: Mask, mix: Mix) -> Amounts:
+    """The score of K placements: on `rows` [K], on the devices `taken` there [K × D]."""
+    both = NodeStates(
+        np.concatenate((states.cpu_milli, states.cpu_milli[rows] - request.cpu_milli)),
+        np.concatenate((states.device_milli, states.device_milli[rows] - taken * request.gpu_milli)),
+        np.concatenate((states.model, states.model[rows])),
     )
-    return mix.total_weight * request.total_milli - usable(states, mix) + usable(after, mix)
-
-
-def _steps(gradient: Amounts, mix: Mix) -> Amounts:
+    of_both = usable(both, mix)
+    nodes = len(states.model)
+    gradient = mix.total_weight * request.total_milli - of_both[:nodes][rows] + of_both[nodes:]
     return gradient // (STEP_MILLI * mix.total_weight) * _STEP_SCORE

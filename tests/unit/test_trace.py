@@ -13,10 +13,18 @@ import pytest
 
 from arranger.cli.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
-from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, fragments
-from arranger.scheduling.trace import Experiment, Outcome, Shape, TraceNode, TracePod
+from arranger.scheduling.fragmentation import GPU_MILLI, fragments
+from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
 from arranger.scheduling.trace_policies import POLICIES
-from tests.traces import OPENB_VARIABLE, made_up, openb_folder, published_openb, write_nodes, write_pods
+from tests.traces import (
+    OPENB_VARIABLE,
+    made_up,
+    openb_folder,
+    place_by_full_scan,
+    published_openb,
+    write_nodes,
+    write_pods,
+)
 
 every_policy = pytest.mark.parametrize("policy", list(POLICIES))
 
@@ -54,8 +62,7 @@ def test_scores_kept_from_earlier_pods_decide_as_scoring_every_node_for_every_po
     nodes, pods = made_up(nodes=15, pods=120)
     kept, anew = (experiment(nodes, pods, policy=policy) for _ in range(2))
     outcome = kept.run()
-    models = sorted({node.model for node in nodes})
-    placed = sum(_place_anew(anew, anew.shapes[number], models, policy) for number in anew.arrivals.tolist())
+    placed = sum(place_by_full_scan(anew, nodes, POLICIES[policy]))
     assert placed == outcome.placed_pods
     assert (anew.cluster.devices == kept.cluster.devices).all()
     assert (anew.cluster.free_cpu_milli == kept.cluster.free_cpu_milli).all()
@@ -63,19 +70,6 @@ def test_scores_kept_from_earlier_pods_decide_as_scoring_every_node_for_every_po
     assert outcome.fragmented_idle_percent == pytest.approx(
         100 * lost / (int(anew.cluster.devices.sum()) * anew.mix.total_weight)
     )
-
-
-def _place_anew(run: Experiment, shape: Shape, models: list[str], policy: str) -> bool:
-    cluster = run.cluster
-    fits = (cluster.free_cpu_milli >= shape.request.cpu_milli) & (cluster.free_memory_mib >= shape.memory_mib)
-    if shape.request.total_milli:
-        fits &= np.array([shape.request.accepts(models[number]) for number in cluster.model.tolist()])
-    scores, devices = POLICIES[policy](cluster, shape, fits, run.mix)
-    best = int(scores.argmax())
-    if scores[best] == NO_FIT:
-        return False
-    cluster.take(best, shape, int(devices[best]))
-    return True
 
 
 def test_every_pod_arrives_before_any_arrives_again() -> None:
