@@ -72,21 +72,21 @@ class OneByOne:
         self.used = {name: {r: int(nodes.used[nodes.rows[name], c]) for r, c in nodes.columns.items()}
                      for name in self.names}  # fmt: skip
         self.config: CycleConfig = world.config
-        #: What was placed, turn by turn: job UID, pods.
-        self.turns: list[tuple[str, int]] = []
+        #: Turns that changed a job's share: job UID, and the share afterwards.
+        self.trace: list[tuple[str, Fraction]] = []
 
     def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[PlaceKey, str]]:
         """Every place that has a node after the cycle, by job."""
         every = [OneJob(job, dict(job.placements)) for job in jobs]
         while (turn := self._next(every)) is not None:
-            before = len(turn.places)
+            before = self.share(turn)
             if turn.stands:
                 self._further(turn)
             else:
                 turn.stands = self._quorum(turn)
                 turn.done = not turn.stands
-            if len(turn.places) > before:
-                self.turns.append((turn.job.uid, len(turn.places) - before))
+            if self.share(turn) != before:
+                self.trace.append((turn.job.uid, self.share(turn)))
         return {one.job.uid: one.places for one in every}
 
     # --- whose turn it is ----------------------------------------------------------------------------------
