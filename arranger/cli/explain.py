@@ -11,6 +11,7 @@ from arranger.cli.output import At, duration, local_time, output_option, print_j
 from arranger.cli.reading import begin, begin_early, feed, log_options, opened, point_of, point_option, snapshots
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.log import Log, Position
+from arranger.plugins import installed
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import State
 from arranger.replay.choices import MOST, Choices, Ranked
@@ -97,7 +98,7 @@ async def _explain(target: str | None, settings: Settings, asked: _Seeker) -> Ex
                 hint=f"arranger events --job {asked.label} shows what was",
             )
         choices = await _choices(log, story, job, asked.pod)
-        return explanation(story, job, choices)
+        return explanation(story, job, choices, policies=installed())
 
 
 async def _find(log: Log, asked: _Seeker) -> str:
@@ -151,7 +152,7 @@ async def _choices(log: Log, story: Story, job: JobRecord, pod: str | None) -> C
     if not placements:
         return None
     state, position = await begin_early(log, min(placement.base for placement in placements))
-    choices = Choices(state, placements, place=place)
+    choices = Choices(state, placements, place=place, policies=installed())
     until = Point(offset=max(choices.last_base, position.offset))
     await feed(log, position, choices.feed, until=until, doing="taking its cycles again")
     return choices
@@ -225,6 +226,11 @@ def _print_waiting(waiting: Waiting) -> None:
 def _print_choices(answer: Explanation) -> None:
     if answer.unexplained:
         click.echo(f"\n{answer.unexplained} placements were decided before the oldest state that this log can give")
+    if answer.other_versions:
+        click.echo(
+            f"\n{answer.other_versions} placements were decided by policy versions that aren't installed here; "
+            "arranger verify names them"
+        )
     for choice in answer.choices:
         click.echo(f"\nWhy {choice.pod} is on {choice.node}: {choice.why}")
         click.echo(

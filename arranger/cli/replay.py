@@ -9,6 +9,7 @@ import msgspec
 from arranger.cli.output import At, local_time, output_option, print_json, print_table
 from arranger.cli.reading import begin, feed, log_options, opened, point_of, point_option
 from arranger.errors import LogError
+from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.history import Journey, Point
@@ -40,7 +41,7 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
         else:
             click.echo(f"{state.offset} {digest}")
         return
-    seen = overview(state)
+    seen = overview(state, installed())
     if output == "json":
         print_json({**msgspec.to_builtins(seen), "time": local_time(seen.told_ms)})
     else:

@@ -9,6 +9,7 @@ import msgspec
 from arranger.cli.output import At, output_option, print_json
 from arranger.cli.reading import begin_early, feed, log_options, opened, point_option, position_before, span_of
 from arranger.errors import DamagedEntry
+from arranger.plugins import installed
 from arranger.replay.history import END, Point, Span
 from arranger.replay.verify import Difference, Report, Survey, Verification
 from arranger.settings import Settings
@@ -42,6 +43,7 @@ def command(target: str | None, settings: Settings, output: str, **points: At | 
 
 
 async def _verify(target: str | None, settings: Settings, span: Span) -> tuple[Report, DamagedEntry | None]:
+    policies = installed()
     async with opened(target, settings) as log:
         survey = Survey(span)
         damage: DamagedEntry | None = None
@@ -51,7 +53,7 @@ async def _verify(target: str | None, settings: Settings, span: Span) -> tuple[R
         except DamagedEntry as found:
             damage = found  # what comes before it is verified all the same
         state, position = await begin_early(log, survey.first_base)
-        verification = Verification(state, survey)
+        verification = Verification(state, survey, policies=policies)
         try:
             until = Point(offset=max(survey.reached, position.offset))
             await feed(log, position, verification.feed, until=until, doing="taking the cycles again")
@@ -74,7 +76,8 @@ def _print(report: Report, damage: DamagedEntry | None) -> None:
         missing = ", ".join(f"{name} {version}" for name, version in unknown.missing)
         click.echo(
             f"{report.other_versions} cycles were taken by policy versions that aren't installed here: not checked. "
-            f"The first: the cycle at offset {unknown.cycle}, by {missing}; install the version that has them"
+            f"The first: the cycle at offset {unknown.cycle}, by {missing}; "
+            "install the version of Arranger, or the package, that has them"
         )
     if report.stray_decisions:
         click.echo(f"{report.stray_decisions} decisions stand outside of any cycle")

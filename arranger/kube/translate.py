@@ -14,7 +14,7 @@ import msgspec
 
 from arranger.events.kinds import JobSeen, NodeSeen, PodSeen
 from arranger.model.allocations import decode_allocations
-from arranger.model.checks import FieldError
+from arranger.model.checks import Check, FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
@@ -22,7 +22,7 @@ from arranger.model.pod import NO_TRAITS, Phase, PodOwner, PodTraits
 from arranger.model.quantity import amount
 from arranger.model.template import anti_affinity, effective_requests, host_ports
 from arranger.model.tyjob import job_spec
-from arranger.model.validation import validate
+from arranger.model.validation import TYJOB, validate
 
 Json = Mapping[str, Any]
 
@@ -106,13 +106,14 @@ def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
     return PodTraits(_label_pairs(_encode(own)), ports, terms) if own or ports or terms else NO_TRAITS
 
 
-def job_seen(job: Json, term: int, *, with_status: bool) -> JobSeen:
+def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) -> JobSeen:
     """The observation of a TYJob; `with_status` adds what a new epoch adopts the job from.
 
-    Whatever the object holds, this answers: a wrong spec is told in `invalid`.
+    `checks` say what a valid one is: which policies it may name depends on what is installed. Whatever the object
+    holds, this answers: a wrong spec is told in `invalid`.
     """
     metadata = job["metadata"]
-    errors = validate(job)
+    errors = validate(job, checks)
     spec = None if errors else job_spec(job)
     status = job.get("status")
     if not isinstance(status, dict):

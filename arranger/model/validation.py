@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from arranger.model.checks import (
     Check,
     Errors,
@@ -30,8 +32,18 @@ from arranger.model.job import CleanPodPolicy
 from arranger.model.names import LABEL_PREFIX, MAX_NAMES_LENGTH
 from arranger.model.quantity import PATTERN
 
-QUEUE_POLICIES = ("Priority", "DRF")
-POD_POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+
+class PolicyNames(msgspec.Struct, frozen=True):
+    """What a TYJob may give as `jobQueuePolicy` and `basicPolicy`."""
+
+    queue: tuple[str, ...]
+    pod: tuple[str, ...]
+
+
+#: Those that come with Arranger: the enumerations in `crds/tyjob.yaml`.
+BUILT_IN_POLICIES = PolicyNames(
+    ("Priority", "DRF"), ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+)
 
 DEFAULT_RESTART_LIMIT = 3
 DEFAULT_COUNTS = 1
@@ -51,9 +63,12 @@ _QUANTITY = re.compile(PATTERN, re.ASCII)
 _QUANTITY_REASON = "must be a quantity of 0 or more: a number as in 2, or a text as in '500m', '1.5', '16Gi'"
 
 
-def validate(tyjob: Any) -> list[FieldError]:
-    """What is wrong with a TYJob as JSON, in the order of its fields; empty when it is valid. Never raises."""
-    return list(TYJOB(tyjob, ""))
+def validate(tyjob: Any, checks: Check | None = None) -> list[FieldError]:
+    """What is wrong with a TYJob as JSON, in the order of its fields; empty when it is valid. Never raises.
+
+    `checks` are those of `tyjob_checks` where other policies than the built-in ones are installed.
+    """
+    return list((checks or TYJOB)(tyjob, ""))
 
 
 def _quantity(value: Any, path: str) -> Errors:
@@ -310,8 +325,9 @@ _SHARED_VOLUME = record(
 
 _GROUP_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
 
-_SPEC = both(
-    record(
+
+def _spec(policies: PolicyNames) -> Check:
+    fields = record(
         {
             "restartLimit": whole(0, 1_000_000),
             "volumes": items(
@@ -334,18 +350,18 @@ _SPEC = both(
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "schedulerPolicy": record(
-                {"jobQueuePolicy": one_of(*QUEUE_POLICIES), "basicPolicy": one_of(*POD_POLICIES)}, closed=True
+                {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
             ),
         },
         required=("leader", "workerSets"),
         closed=True,
-    ),
-    _spec_as_a_whole,
-)
+    )
+    return both(fields, _spec_as_a_whole)
 
-#: The table: a TYJob, field by field, as `crds/tyjob.yaml` has it.
-TYJOB = both(
-    record(
+
+def tyjob_checks(policies: PolicyNames) -> Check:
+    """The table: a TYJob, field by field, as `arranger crd` has it where these policies are installed."""
+    fields = record(
         {
             "apiVersion": anything,
             "kind": anything,
@@ -353,11 +369,14 @@ TYJOB = both(
                 {"name": text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)},
                 required=("name",),
             ),
-            "spec": _SPEC,
+            "spec": _spec(policies),
             "status": anything,
         },
         required=("metadata", "spec"),
         closed=True,
-    ),
-    _names_fit,
-)
+    )
+    return both(fields, _names_fit)
+
+
+#: The table with the policies that come with Arranger, as `crds/tyjob.yaml` has it.
+TYJOB = tyjob_checks(BUILT_IN_POLICIES)

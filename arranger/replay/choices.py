@@ -22,6 +22,7 @@ from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placer import Attempt, Witness
 from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 #: How many nodes a ranking shows.
@@ -77,12 +78,23 @@ class Choice(msgspec.Struct, frozen=True):
 class Choices:
     """Folds what it is fed and explains placements, each at the base of its cycle.
 
-    With `place`, only the placement of that pod; else the first pod of every node, `MOST` at most.
+    With `place`, only the placement of that pod; else the first pod of every node, `MOST` at most. Those that were
+    decided by policy versions that aren't among `policies` are only counted.
     """
 
-    def __init__(self, state: State, placements: list[Placement], *, place: PlaceKey | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        placements: list[Placement],
+        *,
+        place: PlaceKey | None = None,
+        policies: Policies = BUILT_IN,
+    ) -> None:
         self.state = state
         self.found: list[Choice] = []
+        self._policies = policies
+        self.other_versions = sum(bool(policies.missing(placement.config)) for placement in placements)
+        placements = [placement for placement in placements if not policies.missing(placement.config)]
         self.out_of_reach = sum(placement.base < state.offset for placement in placements)
         self._by_base: dict[int, list[Placement]] = {}
         for placement in placements:
@@ -103,7 +115,8 @@ class Choices:
     def _explain(self) -> None:
         for placement in self._by_base.get(self.state.offset, ()):
             witness = ChoiceWitness(placement, self._place)
-            take_cycle(self.state, placement.config, placement.cycle_told_ms, witness)
+            policies = self._policies.recorded(placement.config)
+            take_cycle(self.state, placement.config, placement.cycle_told_ms, witness, policies=policies)
             room = MOST - len(self.found)
             self.found += witness.choices[:room]
 

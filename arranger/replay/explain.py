@@ -15,6 +15,7 @@ from arranger.replay.choices import Choice, Choices
 from arranger.replay.describe import label, pods_text
 from arranger.replay.story import Moment, Placement, Spell, Story
 from arranger.replay.waiting import Waiting, explain_waiting
+from arranger.scheduling.registry import BUILT_IN, Policies
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -43,7 +44,8 @@ class Standing(msgspec.Struct, frozen=True):
 
 class Explanation(msgspec.Struct, frozen=True):
     """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
-    came earlier isn't in the timeline. `unexplained` placements were decided on states out of this log's reach."""
+    came earlier isn't in the timeline. `unexplained` placements were decided on states out of this log's reach,
+    those counted as `other_versions` by policy versions that aren't installed here."""
 
     offset: int
     epoch: int
@@ -53,6 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
     waiting: Waiting | None
     choices: tuple[Choice, ...]
     unexplained: int
+    other_versions: int
     rejected: tuple[Moment, ...]
     spells: tuple[Spell, ...]
     timeline: tuple[Moment, ...]
@@ -120,7 +123,7 @@ def _pods(story: Story, job: JobRecord) -> dict[str, tuple[PlaceKey, int]]:
     return found
 
 
-def explanation(story: Story, job: JobRecord, choices: Choices | None) -> Explanation:
+def explanation(story: Story, job: JobRecord, choices: Choices | None, *, policies: Policies = BUILT_IN) -> Explanation:
     """The answer as of the end of the story."""
     state = story.state
     return Explanation(
@@ -129,9 +132,10 @@ def explanation(story: Story, job: JobRecord, choices: Choices | None) -> Explan
         told_ms=state.told_ms,
         began=story.began,
         standing=_standing(story, job),
-        waiting=explain_waiting(story, job),
+        waiting=explain_waiting(story, job, policies),
         choices=tuple(choices.found) if choices is not None else (),
         unexplained=choices.out_of_reach if choices is not None else 0,
+        other_versions=choices.other_versions if choices is not None else 0,
         rejected=tuple(story.rejected),
         spells=tuple(story.spells),
         timeline=tuple(story.moments),

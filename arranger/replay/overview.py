@@ -8,6 +8,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain import message_of
 from arranger.scheduling import queue
+from arranger.scheduling.registry import BUILT_IN, Policies
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -56,9 +57,9 @@ class Overview(msgspec.Struct, frozen=True):
     nodes: tuple[NodeLine, ...]
 
 
-def overview(state: State) -> Overview:
+def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
-    waiting = queue.in_order(state, CycleConfig())
+    waiting = queue.in_order(state, CycleConfig(), policies)
     places = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in places]
     others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))

@@ -20,7 +20,8 @@ from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes, State
 from arranger.replay.describe import as_object, describe, label_of
 from arranger.replay.history import Span, advance
-from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.registry import BUILT_IN, Policies
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -106,11 +107,13 @@ class Survey:
 class Verification:
     """The second reading: folds, takes each cycle again at its base, and compares when its record comes.
 
-    `state` must be one at or before the first base, or the oldest that can be had.
+    `state` must be one at or before the first base, or the oldest that can be had. `policies` are those installed;
+    each cycle is taken by those of them that it had.
     """
 
-    def __init__(self, state: State, survey: Survey) -> None:
+    def __init__(self, state: State, survey: Survey, *, policies: Policies = BUILT_IN) -> None:
         self.state = state
+        self._policies = policies
         self.report = Report()
         self._survey = survey
         self._began = state.offset
@@ -135,8 +138,10 @@ class Verification:
 
     def _retake(self) -> None:
         for inputs in self._survey.by_base.get(self.state.offset, ()):
-            if inputs.offset > self.state.offset and not missing_versions(inputs.config):
-                self._retaken[inputs.offset] = take_cycle(self.state, inputs.config, inputs.told_ms)
+            config = inputs.config
+            if inputs.offset > self.state.offset and not self._policies.missing(config):
+                policies = self._policies.recorded(config)
+                self._retaken[inputs.offset] = take_cycle(self.state, config, inputs.told_ms, policies=policies)
 
     def _compare(self, entry: Entry, offset: int) -> None:
         report = self.report
@@ -145,7 +150,7 @@ class Verification:
         assert isinstance(taken, k.CycleTaken)
         report.cycles += 1
         report.decisions += len(events) - 1
-        missing = missing_versions(taken.config)
+        missing = self._policies.missing(taken.config)
         retaken = self._retaken.pop(offset, None)
         if missing:
             report.other_versions += 1
@@ -214,11 +219,6 @@ def cycle_offset(entry: Entry) -> int:
 def describe_of(entry: Entry, number: int, state: State) -> str:
     """One of the entry's events in words."""
     return describe(entry.batch.events[number], state)
-
-
-def missing_versions(config: CycleConfig) -> tuple[tuple[str, int], ...]:
-    """The recorded policy versions that aren't installed here."""
-    return tuple(version for version in config.versions if version not in VERSIONS)
 
 
 def _encoded(events: tuple[k.Event, ...]) -> bytes:

@@ -15,7 +15,7 @@ from arranger.scheduling import queue
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters, amount
 from arranger.scheduling.placer import Attempt, Shortage, Witness
-from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import WHOLE, Shares
 from arranger.scheduling.view import ClusterView
 
@@ -97,25 +97,30 @@ class Waiting(msgspec.Struct, frozen=True):
     fails_at_ms: int
 
 
-def explain_waiting(story: Story, job: JobRecord) -> Waiting | None:
-    """Why this job waits at the end of the story; None when it has all that it wants, or has ended."""
+def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN) -> Waiting | None:
+    """Why this job waits at the end of the story; None when it has all that it wants, or has ended.
+
+    The cycle is taken by the policies of the last recorded one, or by all of these where some of those are missing.
+    """
     state = story.state
     spec = job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_wanted():
         return None
     config = story.config or CycleConfig()
-    waiting = queue.in_order(state, config)
+    policies = policies if policies.missing(config) else policies.recorded(config)
+    config = policies.usable(config)
+    waiting = queue.in_order(state, config, policies)
     place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     witness = _Witness(job.uid)
-    events = take_cycle(state, config, state.told_ms, witness) if place else ()
+    events = take_cycle(state, config, state.told_ms, witness, policies=policies) if place else ()
     shortfall = witness.shortfall
-    decided_by = _Keys(state, config)
+    decided_by = _Keys(state, config, policies)
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
     return Waiting(
         why=_why(state, job, place, shortfall),
         place=place,
         queue_length=len(waiting),
-        queue_policy=queue.policy_name(job, config, BUILT_IN),
+        queue_policy=queue.policy_name(job, config, policies),
         priority=spec.priority,
         created_ms=job.seen.created_ms,
         ahead=tuple(
@@ -154,24 +159,27 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) 
 class _Keys:
     """Why one waiting job goes before another: the first of the queue's keys in which they differ."""
 
-    def __init__(self, state: State, config: CycleConfig) -> None:
+    def __init__(self, state: State, config: CycleConfig, policies: Policies) -> None:
         self._config = config
+        self._policies = policies
         self._shares = Shares(ClusterView(state.nodes))
 
     def between(self, other: JobRecord, job: JobRecord) -> str:
         """The key that puts `other` before `job`, with both values."""
         assert other.spec is not None and job.spec is not None
-        policies = {queue.policy_name(one, self._config, BUILT_IN) for one in (other, job)}
+        names = sorted({queue.policy_name(one, self._config, self._policies) for one in (other, job)})
+        if len(names) == 1 and names[0] not in BUILT_IN.queue:
+            return f"by the queue policy {names[0]}"
         share = ""
-        if policies == {"DRF"}:
+        if names == ["DRF"]:
             share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
-        if policies == {"DRF"} and not share:
+        if names == ["DRF"] and not share:
             share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
         if share:
             return share
         if other.spec.priority != job.spec.priority:
             return f"priority {other.spec.priority} against {job.spec.priority}"
-        if len(policies) > 1:
+        if len(names) > 1:
             share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
         if share:
             return share

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from arranger.model.config import CycleConfig
 from arranger.scheduling.filters import FILTERS, Filter
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.policies.binpack import BinPack, Gang
@@ -10,6 +13,8 @@ from arranger.scheduling.policies.job_affinity import JobAffinity, JobAntiAffini
 from arranger.scheduling.policies.leader_first import LeaderFirst
 from arranger.scheduling.policies.min_fragment import MinFragment
 from arranger.scheduling.policies.queues import DRF, Priority, QueuePolicy
+
+Policy = QueuePolicy | PodPolicy | Filter
 
 
 @dataclass(frozen=True)
@@ -22,8 +27,39 @@ class Policies:
 
     def versions(self) -> tuple[tuple[str, int], ...]:
         """`(name, version)` of everything, sorted: what a cycle records."""
-        every: list[QueuePolicy | PodPolicy | Filter] = [*self.queue.values(), *self.pod.values(), *self.filters]
+        every: list[Policy] = [*self.queue.values(), *self.pod.values(), *self.filters]
         return tuple(sorted((one.name, one.version) for one in every))
+
+    def missing(self, config: CycleConfig) -> tuple[tuple[str, int], ...]:
+        """The versions that a recorded configuration names and that aren't here: such a cycle can't be taken again."""
+        here = self.versions()
+        return tuple(version for version in config.versions if version not in here)
+
+    def recorded(self, config: CycleConfig) -> "Policies":
+        """Those of them that a recorded cycle had: a filter that was added since would change what it comes to.
+
+        All of them for a configuration that names none. None of the recorded ones may be missing.
+        """
+        if not config.versions or config.versions == self.versions():
+            return self
+
+        def had(one: Policy) -> bool:
+            return (one.name, one.version) in config.versions
+
+        return Policies(
+            {name: one for name, one in self.queue.items() if had(one)},
+            {name: one for name, one in self.pod.items() if had(one)},
+            tuple(one for one in self.filters if had(one)),
+        )
+
+    def usable(self, config: CycleConfig) -> CycleConfig:
+        """The configuration, with the built-in defaults where it names ones that aren't here."""
+        plain = CycleConfig()
+        return msgspec.structs.replace(
+            config,
+            queue_policy=config.queue_policy if config.queue_policy in self.queue else plain.queue_policy,
+            pod_policy=config.pod_policy if config.pod_policy in self.pod else plain.pod_policy,
+        )
 
 
 def policies(

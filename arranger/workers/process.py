@@ -26,7 +26,8 @@ from arranger.kube.config import find_access
 from arranger.lifecycle.stages import LifecycleConfig
 from arranger.logs import log_event
 from arranger.metrics import Metrics
-from arranger.scheduling.cycle import VERSIONS
+from arranger.model.validation import tyjob_checks
+from arranger.plugins import inventory
 from arranger.settings import Settings
 from arranger.workers import applier, controller, maintenance, scheduler
 from arranger.workers.ending import end
@@ -53,6 +54,7 @@ class Process:
 
     def __init__(self, settings: Settings, roles: Sequence[str], *, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._installed = inventory()
         self._roles = tuple(role for role in ROLES if role in roles)
         self._clock = clock or SystemClock()
         self.member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
@@ -170,6 +172,7 @@ class Process:
                 member_id=self.member_id,
                 lease_s=self._settings.lease_s,
                 relist_s=self._settings.relist_s,
+                checks=tyjob_checks(self._installed.names),
             )
             self._watchers[kind] = watcher
             self._run(watcher.run(), f"watcher-{kind}")
@@ -192,10 +195,11 @@ class Process:
             follower=self.follower,
             writer=self._writer("scheduler"),
             ticker=Ticker(self._redis, cluster=self._settings.cluster, clock=self._clock),
-            config=self._settings.cycle_config(VERSIONS),
+            config=self._settings.cycle_config(self._installed.policies.versions()),
             clock=self._clock,
             metrics=self.metrics,
             period_s=self._settings.cycle_period_s,
+            policies=self._installed.policies,
         )
         self.follower.listen(role)
         self._run(role.run(), "scheduler")

@@ -15,6 +15,7 @@ from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import Cycles
+from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.ticks import Ticker
 
@@ -38,6 +39,7 @@ class Scheduler:
         clock: Clock,
         metrics: Metrics,
         period_s: float,
+        policies: Policies = BUILT_IN,
     ) -> None:
         self._follower = follower
         self._writer = writer
@@ -46,7 +48,7 @@ class Scheduler:
         self._clock = clock
         self._metrics = metrics
         self._period_s = period_s
-        self._cycles = Cycles()
+        self._cycles = Cycles(policies)
         self._woken = asyncio.Event()
 
     def changed(self, changes: Changes) -> None:

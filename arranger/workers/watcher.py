@@ -18,6 +18,8 @@ from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, Cluster
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.logs import log_event
 from arranger.metrics import Metrics
+from arranger.model.checks import Check
+from arranger.model.validation import TYJOB
 from arranger.projections.state import State
 from arranger.workers.backoff import Backoff
 from arranger.workers.ending import end
@@ -50,6 +52,7 @@ class Watcher:
         member_id: str,
         lease_s: float,
         relist_s: float,
+        checks: Check = TYJOB,
     ) -> None:
         self._kind = kind
         self._cluster = cluster
@@ -61,6 +64,8 @@ class Watcher:
         self._member_id = member_id
         self._lease_s = lease_s
         self._relist_s = relist_s
+        #: What a valid TYJob is, with the names of the policies installed.
+        self._checks = checks
         self._term = 0
         #: The term before ours: what its cursor says can be gone on from.
         self._before = 0
@@ -227,7 +232,7 @@ class Watcher:
             return node_seen(item, self._term)
         if self._kind == k.Watched.POD:
             return pod_seen(item, self._term)
-        return job_seen(item, self._term, with_status=with_status)
+        return job_seen(item, self._term, with_status=with_status, checks=self._checks)
 
     def _known(self, event: Seen) -> bool:
         """Whether the projection holds just this; the term aside, and a resourceVersion that says no more."""

@@ -1,0 +1,139 @@
+"""Policies and filters that other installed packages add, found by Python entry points.
+
+A package says in its metadata which it has, in the groups `arranger.queue_policies`, `arranger.pod_policies` and
+`arranger.filters`; each entry names a subclass of `QueuePolicy`, `PodPolicy` or `Filter` that is made without
+arguments, or an instance of one. A plugin that can't be used is an error that names its package and stops the program
+before it decides anything: a scheduler that leaves a policy out without a word would place jobs otherwise.
+
+Every process of a cluster should have the same plugins. A cycle records the names and versions of all that were
+installed where it was taken, so `arranger verify` can tell that one is missing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NoReturn
+
+from arranger import __version__
+from arranger.errors import UsageError
+from arranger.model.validation import PolicyNames
+from arranger.scheduling.filters import Filter
+from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.policies.queues import QueuePolicy
+from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies
+
+#: What is looked for: the kind as people call it, by its group of entry points, with the class that it must be of.
+GROUPS: dict[str, tuple[str, type[Policy]]] = {
+    "arranger.queue_policies": ("queue", QueuePolicy),
+    "arranger.pod_policies": ("pod", PodPolicy),
+    "arranger.filters": ("filter", Filter),
+}
+
+#: Names stand in YAML and in messages: letters, digits, '.' and '-', a letter first.
+_NAME = re.compile(r"[A-Za-z][-.A-Za-z0-9]{0,62}")
+#: Words that YAML takes for something other than a text.
+_NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """One policy or filter, and the package that brought it."""
+
+    kind: str
+    policy: Policy
+    package: str
+    package_version: str
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Everything that a cycle can use here. `sources` are in the order queue, pod, filter, the built-in ones first."""
+
+    policies: Policies
+    sources: tuple[Source, ...]
+
+    @property
+    def names(self) -> PolicyNames:
+        """The names that a TYJob may give."""
+        return PolicyNames(tuple(self.policies.queue), tuple(self.policies.pod))
+
+
+@lru_cache(maxsize=1)
+def inventory() -> Installed:
+    """What is installed in this interpreter, looked up once. Raises `UsageError` for a plugin that can't be used."""
+    found = [point for group in GROUPS for point in entry_points(group=group)]
+    return inventory_of(found)
+
+
+def installed() -> Policies:
+    """The policies and filters of this interpreter. Raises as `inventory`."""
+    return inventory().policies
+
+
+def inventory_of(points: Iterable[EntryPoint]) -> Installed:
+    """The built-in ones and those that these entry points name, in an order that doesn't depend on theirs."""
+    sources = list(_built_in())
+    by_name = {source.policy.name: source for source in sources}
+    added: list[Source] = []
+    for point in sorted(points, key=lambda point: (point.group, _package(point), point.name)):
+        source = _source(point)
+        rival = by_name.get(source.policy.name)
+        if rival is not None:
+            _refuse(
+                point, f"the name {source.policy.name} is that of a {rival.kind} policy or filter of {rival.package}"
+            )
+        by_name[source.policy.name] = source
+        added.append(source)
+    added.sort(key=lambda source: source.policy.name)
+
+    def of(kind: type[Policy]) -> list[Any]:
+        return [source.policy for source in added if isinstance(source.policy, kind)]
+
+    order = [kind for kind, _ in GROUPS.values()]
+    return Installed(
+        policies(of(QueuePolicy), of(PodPolicy), of(Filter)),
+        tuple(sorted([*sources, *added], key=lambda source: order.index(source.kind))),
+    )
+
+
+def _built_in() -> Iterator[Source]:
+    for kind, ones in (
+        ("queue", BUILT_IN.queue.values()),
+        ("pod", BUILT_IN.pod.values()),
+        ("filter", BUILT_IN.filters),
+    ):
+        for one in ones:
+            yield Source(kind, one, "arranger", __version__)
+
+
+def _source(point: EntryPoint) -> Source:
+    """What an entry point names, loaded and checked."""
+    kind, wanted = GROUPS[point.group]
+    try:
+        loaded = point.load()
+        one = loaded() if isinstance(loaded, type) and issubclass(loaded, wanted) else loaded
+    except Exception as problem:  # whatever a stranger's module raises
+        _refuse(point, f"{type(problem).__name__}: {problem}", problem)
+    if not isinstance(one, wanted):
+        _refuse(point, f"{point.value} is no {wanted.__name__} (arranger.scheduling), neither a class nor an instance")
+    name, version = getattr(one, "name", None), getattr(one, "version", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _NOT_TEXT:
+        _refuse(point, f"its name is {name!r}; allowed: up to 63 letters, digits, '.' and '-', a letter first")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        _refuse(point, f"its version is {version!r}; allowed: a whole number from 1 on")
+    distribution = point.dist
+    return Source(kind, one, _package(point), distribution.version if distribution is not None else "")
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"
+
+
+def _refuse(point: EntryPoint, why: str, cause: Exception | None = None) -> NoReturn:
+    package = _package(point)
+    raise UsageError(
+        f"package {package}: entry point {point.name!r} of {point.group} can't be used: {why}",
+        hint=f"mend or uninstall {package}",
+    ) from cause
