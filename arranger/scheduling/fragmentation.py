@@ -171,7 +171,8 @@ def _score_shared(states: NodeStates, request: Request, fits: Mask, mix: Mix) ->
 def _first_of_equals(device: Amounts) -> Mask:
     """Devices [N × D] with as much free as one before them needn't be looked at."""
     before = np.tri(device.shape[1], k=-1, dtype=bool)
-    return ~np.any((device[:, :, None] == device[:, None, :]) & before, axis=2)
+    repeats: Mask = np.any((device[:, :, None] == device[:, None, :]) & before, axis=2)
+    return ~repeats
 
 
 def _steps(states: NodeStates, rows: npt.NDArray[np.intp], request: Request, taken: Mask, mix: Mix) -> Amounts:
