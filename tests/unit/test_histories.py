@@ -1,0 +1,58 @@
+"""Logs of earlier versions: still read, folded to the same jobs, and every cycle taken again with the same plan."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, entries
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.replay.history import Span
+from arranger.replay.verify import Survey, Verification
+
+HISTORIES = Path(__file__).parent.parent / "histories"
+
+#: File → events, cycles, and the jobs by the stage that they ended in.
+ENDS = {"demo-first-format.log": (207, 13, {"Succeeded": 5, "Failed": 1})}
+
+
+def read(path: Path) -> list[Entry]:
+    async def whole() -> list[Entry]:
+        log = FileLog(path, read_only=True)
+        await log.open()
+        try:
+            return [entry async for entry in entries(log, await log.start())]
+        finally:
+            await log.close()
+
+    return asyncio.run(whole())
+
+
+def test_every_history_in_the_folder_is_tried() -> None:
+    assert {path.name for path in HISTORIES.glob("*.log")} == set(ENDS)
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_a_history_folds_to_the_end_that_it_had(name: str) -> None:
+    state = State()
+    for entry in read(HISTORIES / name):
+        apply_entry(state, entry, Changes())
+    events, _, stages = ENDS[name]
+    assert state.offset == events
+    assert Counter(str(job.stage) for job in state.jobs.values()) == stages
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_every_cycle_of_a_history_is_taken_again_with_the_same_plan(name: str) -> None:
+    history = read(HISTORIES / name)
+    survey = Survey(Span())
+    for entry in history:
+        survey.feed(entry)
+    verification = Verification(State(), survey)
+    for entry in history:
+        verification.feed(entry)
+    report = verification.report
+    assert (report.cycles, report.identical) == (ENDS[name][1], ENDS[name][1])
