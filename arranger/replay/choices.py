@@ -6,6 +6,7 @@ shown for a pod are the scores at its own turn, when those before it in the cycl
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placer import Attempt, Witness
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Unplaced
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
@@ -144,33 +145,46 @@ class ChoiceWitness(Witness):
         """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
         if attempt.job.uid != self._placement.job_uid:
             return
-        request = view.request(ask.shape)
-        mark = view.mark()
+        request, mark = view.request(ask.shape), view.mark()
+        ends = list(accumulate(count for _, count in chosen))
+        run_of = {row: indices[end - count : end] for (row, count), end in zip(chosen, ends, strict=True)}
+        asked_about = sum(self._explains(group, index, run) for run in run_of.values() for index in run)
+        asked_about = min(asked_about, MOST - len(self.choices))
+        left = dict(chosen)
         taken: list[Taken] = []
-        begin = 0
-        for row, count in chosen:
-            run = indices[begin : begin + count]
-            turn = self._turn(group, run)
-            if turn is not None and len(self.choices) < MOST:
-                before = view.mark()
-                held: Taken = ([(row, turn)], request)
-                view.take(*held)
-                at = _at_turn(ask, begin + turn, [*taken, held])
+        while asked_about:
+            at = _at_turn(ask, taken, filters)
+            row = self._next_row(attempt.policy, view, at, left)
+            run, turn = run_of[row], len(run_of[row]) - left[row]
+            if self._explains(group, run[turn], run):
+                asked_about -= 1
                 self.choices.append(
                     self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
                 )
-                view.give_back(before, [held])
-            begin += count
-            taken.append(([(row, count)], request))
+            taken.append(([(row, 1)], request))
             view.take(*taken[-1])
+            left[row] -= 1
+            if not left[row]:
+                del left[row]
         view.give_back(mark, taken)
 
-    def _turn(self, group: int, run: Sequence[int]) -> int | None:
-        """How many pods of the run go before the one to be explained; None if none of them is."""
+    def undone(self, attempt: Attempt) -> None:
+        """What was tried for the job came to nothing: another split of its quorum is tried, if there is one."""
+        if attempt.job.uid == self._placement.job_uid:
+            self.choices.clear()
+
+    def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
+        """Whether this pod, of those that go to the same node, is one to be explained."""
         if self._place is None:
-            return 0 if (group, run[0]) in self._wanted else None
-        wanted, index = self._place
-        return run.index(index) if wanted == group and index in run else None
+            return index == run[0] and (group, index) in self._wanted
+        return self._place == (group, index)
+
+    def _next_row(self, policy: PodPolicy, view: ClusterView, ask: Ask, left: dict[int, int]) -> int:
+        """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
+        if policy.rising:
+            return next(iter(left))
+        scores = policy.scores(view, ask, self._placement.config)
+        return min(left, key=lambda row: (-scores[row], row))
 
     def _choice(
         self,
@@ -207,15 +221,18 @@ class ChoiceWitness(Witness):
         )
 
 
-def _at_turn(ask: Ask, before: int, taken: list[Taken]) -> Ask:
-    """What is asked for when so many of the pods have their nodes."""
+def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
+    """What is asked for when those pods have their nodes, one each, and the view holds them."""
     of_job = ask.of_job
     if of_job is not None:
         of_job = of_job.copy()
         for chosen, _ in taken:
-            for row, count in chosen:
-                of_job[row] += count
-    return dataclasses.replace(ask, count=ask.count - before, of_job=of_job)
+            of_job[chosen[0][0]] += 1
+    unplaced = tuple(
+        Unplaced(one.shape, one.pods - (len(taken) if one is ask.unplaced[0] else 0), filters.room(one.shape))
+        for one in ask.unplaced
+    )
+    return dataclasses.replace(ask, count=ask.count - len(taken), of_job=of_job, unplaced=unplaced)
 
 
 def _ranking(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> tuple[Ranked, ...]:

@@ -81,7 +81,7 @@ class Attempt:
 
 
 class Witness:
-    """Looks on while a cycle is taken, to explain it. Both calls must leave the view as they found it."""
+    """Looks on while a cycle is taken, to explain it. All calls must leave the view as they found it."""
 
     def placing(
         self,
@@ -98,6 +98,9 @@ class Witness:
 
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """The group's next pod found no node; what was found before it is held in the view."""
+
+    def undone(self, attempt: Attempt) -> None:
+        """A quorum didn't come together: all that `placing` told of it is given back."""
 
 
 @dataclass(slots=True)
@@ -165,6 +168,8 @@ class Placer:
             shortage = shortage or failed
             view.give_back(mark, attempt.taken)
             attempt.undo()
+            if self._witness is not None and view is self.view:
+                self._witness.undone(attempt)
         return shortage
 
     def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:

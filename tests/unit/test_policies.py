@@ -7,8 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from arranger.events import kinds as k
 from arranger.model.pod import PodShape
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, PlaceKey, expand
+from arranger.replay.choices import ChoiceWitness
+from arranger.replay.story import Placement
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placer import Witness
 from tests.one_by_one import OneByOne, counted
@@ -169,3 +172,36 @@ def test_min_fragment_keeps_cpu_and_memory_in_step() -> None:
     balanced = world.job("balanced", leader=shape(cpu=2, memory=GIB), policy="MinFragment", created=-1)
     world.cycle()
     assert (nodes_of(balanced), nodes_of(packed)) == (["n2"], ["n1"])
+
+
+# --- the record, taken again and explained -------------------------------------------------------------------------
+
+
+def explained_winners(world: World) -> tuple[dict[tuple[str, PlaceKey], str], dict[tuple[str, PlaceKey], str]]:
+    """Of the world's next cycle: where each pod went, and which node its explanation has first."""
+    base, recorded, shown = world.state.offset, {}, {}
+    for event in take_cycle(world.state, world.config, world.now_ms):
+        if not isinstance(event, k.Placed):
+            continue
+        job = world.state.jobs[event.job_uid]
+        assert job.spec is not None
+        placement = Placement(0, 0, base, world.now_ms, world.config, world.now_ms, job.seen.name, job.uid,
+                              job.attempt, job.spec, event.pods)  # fmt: skip
+        for place, node in expand(event.pods).items():
+            witness = ChoiceWitness(placement, place)
+            take_cycle(world.state, world.config, world.now_ms, witness)
+            (choice,) = witness.choices
+            assert choice.node == choice.retaken_on == node
+            assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
+            recorded[job.uid, place], shown[job.uid, place] = node, choice.ranking[0].node
+    return recorded, shown
+
+
+@pytest.mark.parametrize("policy", POD_POLICIES[1:])
+@settings(BY_CHANCE, max_examples=25)
+@given(data=st.data())
+def test_the_explanation_of_every_pod_has_its_own_node_first(policy: str, data: st.DataObject) -> None:
+    nodes = data.draw(nodes_drawn)
+    jobs = data.draw(jobs_drawn(policies=[policy], queues=QUEUES, most=3))
+    recorded, shown = explained_winners(observed(nodes, jobs)[0])
+    assert shown == recorded
