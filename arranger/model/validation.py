@@ -42,7 +42,8 @@ class PolicyNames(msgspec.Struct, frozen=True):
 
 #: Those that come with Arranger: the enumerations in `crds/tyjob.yaml`.
 BUILT_IN_POLICIES = PolicyNames(
-    ("Priority", "DRF"), ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+    queue=("Priority", "DRF"),
+    pod=("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient"),
 )
 
 DEFAULT_RESTART_LIMIT = 3

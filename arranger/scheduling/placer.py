@@ -16,8 +16,9 @@ from arranger.projections.jobs import LEADER, JobRecord, runs
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
+from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy, Unplaced, weight_of
+from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
@@ -121,6 +122,8 @@ class Placer:
         self, state: State, config: CycleConfig, policies: Policies, *, witness: Witness | None = None
     ) -> None:
         self.view = ClusterView(state.nodes)
+        self._state = state
+        self._mix: tuple[Typical, ...] | None = None
         self.shares = Shares(self.view)
         self._filters = Filters(self.view, policies.filters)
         self._config = config
@@ -307,10 +310,20 @@ class Placer:
     def _ask(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, count: int) -> Ask:
         shape = _groups(attempt.job)[group].shape
         if attempt.policy.local:
-            return Ask(shape, count, group == LEADER_GROUP)
+            return Ask(shape, count, group == LEADER_GROUP, mix=self._typical(attempt.policy))
         if attempt.of_job is None:
             attempt.of_job = self._count(view, attempt)
-        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, self._unplaced(filters, attempt, group))
+        unplaced = self._unplaced(filters, attempt, group)
+        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, unplaced, self._typical(attempt.policy))
+
+    def _typical(self, policy: PodPolicy) -> tuple[Typical, ...]:
+        """The cluster's mix, for policies that weigh it; made when the first of them asks."""
+        if not policy.weighs_mix:
+            return ()
+        if self._mix is None:
+            mix = cluster_mix(self._state)
+            self._mix = tuple(Typical(shape, pods, self._filters.static(shape)) for shape, pods in mix)
+        return self._mix
 
     def _count(self, view: ClusterView, attempt: Attempt) -> Scores:
         """The job's pods by row, those placed in this cycle included."""
@@ -328,9 +341,7 @@ class Placer:
         groups = _groups(attempt.job)
         free = _free_indices(attempt.job, range(len(groups)), attempt.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
-        return tuple(
-            Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape)) for of in in_turn
-        )
+        return tuple(Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape)) for of in in_turn)
 
     def _short(
         self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int

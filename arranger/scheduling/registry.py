@@ -9,6 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.scheduling.filters import FILTERS, Filter
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.policies.binpack import BinPack, Gang
+from arranger.scheduling.policies.fragment_gradient import FragmentGradient
 from arranger.scheduling.policies.job_affinity import JobAffinity, JobAntiAffinity
 from arranger.scheduling.policies.leader_first import LeaderFirst
 from arranger.scheduling.policies.min_fragment import MinFragment
@@ -68,7 +69,7 @@ def policies(
     """The built-in ones and these."""
     queues: list[QueuePolicy] = [Priority(), DRF(), *queue]
     pods: list[PodPolicy] = [
-        Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), *pod,
+        Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), FragmentGradient(), *pod,
     ]  # fmt: skip
     return Policies({one.name: one for one in queues}, {one.name: one for one in pods}, (*FILTERS, *filters))
 

@@ -10,7 +10,8 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.projections.nodes import NodeTable
 from arranger.scheduling.fragmentation import STEP_MILLI
-from arranger.scheduling.policies.fragment_gradient import MOST_SHAPES, mix_of, scores
+from arranger.scheduling.mix import MOST_SHAPES, mix_of
+from arranger.scheduling.policies.fragment_gradient import scores
 from arranger.scheduling.view import ClusterView
 
 CONFIG = CycleConfig()

@@ -15,7 +15,7 @@ import numpy as np
 from arranger.model.config import ANY_GPU, CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.placement import Scores, fill, fill_by_margins
-from arranger.scheduling.view import Chosen, ClusterView
+from arranger.scheduling.view import Chosen, ClusterView, Mask
 
 #: Utilisation and scores are in millionths: 100 in the specification's formulas is 1,000,000 here.
 ONE = 1_000_000
@@ -31,15 +31,26 @@ class Unplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Typical:
+    """Equal pods that wait or run in the cluster: how many, and the nodes where they may run, amounts apart."""
+
+    shape: PodShape
+    pods: int
+    allowed: Mask
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked for: `count` equal pods of one job. For policies that aren't local, `of_job` are the job's pods by
-    row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`)."""
+    row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`).
+    For policies that weigh it, `mix` is what waits and runs in the whole cluster, the same all through a cycle."""
 
     shape: PodShape
     count: int
     leader: bool
     of_job: Scores | None = None
     unplaced: tuple[Unplaced, ...] = ()
+    mix: tuple[Typical, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class PodPolicy(ABC):
     rising: ClassVar[bool] = False
     #: Scores follow from node and shape alone: not from the job, and not from what else it asks for.
     local: ClassVar[bool] = False
+    #: Scores look at `Ask.mix`.
+    weighs_mix: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:

@@ -11,7 +11,8 @@ wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu"
 resource that it asks for, and its selectors and tolerations where the caller gives `allowed`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,30 +20,33 @@ import numpy.typing as npt
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
+from arranger.scheduling.mix import Mix
 from arranger.scheduling.placement import Scores
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Term
 from arranger.scheduling.view import ClusterView, Mask
-
-#: Request shapes with their weights: how many waiting and running pods ask for that.
-Mix = Sequence[tuple[PodShape, int]]
 
 #: Nodes of the view where a shape may run, resources apart.
 Allowed = Callable[[PodShape], Mask]
 
-NAME = "FragmentGradient"
-VERSION = 1
-
-#: As many shapes are weighed at most, the most frequent: each costs comparisons on every node.
-MOST_SHAPES = 64
+#: One step in millionths of a GPU.
+STEP = STEP_MILLI * ONE // GPU_MILLI
 
 
-def mix_of(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
-    """The most frequent shapes with their counts, equal ones added up. The order in which they come doesn't matter."""
-    counts: dict[PodShape, int] = {}
-    for shape, count in shapes:
-        counts[shape] = counts.get(shape, 0) + count
-    # Among equally many the text decides which are kept: shapes have no order of their own, but all have a text.
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].requests, repr(item[0])))
-    return ranked[:MOST_SHAPES]
+class FragmentGradient(PodPolicy):
+    """The node where the pod takes least from what the cluster's own mix of pods could still use."""
+
+    name, version, local = "FragmentGradient", 1, True
+    weighs_mix: ClassVar[bool] = True
+
+    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+        """GPUs that are less of a fragment afterwards than before, in millionths, by steps."""
+        mix = [(one.shape, one.pods) for one in ask.mix]
+        allowed = {one.shape: one.allowed for one in ask.mix}
+        return scores(view, ask.shape, config, mix, extra=extra, allowed=allowed.__getitem__) * STEP
+
+    def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
+        """The gradient is all there is."""
+        yield Term("GPUs less of a fragment", 1, self.scores(view, ask, config))
 
 
 def scores(
