@@ -76,11 +76,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(description="seconds between scheduling cycles when nothing changes", ge=0.05, le=3600)
     ] = 1.0
     queue_policy: Annotated[
-        Literal["Priority", "DRF"], Meta(description="order among jobs whose spec names no jobQueuePolicy")
+        str,
+        Meta(
+            description="order among jobs whose spec names no jobQueuePolicy; `arranger policies` lists them",
+            extra={"policies": "queue"},
+        ),
     ] = "Priority"
     pod_policy: Annotated[
-        Literal["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity"],
-        Meta(description="how pods choose nodes in jobs whose spec names no basicPolicy"),
+        str,
+        Meta(
+            description="how pods choose nodes in jobs whose spec names no basicPolicy; `arranger policies` lists them",
+            extra={"policies": "pod"},
+        ),
     ] = "BinPack"
     weights: Annotated[
         dict[str, Annotated[int, Meta(ge=0, le=1000)]],
@@ -132,15 +139,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting as it is documented: its names in each place, its default, and what is allowed."""
+    """One setting as it is documented: its names in each place, its default, and what is allowed.
+
+    `policies` is "queue" or "pod" where the value names a policy: then the choices are what is installed.
+    """
 
     name: str
     description: str
     env: str
     flag: str
     default: Any
-    allowed: str
-    choices: tuple[str, ...] = ()
+    text: str
+    fixed: tuple[str, ...] = ()
+    policies: str = ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that can be chosen; empty where there are too many. Raises `UsageError` for a broken plugin."""
+        if not self.policies:
+            return self.fixed
+        from arranger.plugins import inventory  # it imports all of the scheduler, which most commands don't need
+
+        names: tuple[str, ...] = getattr(inventory().names, self.policies)
+        return names
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        return "one of " + ", ".join(self.choices) if self.choices else self.text
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -186,8 +212,9 @@ def _declared() -> Iterator[Setting]:
             env=_ENV_PREFIX + field.name.upper(),
             flag=extra.get("flag", "--" + field.name.replace("_", "-")),
             default=default,
-            allowed="one of " + ", ".join(choices) if choices else extra.get("allowed", _allowed(meta)),
-            choices=choices,
+            text=extra.get("allowed", _allowed(meta)),
+            fixed=choices,
+            policies=extra.get("policies", ""),
         )
 
 
@@ -293,6 +320,8 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
         value = msgspec.convert(raw, _TYPES[name], strict=typed)
         if name == "redis_url":
             _ = urlsplit(value).port
+        if SETTINGS[name].policies and value not in SETTINGS[name].choices:
+            raise ValueError(value)
     except (msgspec.ValidationError, ValueError) as problem:
         told = shown(name, raw) if isinstance(raw, str) else raw
         raise UsageError(

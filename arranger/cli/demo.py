@@ -22,6 +22,8 @@ import yaml
 from arranger.cli.demo_table import JobRow, Screen
 from arranger.errors import ArrangerError, ClusterError, UsageError
 from arranger.kube.cluster import TYJOBS, ApiError, Cluster, Object
+from arranger.kube.crd import tyjob_crd
+from arranger.plugins import inventory
 
 #: What the demo reads from a TYJob; nothing else does.
 EXPECT = "demo.arranger.dev/expect"
@@ -106,7 +108,7 @@ class _Demo:
         ]
         async with (
             private_redis() as redis_url,
-            EmbeddedCluster(crds=[_crd()], nodes=templates) as cluster,
+            EmbeddedCluster(crds=[self._crd()], nodes=templates) as cluster,
             self._workers(redis_url, cluster.kubeconfig(self._folder / "kubeconfig")) as processes,
         ):
             await self._until_ready(processes)
@@ -120,6 +122,12 @@ class _Demo:
             end = await copy_log(log, self._log)
             await log.close()
         return self._sum_up(end.offset)
+
+    def _crd(self) -> Path:
+        """The resource definition with the policies installed here, in a file."""
+        path = self._folder / "tyjob.yaml"
+        path.write_text(tyjob_crd(inventory().names), encoding="utf-8")
+        return path
 
     # --- the parts -----------------------------------------------------------------------------------------
 
@@ -284,10 +292,6 @@ def _manifests(path: Path) -> list[Object]:
 
 def _examples() -> Path:
     return Path(str(resources.files("arranger.cli") / "examples"))
-
-
-def _crd() -> Path:
-    return Path(str(resources.files("arranger.kube") / "tyjob.yaml"))
 
 
 def _state_folder() -> Path:

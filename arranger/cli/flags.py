@@ -71,7 +71,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     return click.option(
         setting.flag,
         setting.name,
-        metavar="|".join(setting.choices) or _metavar(setting),
+        metavar="|".join(setting.fixed) or _metavar(setting),
         help=text,
         shell_complete=complete,
     )
@@ -80,6 +80,8 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 def _metavar(setting: Setting) -> str:
     if setting.name.endswith("_url"):
         return "URL"
+    if setting.policies:
+        return "NAME"
     if isinstance(setting.default, dict):
         return "NAME=N,…"
     return "N" if isinstance(setting.default, int | float) else "TEXT"

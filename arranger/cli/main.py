@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
     "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
     "simulate": ("arranger.cli.simulate", "Place the pods of a trace and tell how many GPUs they got."),
+    "policies": ("arranger.cli.policies", "List the policies and filters installed, other packages' included."),
     "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),
     "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),
     "completion": ("arranger.cli.completion", "Print a script that completes arranger in a shell."),

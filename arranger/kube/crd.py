@@ -2,7 +2,16 @@
 
 from importlib import resources
 
+from arranger.model.validation import BUILT_IN_POLICIES, PolicyNames
 
-def tyjob_crd() -> str:
-    """The definition as YAML, comments included."""
-    return resources.files("arranger.kube").joinpath("tyjob.yaml").read_text(encoding="utf-8")
+
+def tyjob_crd(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
+    """The definition as YAML, comments included, with the names of these policies as what a TYJob may give."""
+    text = resources.files("arranger.kube").joinpath("tyjob.yaml").read_text(encoding="utf-8")
+    for known, names in ((BUILT_IN_POLICIES.queue, policies.queue), (BUILT_IN_POLICIES.pod, policies.pod)):
+        text = text.replace(_enum(known), _enum(names))
+    return text
+
+
+def _enum(names: tuple[str, ...]) -> str:
+    return f"enum: [{', '.join(names)}]"
