@@ -202,16 +202,24 @@ def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, 
 
 
 class _Witness(Witness):
-    """Keeps where one job first falls short."""
+    """Keeps where one job falls short."""
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
-        self.shortfall: Shortfall | None = None
+        self._attempt: Attempt | None = None
+        self._found: list[tuple[Shortage, Shortfall]] = []
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """Where the job was left in the end: another split of its quorum may have come about after a first failed."""
+        left = self._attempt.shortage if self._attempt is not None else None
+        return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
 
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Look where the job stops, while what it found is still held."""
-        if attempt.job.uid != self._uid or self.shortfall is not None:
+        if attempt.job.uid != self._uid:
             return
+        self._attempt = attempt
         assert attempt.job.spec is not None
         group = attempt.job.spec.groups[shortage.group]
         shape = group.shape
@@ -220,7 +228,7 @@ class _Witness(Witness):
         candidates = np.flatnonzero(filters.static(shape))
         # What most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
-        self.shortfall = Shortfall(
+        shortfall = Shortfall(
             group=group.name,
             found=shortage.found,
             asked=shortage.asked,
@@ -230,6 +238,7 @@ class _Witness(Witness):
             resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
         )
+        self._found.append((shortage, shortfall))
 
 
 def _closest(view: ClusterView, filters: Filters, shape: PodShape) -> Closest | None:

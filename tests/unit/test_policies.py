@@ -11,7 +11,8 @@ from arranger.events import kinds as k
 from arranger.model.pod import PodShape
 from arranger.projections.jobs import JobRecord, PlaceKey, expand
 from arranger.replay.choices import ChoiceWitness
-from arranger.replay.story import Placement
+from arranger.replay.story import Placement, Story
+from arranger.replay.waiting import explain_waiting
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placer import Witness
 from tests.one_by_one import OneByOne, counted
@@ -25,6 +26,7 @@ from tests.random_clusters import (
     see_jobs,
     see_node,
 )  # fmt: skip
+from tests.unit.replay_worlds import verified
 from tests.world import GIB, World, shape
 
 BY_CHANCE = settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -205,3 +207,60 @@ def test_the_explanation_of_every_pod_has_its_own_node_first(policy: str, data: 
     jobs = data.draw(jobs_drawn(policies=[policy], queues=QUEUES, most=3))
     recorded, shown = explained_winners(observed(nodes, jobs)[0])
     assert shown == recorded
+
+
+def lived(data: st.DataObject, most: int = 4) -> World:
+    """A world with a past: jobs of all policies partly placed and started, then more nodes and jobs."""
+    nodes, jobs = data.draw(nodes_drawn), data.draw(jobs_drawn(queues=QUEUES, alike=2, most=most))
+    world = observed(nodes, jobs)[0]
+    world.cycle()
+    for number, node in enumerate(data.draw(nodes_drawn)):
+        world.pass_time(1)
+        see_node(world, number + 2, node)
+        if number % 2:
+            world.cycle()
+            world.control()
+            world.apply()
+    for number, job in enumerate(data.draw(jobs_drawn(queues=QUEUES, most=3))):
+        see_jobs(world, len(jobs) - 1 + number, job)
+    return world
+
+
+@BY_CHANCE
+@given(data=st.data())
+def test_cycles_of_all_policies_come_out_as_recorded(data: st.DataObject) -> None:
+    world = lived(data)
+    late = take_cycle(world.state, world.config, world.now_ms)
+    world.settle()
+    if late:
+        world.say(*late)
+    report = verified(world.entries)
+    cycles = [entry for entry in world.entries if isinstance(entry.batch.events[0], k.CycleTaken)]
+    assert report.sound and report.identical == report.cycles == len(cycles)
+
+
+@BY_CHANCE
+@given(data=st.data())
+def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> None:
+    world = lived(data)
+    told = {event.job_uid: event for event in take_cycle(world.state, world.config, world.now_ms)
+            if isinstance(event, k.Waits)}  # fmt: skip
+    for job in list(world.state.jobs.values()):
+        if job.waits is None and len(job.placements) < job.pods_wanted():
+            waiting = explain_waiting(Story(world.state, job.uid), job)
+            assert waiting is not None
+            assert (waiting.shortfall is not None) == (job.uid in told)
+            if waiting.shortfall is not None:
+                assert told[job.uid].reasons == waiting.shortfall.reasons
+                assert f"{waiting.shortfall.found} of {waiting.shortfall.asked} " in told[job.uid].message
+
+
+def test_why_a_job_waits_is_not_what_failed_of_a_split_before_another_came_about() -> None:
+    world = World()
+    world.node("n1", cpu=3)
+    job = world.job("j", workers=[("a", 2, shape(gpus=1)), ("b", 2, shape(cpu=1))], min_workers=2)
+    told = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
+    waiting = explain_waiting(Story(world.state, job.uid), job)
+    assert waiting is not None and waiting.shortfall is not None
+    assert "0 of 2 further pods placed" in told[0].message
+    assert (waiting.shortfall.found, waiting.shortfall.asked) == (0, 2)
