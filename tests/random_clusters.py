@@ -110,3 +110,19 @@ def see_jobs(world: World, number: int, job: JobDraw) -> None:
     for uid in uids(number, job):
         world.job(uid.removeprefix("uid-"), leader=SHAPES[job.leader], workers=sets, min_workers=job.min_workers,
                   priority=job.priority, created=job.created, policy=job.policy, queue=job.queue)  # fmt: skip
+
+
+def mixed(*, nodes: int = 60, jobs: int = 70) -> World:
+    """One fixed crowded world with every policy in it: for plans that are compared across processes."""
+    world = World()
+    for number in range(nodes):
+        draw = NodeDraw(cpu=number % 9, memory=(3 * number) % 11, gpus=number % 5, pods=number % 13, hca=number % 3,
+                        pool=str(number % 2), trouble=(7 * number) % 17, stranger=number % 4)  # fmt: skip
+        see_node(world, number, draw)
+    for number in range(jobs):
+        sets = tuple((1 + (number + 3 * at) % 7, (5 * number + at) % len(SHAPES)) for at in range(number % 4))
+        draw_job = JobDraw(leader=number % len(SHAPES), sets=sets, quorum=number % 5, priority=1 + number % 3,
+                           created=number % 6, policy=POD_POLICIES[number % len(POD_POLICIES)],
+                           queue=("", "Priority", "DRF")[number % 3], alike=1 + number % 2)  # fmt: skip
+        see_jobs(world, number, draw_job)
+    return world
