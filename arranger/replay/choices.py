@@ -22,7 +22,7 @@ from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placer import Attempt, Witness
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Unplaced
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
@@ -47,11 +47,13 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A node that could have taken the pod, with its score: the policy's own, in hundredths of the whole."""
+    """A node that could have taken the pod, with its score: the policy's own, in hundredths of the whole. Among equal
+    scores the higher `preference` wins: preferred node affinity, and `PreferNoSchedule` taints."""
 
     node: str
     score: float
     terms: tuple[Term, ...]
+    preference: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -162,7 +164,7 @@ class ChoiceWitness(Witness):
                     self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
                 )
             taken.append(([(row, 1)], request))
-            view.take(*taken[-1])
+            view.take(*taken[-1], ask.pod)
             left[row] -= 1
             if not left[row]:
                 del left[row]
@@ -183,7 +185,7 @@ class ChoiceWitness(Witness):
         """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
         if policy.rising:
             return next(iter(left))
-        scores = policy.scores(view, ask, self._placement.config)
+        scores = ask.preferring(policy.scores(view, ask, self._placement.config))
         return min(left, key=lambda row: (-scores[row], row))
 
     def _choice(
@@ -202,7 +204,7 @@ class ChoiceWitness(Witness):
         place = (group, run[turn])
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
-        room = filters.room(ask.shape)
+        room = filters.room(ask.shape, ask.pod)
         ranking = _ranking(policy, view, room, ask, placement.config)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
@@ -214,7 +216,7 @@ class ChoiceWitness(Witness):
             told_ms=placement.cycle_told_ms,
             nodes=len(view),
             passed=int((room > 0).sum()),
-            refused=tuple(reason for reason in filters.reasons(ask.shape) if reason[0] != "fit"),
+            refused=tuple(reason for reason in filters.reasons(ask.shape, ask.pod) if reason[0] != "fit"),
             ranking=ranking,
             why=_why(ranking),
             retaken_on=view.names[row],
@@ -229,7 +231,11 @@ def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
         for chosen, _ in taken:
             of_job[chosen[0][0]] += 1
     unplaced = tuple(
-        Unplaced(one.shape, one.pods - (len(taken) if one is ask.unplaced[0] else 0), filters.room(one.shape))
+        dataclasses.replace(
+            one,
+            pods=one.pods - (len(taken) if one is ask.unplaced[0] else 0),
+            room=filters.room(one.shape, one.pod),
+        )
         for one in ask.unplaced
     )
     return dataclasses.replace(ask, count=ask.count - len(taken), of_job=of_job, unplaced=unplaced)
@@ -241,12 +247,13 @@ def _ranking(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, confi
     terms = list(policy.terms(view, ask, config))
     resources = {resource for resource, _ in ask.shape.requests}
     rows = np.flatnonzero(room > 0)
-    best = rows[np.argsort(-scores[rows], kind="stable")][:TOP].tolist()
+    best = rows[np.argsort(-ask.preferring(scores)[rows], kind="stable")][:TOP].tolist()
     return tuple(
         Ranked(
             view.names[row],
             int(scores[row]) * 100 / ONE,
             tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
+            int(ask.preference[row]) if ask.preference is not None else 0,
         )
         for row in best
     )
@@ -257,7 +264,10 @@ def _why(ranking: tuple[Ranked, ...]) -> str:
         return "the only node that could take it"
     winner, second = ranking[:2]
     if winner.score == second.score:
-        return f"it scores the same as {second.node}, {winner.score:.4f}; the lower name wins"
+        same = f"it scores the same as {second.node}, {winner.score:.4f}"
+        if winner.preference != second.preference:
+            return f"{same}; its node is preferred, {winner.preference} against {second.preference}"
+        return f"{same}; the lower name wins"
     pairs = zip(winner.terms, second.terms, strict=True)
     a, b = max(pairs, key=lambda pair: abs(pair[0].weight * (pair[0].value - pair[1].value)))
     return (

@@ -14,6 +14,7 @@ from arranger.replay.story import Placement, Story, waits_for
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters, amount
+from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import WHOLE, Shares
@@ -225,7 +226,8 @@ class _Witness(Witness):
         shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)
-        candidates = np.flatnonzero(filters.static(shape))
+        pod = neighbour_of(attempt.job, shortage.group)
+        candidates = np.flatnonzero(filters.allowed(shape, pod))
         # What most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
         shortfall = Shortfall(
@@ -234,14 +236,14 @@ class _Witness(Witness):
             asked=shortage.asked,
             nodes=len(view),
             reasons=shortage.reasons,
-            closest=_closest(view, filters, shape),
+            closest=_closest(view, filters, shape, pod),
             resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
         )
         self._found.append((shortage, shortfall))
 
 
-def _closest(view: ClusterView, filters: Filters, shape: PodShape) -> Closest | None:
+def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
     """Among the nodes that only lack resources, the one that lacks the fewest and then the smallest part of its need;
     if every node is ruled out by something else, the first of those with room, or else the first by name."""
     if not len(view):
@@ -249,13 +251,13 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape) -> Closest | 
     request = view.request(shape)
     short = np.maximum(request - view.free, 0) * (request > 0)
     part = (short / np.maximum(request, 1)).sum(axis=1)
-    ruled_out = ~filters.static(shape)
+    ruled_out = ~filters.allowed(shape, pod)
     row = int(np.lexsort((np.arange(len(view)), part, (short > 0).sum(axis=1), ruled_out))[0])
     lacks = tuple(
         (view.resource(int(c)), int(request[c]), max(int(view.free[row, c]), 0)) for c in np.flatnonzero(short[row])
     )
     if ruled_out[row]:
-        return Closest(view.names[row], lacks, filters.refusal(shape, row))
+        return Closest(view.names[row], lacks, filters.refusal(shape, row, pod))
     missing = [
         f"{amount(name, need - free)} more {name} (needs {amount(name, need)}, has {amount(name, free)} free)"
         for name, need, free in lacks

@@ -6,7 +6,7 @@ looks at nodes' facts alone is asked once for each different question until a fa
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Mask
 
 Counts = npt.NDArray[np.int64]
@@ -39,6 +40,36 @@ class Filter(ABC):
     @abstractmethod
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
         """Why one node refuses it: a few words, the same for all nodes that refuse it for the same reason."""
+
+    def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
+        """How much each node is preferred among those that a policy scores alike, 0 to `PREFERENCES - 1` over all
+        filters together; None for no preference. As constant as the other answers."""
+        return None
+
+
+class PodFilter(Filter):
+    """A filter whose answers depend on the pods that are there. By facts alone it refuses no node."""
+
+    #: Pods that come may make a node pass, so it says nothing about what a cluster could ever hold.
+    eased: ClassVar[bool] = False
+
+    def question(self, shape: PodShape) -> Hashable:
+        """It doesn't ask about facts."""
+        return None
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Every node, by its facts."""
+        return np.ones(len(view), bool)
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """No node is refused by its facts."""
+        return ""
+
+    @abstractmethod
+    def refusals(
+        self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
+    ) -> Iterator[tuple[str, Mask]]:
+        """Reasons as in `reason`, each with the nodes that refuse the pod for it now; a node counts under the first."""
 
 
 class NodeReady(Filter):
@@ -149,15 +180,70 @@ class NodeAffinity(Filter):
         found = np.zeros(len(view), bool)
         for term in shape.required_terms or ():
             if term:
-                holds = np.ones(len(view), bool)
-                for requirement in term:
-                    holds &= _holding(view, requirement)
-                found |= holds
+                found |= _satisfying(view, term)
         return found
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
         """One phrase for all."""
         return "required node affinity doesn't match"
+
+
+class NodePreference(Filter):
+    """Refuses nothing; among nodes that a policy scores alike, those of the pod's preferred node affinity come first,
+    and those with fewer `PreferNoSchedule` taints that it doesn't tolerate.
+
+    As in kube-scheduler both are brought to 0 to 100 (here over all nodes) and weigh 2 and 3.
+    """
+
+    name, version = "NodePreference", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """It refuses no node."""
+        return None
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Every node."""
+        return np.ones(len(view), bool)
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """No node is refused."""
+        return ""
+
+    def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
+        """Twice what is preferred, less three times what is advised against."""
+        if not len(view) or not (shape.preferred or view.roster.advised):
+            return None
+        key = (self.name, shape.preferred, shape.tolerations)
+        found = view.derived(key, lambda: self._preference(view, shape))
+        return found if found.any() else None
+
+    def _preference(self, view: ClusterView, shape: PodShape) -> Counts:
+        wanted = np.zeros(len(view), np.int64)
+        for preferred in shape.preferred:
+            if preferred.term:
+                wanted += preferred.weight * _satisfying(view, preferred.term)
+        advice = np.array([_advised_against(facts.taints, shape) for facts in view.facts], np.int64)
+        found = 2 * _of_hundred(wanted) + 3 * (100 - _of_hundred(advice))
+        found -= found.min()  # what all nodes share orders none of them
+        return found
+
+
+def _of_hundred(amounts: Counts) -> Counts:
+    most = int(amounts.max())
+    return amounts * 100 // most if most > 0 else amounts
+
+
+def _advised_against(taints: tuple[Taint, ...], shape: PodShape) -> int:
+    advice = (taint for taint in taints if taint.effect == "PreferNoSchedule")
+    return sum(not any(_tolerates(t, taint) for t in shape.tolerations) for taint in advice)
+
+
+def _satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
+    """Nodes that satisfy every requirement of a term."""
+    found = np.ones(len(view), bool)
+    for requirement in term:
+        found &= _holding(view, requirement)
+    return found
 
 
 def _holding(view: ClusterView, requirement: Requirement) -> Mask:
@@ -171,15 +257,34 @@ def _holding(view: ClusterView, requirement: Requirement) -> Mask:
     return found
 
 
-#: All filters, in the order in which a node's refusal is counted.
-FILTERS: tuple[Filter, ...] = (NodeReady(), NodeSchedulable(), TaintToleration(), NodeSelector(), NodeAffinity())
+#: The filters that look at facts alone, in the order in which a node's refusal is counted.
+FILTERS: tuple[Filter, ...] = (
+    NodeReady(),
+    NodeSchedulable(),
+    TaintToleration(),
+    NodeSelector(),
+    NodeAffinity(),
+    NodePreference(),
+)
+
+#: Preferences are below this: a policy's score counts so much more.
+PREFERENCES = 512
 
 #: What holds on healthy nodes: whether a job could ever run is judged without regard to how the nodes are today.
 _ON_HEALTHY_NODES = {NodeReady.name: None, NodeSchedulable.name: None, TaintToleration.name: AdminTaintToleration()}
 
 
+def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = False) -> Mask:
+    """The nodes that a filter lets pass by their facts, kept until one of them changes."""
+    question = of.question(shape)
+    if question is None:
+        return np.ones(len(view), bool)
+    return view.derived(("passes", scope, of.name, question), lambda: of.passes(view, shape))
+
+
 class Filters:
-    """The filters' answers for one view."""
+    """The filters' answers for one view. A pod that others may ask something of, or that asks something of others, is
+    named as they see it (`pod`); without it the pods that are there are left aside."""
 
     def __init__(self, view: ClusterView, filters: Sequence[Filter] = FILTERS, *, ignore_health: bool = False) -> None:
         self._view = view
@@ -187,15 +292,17 @@ class Filters:
         if ignore_health:
             candidates = (_ON_HEALTHY_NODES.get(of.name, of) for of in filters)
             filters = [of for of in candidates if of is not None]
-        self._filters = filters
-        self._reasons: dict[PodShape, tuple[int, tuple[tuple[str, int], ...]]] = {}
+        self._of_facts = [of for of in filters if not isinstance(of, PodFilter)]
+        self._preferring = [of for of in filters if type(of).preference is not Filter.preference]
+        self._of_pods = [of for of in filters if isinstance(of, PodFilter) and not (ignore_health and of.eased)]
+        self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, tuple[tuple[str, int], ...]]] = {}
 
     def static(self, shape: PodShape) -> Mask:
-        """Nodes that pass everything but resources, which change as the cycle goes on."""
+        """Nodes that pass everything but resources and other pods, which change as the cycle goes on."""
 
         def together() -> Mask:
             found = np.ones(len(self._view), bool)
-            for of in self._filters:
+            for of in self._of_facts:
                 found &= self._passes(of, shape)
             return found
 
@@ -203,34 +310,64 @@ class Filters:
 
     def _questions(self, shape: PodShape) -> tuple[Hashable, ...]:
         """All that the filters' answers depend on."""
-        return (self._scope, *((of.name, of.question(shape)) for of in self._filters))
+        return (self._scope, *((of.name, of.question(shape)) for of in self._of_facts))
 
     def _passes(self, of: Filter, shape: PodShape) -> Mask:
-        question = of.question(shape)
-        if question is None:
-            return np.ones(len(self._view), bool)
-        return self._view.derived(("passes", self._scope, of.name, question), lambda: of.passes(self._view, shape))
+        return answer(self._view, of, shape, scope=self._scope)
 
-    def room(self, shape: PodShape) -> Counts:
-        """How many pods of this shape each node takes now; 0 where a filter refuses."""
+    def _refusals(self, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[str, Mask]]:
+        """What the pods that are there have against it: reasons with the nodes that they hold on."""
+        neighbours = self._view.neighbours
+        if pod is not None and neighbours is not None:
+            for of in self._of_pods:
+                yield from of.refusals(self._view, neighbours, shape, pod)
+
+    def allowed(self, shape: PodShape, pod: Neighbour | None = None) -> Mask:
+        """Nodes that pass everything but resources now."""
+        found = self.static(shape).copy()
+        for _, refused in self._refusals(shape, pod):
+            found &= ~refused
+        return found
+
+    def preference(self, shape: PodShape) -> Counts | None:
+        """Which nodes come first among those that a policy scores alike: 0 to `PREFERENCES - 1`, None for none."""
+        found: Counts | None = None
+        for of in self._preferring:
+            more = of.preference(self._view, shape)
+            if more is not None:
+                found = more if found is None else np.minimum(found + more, PREFERENCES - 1)
+        return found
+
+    def room(self, shape: PodShape, pod: Neighbour | None = None) -> Counts:
+        """How many pods of this shape each node takes now; 0 where a filter refuses.
+
+        What pods of the shape ask of each other isn't in it, but that no two of them take one host port.
+        """
         room = fitting(self._view, shape)
         room *= self.static(shape)
+        for _, refused in self._refusals(shape, pod):
+            room[refused] = 0
+        if shape.rules is not None and shape.rules.host_ports:
+            np.minimum(room, 1, out=room)
         return room
 
-    def reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
+    def reasons(self, shape: PodShape, pod: Neighbour | None = None) -> tuple[tuple[str, int], ...]:
         """For a pod that fits no node: the number of nodes by reason, most frequent first, then by text."""
-        known = self._reasons.get(shape)
+        known = self._reasons.get((shape, pod))
         if known is None or known[0] != self._view.content:
-            known = (self._view.content, self._count_reasons(shape))
-            self._reasons[shape] = known
+            known = (self._view.content, self._count_reasons(shape, pod))
+            self._reasons[shape, pod] = known
         return known[1]
 
-    def refusal(self, shape: PodShape, row: int) -> str:
+    def refusal(self, shape: PodShape, row: int, pod: Neighbour | None = None) -> str:
         """Why one node doesn't take a pod of this shape now; "fit" if it does."""
         view = self._view
-        for of in self._filters:
+        for of in self._of_facts:
             if not self._passes(of, shape)[row]:
                 return of.reason(view, shape, row)
+        for reason, refused in self._refusals(shape, pod):
+            if refused[row]:
+                return reason
         request = view.request(shape)
         for column in self._by_scarcity(request):
             need, free = int(request[column]), max(int(view.free[row, column]), 0)
@@ -239,10 +376,15 @@ class Filters:
                 return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
         return "fit"
 
-    def _count_reasons(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
+    def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> tuple[tuple[str, int], ...]:
         view = self._view
         counts = dict(view.derived(("counts", *self._questions(shape)), lambda: self._count_static(shape)))
         left = self.static(shape).copy()
+        for reason, refused in self._refusals(shape, pod):
+            hit = left & refused
+            if hit.any():
+                counts[reason] = counts.get(reason, 0) + int(hit.sum())
+                left &= ~hit
         request = view.request(shape)
         for column in self._by_scarcity(request):
             short = left & (view.free[:, column] < request[column])
@@ -260,7 +402,7 @@ class Filters:
         """The reasons that don't change as the cycle goes on: they are looked up node by node."""
         counts: dict[str, int] = {}
         left = np.ones(len(self._view), bool)
-        for of in self._filters:
+        for of in self._of_facts:
             refused = left & ~self._passes(of, shape)
             for row in np.flatnonzero(refused).tolist():
                 reason = of.reason(self._view, shape, row)

@@ -4,7 +4,7 @@ Nothing here knows the order among jobs; see `cycle`. What is placed is held in 
 quorum held is free again at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
+from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
@@ -122,6 +123,7 @@ class Placer:
         self, state: State, config: CycleConfig, policies: Policies, *, witness: Witness | None = None
     ) -> None:
         self.view = ClusterView(state.nodes)
+        self.view.neighbours = around(state, self.view.roster.rows())
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
         self.shares = Shares(self.view)
@@ -130,8 +132,8 @@ class Placer:
         self._policies = policies
         self._witness = witness
         self._empty: tuple[ClusterView, Filters] | None = None
-        self._infeasible: dict[JobSpec, bool] = {}
-        self._failed: dict[JobSpec, tuple[int, Shortage]] = {}
+        self._infeasible: dict[Hashable, bool] = {}
+        self._failed: dict[Hashable, tuple[int, Shortage]] = {}
         self._repeat: _Repeat | None = None
         self._met: set[tuple[str, PodShape]] = set()
         self._rankings: dict[tuple[str, PodShape], Ranking] = {}
@@ -144,7 +146,8 @@ class Placer:
         attempt = Attempt(job, pod_policy(job, self._config, self._policies))
         if self._again(attempt):
             return attempt
-        known = self._failed.get(job.spec) if not job.placements and self._witness is None else None
+        alike = self._alike(job)
+        known = self._failed.get(alike) if not job.placements and self._witness is None else None
         if known is not None and known[0] == self.view.content:
             attempt.shortage = known[1]
             return attempt
@@ -157,7 +160,7 @@ class Placer:
         shortage.infeasible = not job.placements and self._never_fits(job, attempt.policy)
         attempt.shortage = shortage
         if not job.placements:
-            self._failed[job.spec] = (self.view.content, shortage)
+            self._failed[alike] = (self.view.content, shortage)
         return attempt
 
     def _place_quorum(self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs) -> Shortage | None:
@@ -227,8 +230,8 @@ class Placer:
 
     def _never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quorum would not even fit the present nodes with nothing on them and all of them healthy."""
-        assert job.spec is not None
-        known = self._infeasible.get(job.spec)
+        alike = self._alike(job)
+        known = self._infeasible.get(alike)
         if known is None:
             if self._empty is None:
                 view = self.view.emptied()
@@ -238,7 +241,7 @@ class Placer:
             mark = view.mark()
             known = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
             view.give_back(mark, scratch.taken)
-            self._infeasible[job.spec] = known
+            self._infeasible[alike] = known
         return known
 
     # --- further pods --------------------------------------------------------------------------------------
@@ -272,13 +275,34 @@ class Placer:
 
     def _place(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as find a node; answers how many."""
+        if not self._one_by_one(attempt, group):
+            return self._place_equal(view, filters, attempt, group, indices)
+        for at in range(len(indices)):
+            if not self._place_equal(view, filters, attempt, group, indices[at : at + 1]):
+                return at
+        return len(indices)
+
+    def _one_by_one(self, attempt: Attempt, group: int) -> bool:
+        """Whether each pod placed may change where the next one of its group may go, or what a policy sees of that.
+
+        Host ports alone don't ask for it: they only keep a second pod off a node.
+        """
+        groups = _groups(attempt.job)
+        asking = groups if not attempt.policy.local else groups[group : group + 1]
+        rules = [of.shape.rules for of in asking]
+        return any(of is not None and (of.affinity or of.anti_affinity or of.spread) for of in rules)
+
+    def _place_equal(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]
+    ) -> int:
+        """The same for pods that ask nothing of each other: all at once."""
         ask = self._ask(view, filters, attempt, group, len(indices))
         ours = view is self.view
         chosen = self._choose(attempt.policy, ask) if ours else self._fill(view, filters, attempt.policy, ask)
         if ours and self._witness is not None:
             self._witness.placing(attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters)
         request = view.request(ask.shape)
-        view.take(chosen, request)
+        view.take(chosen, request, ask.pod)
         attempt.taken.append((chosen, request))
         begin = 0
         for row, count in chosen:
@@ -289,12 +313,12 @@ class Placer:
         return begin
 
     def _fill(self, view: ClusterView, filters: Filters, policy: PodPolicy, ask: Ask) -> Chosen:
-        room = filters.room(ask.shape)
+        room = filters.room(ask.shape, ask.pod)
         return policy.fill(view, ask, room, self._config) if room.any() else []
 
     def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
         """Nodes on this cycle's view; shapes that come again are ranked once and kept up to date."""
-        if not (policy.local and policy.rising):
+        if not (policy.local and policy.rising) or self._concerned(ask.shape, ask.pod):
             return self._fill(self.view, self._filters, policy, ask)
         key = (policy.name, ask.shape)
         ranking = self._rankings.get(key)
@@ -309,12 +333,25 @@ class Placer:
 
     def _ask(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, count: int) -> Ask:
         shape = _groups(attempt.job)[group].shape
-        if attempt.policy.local:
-            return Ask(shape, count, group == LEADER_GROUP, mix=self._typical(attempt.policy))
-        if attempt.of_job is None:
-            attempt.of_job = self._count(view, attempt)
-        unplaced = self._unplaced(filters, attempt, group)
-        return Ask(shape, count, group == LEADER_GROUP, attempt.of_job, unplaced, self._typical(attempt.policy))
+        unplaced: tuple[Unplaced, ...] = ()
+        if not attempt.policy.local:
+            if attempt.of_job is None:
+                attempt.of_job = self._count(view, attempt)
+            unplaced = self._unplaced(filters, attempt, group)
+        leader, typical = group == LEADER_GROUP, self._typical(attempt.policy)
+        pod, preference = self._pod(attempt.job, group), filters.preference(shape)
+        return Ask(shape, count, leader, attempt.of_job, unplaced, typical, pod, preference)
+
+    def _pod(self, job: JobRecord, group: int) -> Neighbour | None:
+        """A pod of the group as other pods see it, where that matters."""
+        return neighbour_of(job, group) if self.view.neighbours is not None else None
+
+    def _concerned(self, shape: PodShape, pod: Neighbour | None) -> bool:
+        """Whether other pods have a say in where such a pod may go."""
+        neighbours = self.view.neighbours
+        if neighbours is None or pod is None:
+            return False
+        return shape.rules is not None or bool(neighbours.repelling(pod))
 
     def _typical(self, policy: PodPolicy) -> tuple[Typical, ...]:
         """The cluster's mix, for policies that weigh it; made when the first of them asks."""
@@ -341,19 +378,33 @@ class Placer:
         groups = _groups(attempt.job)
         free = _free_indices(attempt.job, range(len(groups)), attempt.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
-        return tuple(Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape)) for of in in_turn)
+        return tuple(
+            Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape, pod), pod)
+            for of in in_turn
+            for pod in [self._pod(attempt.job, of)]
+        )
 
     def _short(
         self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int
     ) -> Shortage:
         if view is not self.view:
             return Shortage(group, (), found, asked)  # the reasons of an empty cluster are told to nobody
-        shortage = Shortage(group, filters.reasons(_groups(attempt.job)[group].shape), found, asked)
+        reasons = filters.reasons(_groups(attempt.job)[group].shape, self._pod(attempt.job, group))
+        shortage = Shortage(group, reasons, found, asked)
         if self._witness is not None:
             self._witness.fell_short(attempt, shortage, view=view, filters=filters)
         return shortage
 
     # --- jobs alike ----------------------------------------------------------------------------------------
+
+    def _alike(self, job: JobRecord) -> Hashable:
+        """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
+        assert job.spec is not None
+        if self.view.neighbours is not None:
+            for number, group in enumerate(job.spec.groups):
+                if self._concerned(group.shape, neighbour_of(job, number)):
+                    return (job.spec, job.seen.namespace, job.seen.name)
+        return job.spec
 
     def _remember(self, attempt: Attempt) -> None:
         """Keep a quorum that went to one node by a local, rising score: an equal job's would go there too.
@@ -367,6 +418,8 @@ class Placer:
         if not (policy.local and policy.rising) or len(rows) != 1 or attempt.job.placements or self._witness:
             return
         assert attempt.job.spec is not None
+        if self._alike(attempt.job) is not attempt.job.spec:
+            return
         total = np.zeros(self.view.free.shape[1], np.int64)
         for chosen, amounts in attempt.taken:
             total[: len(amounts)] += amounts * sum(count for _, count in chosen)
@@ -382,8 +435,14 @@ class Placer:
         asked = repeat.total > 0
         if len(repeat.total) != self.view.free.shape[1] or (repeat.total > self.view.free[repeat.row])[asked].any():
             return False
+        if self._alike(attempt.job) is not attempt.job.spec:
+            return False
         self.view.take([(repeat.row, 1)], repeat.total)
         repeat.content = self.view.content
+        if self.view.neighbours is not None:
+            for piece in repeat.pieces:
+                pod = neighbour_of(attempt.job, piece.group)
+                self.view.neighbours.place(pod, [(piece.row, len(piece.indices))], self.view.content)
         attempt.taken.append(([(repeat.row, 1)], repeat.total))
         attempt.pieces = list(repeat.pieces)
         attempt.quorum_stands = True

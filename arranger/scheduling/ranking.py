@@ -4,6 +4,8 @@ Only for policies whose scores follow from a node's own amounts and the shape (`
 fills (`rising`): then a placement changes the scores of its own nodes alone, and the best node stays so until full.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from arranger.model.config import CycleConfig
@@ -30,7 +32,7 @@ class Ranking:
     def _take_all(self, filters: Filters) -> None:
         self._seen = len(self._view.journal)
         self._room: Scores = filters.room(self._ask.shape)
-        scores = self._policy.scores(self._view, self._ask, self._config)
+        scores = self._ask.preferring(self._policy.scores(self._view, self._ask, self._config))
         self._offers: Scores = np.where(self._room > 0, scores, NONE)
 
     def choose(self, filters: Filters, count: int) -> Chosen:
@@ -65,4 +67,6 @@ class Ranking:
         room *= self._static[rows]
         self._room[rows] = room
         scores = self._policy.scores(part, self._ask, self._config)
+        if self._ask.preference is not None:
+            scores = replace(self._ask, preference=self._ask.preference[rows]).preferring(scores)
         self._offers[rows] = np.where(room > 0, scores, NONE)

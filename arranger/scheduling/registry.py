@@ -7,6 +7,7 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.scheduling.filters import FILTERS, Filter
+from arranger.scheduling.pod_filters import POD_FILTERS
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.policies.binpack import BinPack, Gang
 from arranger.scheduling.policies.fragment_gradient import FragmentGradient
@@ -71,7 +72,9 @@ def policies(
     pods: list[PodPolicy] = [
         Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), FragmentGradient(), *pod,
     ]  # fmt: skip
-    return Policies({one.name: one for one in queues}, {one.name: one for one in pods}, (*FILTERS, *filters))
+    return Policies(
+        {one.name: one for one in queues}, {one.name: one for one in pods}, (*FILTERS, *POD_FILTERS, *filters)
+    )
 
 
 BUILT_IN = policies()

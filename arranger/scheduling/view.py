@@ -14,6 +14,7 @@ import numpy.typing as npt
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.projections.nodes import Amounts, NodeTable
+from arranger.scheduling.neighbours import Neighbour, Neighbours
 
 Mask = npt.NDArray[np.bool_]
 #: Whole amounts as doubles, nodes × resources or one value a node.
@@ -38,6 +39,8 @@ class Roster:
         self.facts: list[NodeFacts] = [nodes.facts[row] for row in rows]
         self.ready: Mask = np.array([facts.ready for facts in self.facts], bool)
         self.cordoned: Mask = np.array([facts.cordoned for facts in self.facts], bool)
+        #: Some node has a taint that only advises against it.
+        self.advised = any(taint.effect == "PreferNoSchedule" for facts in self.facts for taint in facts.taints)
         self._labels: dict[str, dict[str, Mask]] | None = None
 
     def labelled(self, key: str) -> dict[str, Mask]:
@@ -67,10 +70,14 @@ def _label_index(facts: list[NodeFacts]) -> dict[str, dict[str, Mask]]:
 
 
 class ClusterView:
-    """Nodes × resources, free to be used up by a cycle. `free` falls as the cycle places pods."""
+    """Nodes × resources, free to be used up by a cycle. `free` falls as the cycle places pods.
+
+    `neighbours` are the pods on the nodes, None in a cycle in which no pod asks anything of others.
+    """
 
     def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
+        self.neighbours: Neighbours | None = None
         self._roster: Roster = nodes.derived("roster", lambda: Roster(nodes))
         rows = self._roster.table_rows
         #: Names the present content of `free`; going back to an earlier content goes back to its number.
@@ -109,7 +116,9 @@ class ClusterView:
 
     def emptied(self) -> "ClusterView":
         """The same nodes with nothing on them."""
-        return ClusterView(self._table, empty=True)
+        view = ClusterView(self._table, empty=True)
+        view.neighbours = self.neighbours.emptied() if self.neighbours is not None else None
+        return view
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, 1 pod included; columns of new resources are added as needed."""
@@ -140,11 +149,13 @@ class ClusterView:
 
     # --- what the cycle holds ------------------------------------------------------------------------------
 
-    def take(self, chosen: Chosen, amounts: Amounts) -> None:
-        """Hold pods of these amounts on the chosen nodes."""
+    def take(self, chosen: Chosen, amounts: Amounts, pod: Neighbour | None = None) -> None:
+        """Hold pods of these amounts on the chosen nodes; other pods see them there as `pod`."""
         self._add(chosen, -amounts)
         self._contents += 1
         self.content = self._contents
+        if pod is not None and self.neighbours is not None:
+            self.neighbours.place(pod, chosen, self.content)
 
     def mark(self) -> int:
         """A point that `give_back` can return to."""
@@ -155,6 +166,8 @@ class ClusterView:
         for chosen, amounts in taken:
             self._add(chosen, amounts)
         self.content = mark
+        if self.neighbours is not None:
+            self.neighbours.give_back(mark)
 
     def _add(self, chosen: Chosen, amounts: Amounts) -> None:
         free = self.free[:, : len(amounts)]

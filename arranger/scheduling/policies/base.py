@@ -14,6 +14,8 @@ import numpy as np
 
 from arranger.model.config import ANY_GPU, CycleConfig
 from arranger.model.pod import PodShape
+from arranger.scheduling.filters import PREFERENCES
+from arranger.scheduling.neighbours import Neighbour
 from arranger.scheduling.placement import Scores, fill, fill_by_margins
 from arranger.scheduling.view import Chosen, ClusterView, Mask
 
@@ -23,11 +25,13 @@ ONE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Equal pods of a job that have no node, with how many of them each node would take now, by row."""
+    """Equal pods of a job that have no node, with how many of them each node would take now, by row; `pod` as in
+    `Ask`."""
 
     shape: PodShape
     pods: int
     room: Scores
+    pod: Neighbour | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,10 @@ class Typical:
 class Ask:
     """What is asked for: `count` equal pods of one job. For policies that aren't local, `of_job` are the job's pods by
     row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`).
-    For policies that weigh it, `mix` is what waits and runs in the whole cluster, the same all through a cycle."""
+    For policies that weigh it, `mix` is what waits and runs in the whole cluster, the same all through a cycle.
+
+    `pod` is one of them as other pods see it, and `preference` says by row which nodes come first among those that a
+    policy scores alike (see `preferring`); None where neither matters."""
 
     shape: PodShape
     count: int
@@ -51,6 +58,13 @@ class Ask:
     of_job: Scores | None = None
     unplaced: tuple[Unplaced, ...] = ()
     mix: tuple[Typical, ...] = ()
+    pod: Neighbour | None = None
+    preference: Scores | None = None
+
+    def preferring(self, scores: Scores) -> Scores:
+        """The policy's scores with the preference below them: what is compared. It doesn't change as a node fills, so
+        scores that never fall still don't."""
+        return scores if self.preference is None else scores * PREFERENCES + self.preference
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +97,8 @@ class PodPolicy(ABC):
     def fill(self, view: ClusterView, ask: Ask, room: Scores, config: CycleConfig) -> Chosen:
         """Nodes for up to `ask.count` pods, as one by one would choose them."""
         if self.rising:
-            return fill(self.scores(view, ask, config), room, ask.count)
-        return fill_by_margins(lambda extra: self.scores(view, ask, config, extra), room, ask.count)
+            return fill(ask.preferring(self.scores(view, ask, config)), room, ask.count)
+        return fill_by_margins(lambda extra: ask.preferring(self.scores(view, ask, config, extra)), room, ask.count)
 
     def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
         """What the scores are made of, for explanations: by default the utilisation of each weighted resource."""

@@ -36,6 +36,7 @@ class JobAffinity(PodPolicy):
         weights = self.weights(ask, config)
         while gone < ask.count and (room > taken).any():
             scores = _together(view, ask, taken) * STEP + utilisation(view, ask.shape, weights, taken)
+            scores = ask.preferring(scores)
             row = int(np.argmax(np.where(room > taken, scores, -1)))
             count = min(int(room[row] - taken[row]), ask.count - gone)
             if len(ask.unplaced) > 1:

@@ -1,0 +1,303 @@
+"""The pods on the nodes as other pods see them: by namespace and labels, the host ports they take, whom they repel.
+
+Only for cycles in which some pod asks something of others (host ports, pod affinity and anti-affinity, topology
+spread): `around` answers None for all other cycles. Pods alike are counted together, by row of the view. A question is
+counted once and from then on kept up to date as the cycle places pods and gives them back.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from arranger.events.kinds import PodSeen
+from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.names import job_name, known_labels
+from arranger.model.pod import OWN_NAMESPACE, HostPort, Labels, PodRules, PodTerm, Requirement, Selector
+from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.state import State
+
+Counts = npt.NDArray[np.int64]
+#: Names of namespaces; None for all of them.
+Namespaces = tuple[str, ...] | None
+
+#: As many questions are kept up to date at most: each costs a look per pod that the cycle places.
+_TALLIES = 64
+_NO_RULES = PodRules()
+
+
+class Neighbour(msgspec.Struct, frozen=True, gc=False):
+    """A pod as others see it. `labels` are all that selectors may ask for: a pod of ours shows no index, no attempt."""
+
+    namespace: str
+    labels: Labels
+    host_ports: tuple[HostPort, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+
+
+class Selected(msgspec.Struct, frozen=True, gc=False):
+    """Pods that every part selects, by namespaces and labels. `staying`: those being deleted don't count."""
+
+    parts: tuple[tuple[Namespaces, Selector], ...]
+    staying: bool = False
+
+    def matches(self, pod: Neighbour) -> bool:
+        """Whether such a pod is among them; no parts select nothing."""
+        labels = dict(pod.labels)
+        return bool(self.parts) and all(
+            _selects(namespaces, selector, pod.namespace, labels) for namespaces, selector in self.parts
+        )
+
+
+class Taking(msgspec.Struct, frozen=True, gc=False):
+    """Pods that take a host port: on the same address, or on all of them where either does."""
+
+    port: HostPort
+    staying: bool = False
+
+    def matches(self, pod: Neighbour) -> bool:
+        """Whether such a pod is among them."""
+        wanted = self.port
+        return any(
+            (port.port, port.protocol) == (wanted.port, wanted.protocol)
+            and ("" in (port.address, wanted.address) or port.address == wanted.address)
+            for port in pod.host_ports
+        )
+
+
+Question = Selected | Taking
+
+
+def within(namespaces: Namespaces, own: str) -> Namespaces:
+    """The namespaces of a term of a pod that lives in `own`."""
+    return None if namespaces is None else tuple(own if one == OWN_NAMESPACE else one for one in namespaces)
+
+
+def _selects(namespaces: Namespaces, selector: Selector, namespace: str, labels: Mapping[str, str]) -> bool:
+    if selector is None or (namespaces is not None and namespace not in namespaces):
+        return False
+    return all(_holds(requirement, labels.get(requirement.key)) for requirement in selector)
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    """Kubernetes' label selector operators on a label's value (None: absent)."""
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+def neighbour_of(job: JobRecord, group: int) -> Neighbour:
+    """A pod of this group as others will see it."""
+    assert job.spec is not None
+    of = job.spec.groups[group]
+    labels = _with_known(of.shape.labels, job.seen.name, of.name, group == LEADER_GROUP)
+    rules = of.shape.rules or _NO_RULES
+    return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity)
+
+
+def _of_pod(pod: PodSeen) -> Neighbour:
+    labels, owner = pod.traits.labels, pod.owner
+    if owner is not None:
+        labels = _with_known(labels, job_name(pod.name, owner), owner.group_name, owner.leader)
+    return Neighbour(pod.namespace, labels, pod.traits.host_ports, pod.traits.anti_affinity)
+
+
+@lru_cache(maxsize=16384)
+def _with_known(labels: Labels, job: str, group: str, leader: bool) -> Labels:
+    return tuple(sorted({**dict(labels), **known_labels(job, group, leader=leader)}.items()))
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Pods that others can't tell apart: how many there are by row, and how many of those are being deleted."""
+
+    pod: Neighbour
+    rows: dict[int, int] = field(default_factory=dict)
+    leaving: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Repeller:
+    """One term of required anti-affinity, in the namespace of the pods that have it, and where those are."""
+
+    namespace: str
+    term: PodTerm
+    rows: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The answer to a question by row, with what is known of which kinds of pods belong to it."""
+
+    question: Question
+    counts: Counts
+    takes: dict[Neighbour, bool] = field(default_factory=dict)
+
+
+class Neighbours:
+    """The pods on a cycle's nodes. `complete` is false where only those that repel others are here."""
+
+    def __init__(self, nodes: int, *, complete: bool) -> None:
+        self.complete = complete
+        self._nodes = nodes
+        self._kinds: dict[Neighbour, _Kind] = {}
+        self._by_label: dict[tuple[str, str], list[_Kind]] = {}
+        self._repellers: dict[tuple[str, PodTerm], _Repeller] = {}
+        self._repellers_by_label: dict[tuple[str, str] | None, list[_Repeller]] = {}
+        self._tallies: dict[Hashable, _Tally] = {}
+        self._journal: list[tuple[int, Neighbour, list[tuple[int, int]]]] = []
+
+    def emptied(self) -> "Neighbours":
+        """The same nodes without pods."""
+        return Neighbours(self._nodes, complete=self.complete)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def count(self, question: Question) -> Counts:
+        """How many pods each row has of those asked for. Don't write to it."""
+        tally = self._tallies.get(question)
+        if tally is None:
+            if len(self._tallies) >= _TALLIES:
+                self._tallies.clear()
+            tally = self._tallies[question] = _Tally(question, np.zeros(self._nodes, np.int64))
+            for kind in self._candidates(question):
+                if question.matches(kind.pod):
+                    self._count_in(tally, kind)
+        return tally.counts
+
+    def _candidates(self, question: Question) -> Iterable[_Kind]:
+        """The kinds that may match: those with one of the labels, if the question names some."""
+        if isinstance(question, Selected):
+            named = [asked for _, selector in question.parts for asked in selector or () if asked.operator == "In"]
+            if named:
+                values = dict.fromkeys(named[0].values)
+                return (kind for value in values for kind in self._by_label.get((named[0].key, value), ()))
+        return self._kinds.values()
+
+    def _count_in(self, tally: _Tally, kind: _Kind) -> None:
+        for row, count in kind.rows.items():
+            tally.counts[row] += count - (kind.leaving.get(row, 0) if tally.question.staying else 0)
+
+    def repelling(self, pod: Neighbour) -> dict[str, list[int]]:
+        """Where pods are whose required anti-affinity selects this one: rows by topology key."""
+        found: dict[str, list[int]] = {}
+        if not self._repellers:
+            return found
+        labels = dict(pod.labels)
+        for pair in (None, *pod.labels):
+            for one in self._repellers_by_label.get(pair, ()):
+                namespaces = within(one.term.namespaces, one.namespace)
+                if one.rows and _selects(namespaces, one.term.selector, pod.namespace, labels):
+                    found.setdefault(one.term.topology_key, []).extend(one.rows)
+        return found
+
+    # --- changes -------------------------------------------------------------------------------------------
+
+    def see(self, pod: Neighbour, row: int, *, leaving: bool = False) -> None:
+        """A pod is on a node, and perhaps being deleted. Only before anything is asked."""
+        kind = self._kind(pod)
+        kind.rows[row] = kind.rows.get(row, 0) + 1
+        if leaving:
+            kind.leaving[row] = kind.leaving.get(row, 0) + 1
+        for term in pod.anti_affinity:
+            self._add_to_term(pod.namespace, term, row, 1)
+
+    def place(self, pod: Neighbour, chosen: list[tuple[int, int]], content: int) -> None:
+        """The cycle places pods, as (row, pods); the view then has this `content`."""
+        if self.complete:
+            self._journal.append((content, pod, chosen))
+            self._add(pod, chosen, 1)
+
+    def give_back(self, content: int) -> None:
+        """Undo all that was placed since the view had this content."""
+        while self._journal and self._journal[-1][0] > content:
+            _, pod, chosen = self._journal.pop()
+            self._add(pod, chosen, -1)
+
+    def _add(self, pod: Neighbour, chosen: list[tuple[int, int]], sign: int) -> None:
+        kind = self._kind(pod)
+        tallies = [tally for tally in self._tallies.values() if self._takes(tally, pod)]
+        for row, count in chosen:
+            _change(kind.rows, row, sign * count)
+            for tally in tallies:
+                tally.counts[row] += sign * count
+            for term in pod.anti_affinity:
+                self._add_to_term(pod.namespace, term, row, sign * count)
+
+    def _takes(self, tally: _Tally, pod: Neighbour) -> bool:
+        known = tally.takes.get(pod)
+        if known is None:
+            known = tally.takes[pod] = tally.question.matches(pod)
+        return known
+
+    def _kind(self, pod: Neighbour) -> _Kind:
+        kind = self._kinds.get(pod)
+        if kind is None:
+            kind = self._kinds[pod] = _Kind(pod)
+            for pair in pod.labels:
+                self._by_label.setdefault(pair, []).append(kind)
+        return kind
+
+    def _add_to_term(self, namespace: str, term: PodTerm, row: int, count: int) -> None:
+        one = self._repellers.get((namespace, term))
+        if one is None:
+            one = self._repellers[namespace, term] = _Repeller(namespace, term)
+            for pair in _pairs(term.selector):
+                self._repellers_by_label.setdefault(pair, []).append(one)
+        _change(one.rows, row, count)
+
+
+def _change(rows: dict[int, int], row: int, count: int) -> None:
+    left = rows.get(row, 0) + count
+    if left:
+        rows[row] = left
+    else:
+        rows.pop(row, None)
+
+
+def _pairs(selector: Selector) -> Iterator[tuple[str, str] | None]:
+    """The labels of which a selected pod has one; None where the selector names no such labels."""
+    named = next((asked for asked in selector or () if asked.operator == "In"), None)
+    if named is None:
+        yield None
+    else:
+        for value in dict.fromkeys(named.values):
+            yield (named.key, value)
+
+
+def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
+    """The pods on these nodes (name → row), placements without a pod included; None if no pod asks for it.
+
+    All of them if a waiting job asks something of other pods, else those that repel others.
+    """
+    asking = [job for job in state.jobs.values() if job.spec is not None and _asks(job.spec)]
+    complete = any(not job.ended and len(job.placements) < job.pods_wanted() for job in asking)
+    if not complete and not state.repelling and all(len(job.bound) == len(job.placements) for job in asking):
+        return None
+    found = Neighbours(len(rows), complete=complete)
+    for pod in (state.pods if complete else state.repelling).values():
+        row = rows.get(pod.node)
+        if row is not None and holds(pod):
+            found.see(_of_pod(pod), row, leaving=pod.deleting)
+    for job in state.jobs.values() if complete else asking:
+        if len(job.bound) < len(job.placements):
+            for place, node in job.placements.items():
+                row = rows.get(node)
+                if place not in job.bound and row is not None:
+                    found.see(neighbour_of(job, place[0]), row)
+    return found
+
+
+def _asks(spec: JobSpec) -> bool:
+    return any([group.shape.rules is not None for group in spec.groups])

@@ -1,0 +1,158 @@
+"""The filters whose answers depend on the pods that are there, to the letter of kube-scheduler.
+
+Host ports, required pod affinity and anti-affinity in both directions, and `DoNotSchedule` topology spread. A node's
+place in a topology is the value of its label; where only some nodes have the label, the others are in none.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from arranger.model.pod import PodShape, SpreadRule
+from arranger.scheduling.filters import NodeAffinity, NodeSelector, PodFilter, TaintToleration, answer
+from arranger.scheduling.neighbours import Counts, Neighbour, Neighbours, Selected, Taking, within
+from arranger.scheduling.view import ClusterView, Mask
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+_SELECTOR, _AFFINITY, _TAINTS = NodeSelector(), NodeAffinity(), TaintToleration()
+
+
+class HostPorts(PodFilter):
+    """Every host port that the pod wants is free."""
+
+    name, version = "NodePorts", 1
+
+    def refusals(
+        self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
+    ) -> Iterator[tuple[str, Mask]]:
+        """Port by port."""
+        for port in pod.host_ports:
+            protocol = "" if port.protocol == "TCP" else f"/{port.protocol}"
+            yield f"host port {port.port}{protocol} taken", neighbours.count(Taking(port)) > 0
+
+
+class PodAffinity(PodFilter):
+    """Every term of required pod affinity: where pods are that all the terms select.
+
+    While there is no such pod in any of the topologies, a pod that the terms select itself may be the first of them.
+    """
+
+    name, version, eased = "PodAffinity", 1, True
+
+    def refusals(
+        self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
+    ) -> Iterator[tuple[str, Mask]]:
+        """Nodes outside the topology, then those away from the selected pods, term by term."""
+        terms = shape.rules.affinity if shape.rules is not None else ()
+        if not terms:
+            return
+        for term in terms:
+            yield f"no label {term.topology_key} (affinity)", _places(view, term.topology_key) == 0
+        selected = Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
+        there = [_in_place(view, term.topology_key, neighbours.count(selected)) for term in terms]
+        if selected.matches(pod) and not any(counts.any() for counts in there):
+            return
+        for term, counts in zip(terms, there, strict=True):
+            yield f"{_away(term.topology_key)} the pods it must join (affinity)", counts == 0
+
+
+class PodAntiAffinity(PodFilter):
+    """No pod where the pod's own required anti-affinity, or that of pods already there, forbids it."""
+
+    name, version = "PodAntiAffinity", 1
+
+    def refusals(
+        self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
+    ) -> Iterator[tuple[str, Mask]]:
+        """What the pod must avoid, then who avoids it."""
+        for term in pod.anti_affinity:
+            selected = Selected(((within(term.namespaces, pod.namespace), term.selector),))
+            counts = _in_place(view, term.topology_key, neighbours.count(selected))
+            yield f"{_same(term.topology_key)} pods it must avoid (anti-affinity)", counts > 0
+        repelling = neighbours.repelling(pod)
+        for key in sorted(repelling):
+            counts = np.zeros(len(view), np.int64)
+            counts[repelling[key]] = 1
+            yield f"{_same(key)} pods that refuse it (anti-affinity)", _in_place(view, key, counts) > 0
+
+
+class TopologySpread(PodFilter):
+    """With the pod, no place would have more than `maxSkew` selected pods above the place that has the fewest.
+
+    Places are counted over the nodes that have the labels of all the constraints and that the pod's selector, affinity
+    and tolerations allow, as far as the constraint honours them. Pods that are being deleted don't count.
+    """
+
+    name, version, eased = "PodTopologySpread", 1, True
+
+    def refusals(
+        self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
+    ) -> Iterator[tuple[str, Mask]]:
+        """Constraint by constraint."""
+        rules = shape.rules.spread if shape.rules is not None else ()
+        if not rules:
+            return
+        labelled = np.logical_and.reduce([_places(view, rule.topology_key) > 0 for rule in rules])
+        for rule in rules:
+            places = _places(view, rule.topology_key)
+            yield f"no label {rule.topology_key} (topology spread)", places == 0
+            selected = Selected((((pod.namespace,), rule.selector),), staying=True)
+            skew = self._skew(places, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
+            text = f"topology spread: {_short(rule.topology_key)} would exceed maxSkew {rule.max_skew}"
+            yield text, (places > 0) & (skew + selected.matches(pod) > rule.max_skew)
+
+    def _counted(self, view: ClusterView, shape: PodShape, rule: SpreadRule) -> Mask:
+        """Nodes that the constraint spreads over."""
+        found = np.ones(len(view), bool)
+        if rule.honor_affinity:
+            found &= answer(view, _SELECTOR, shape) & answer(view, _AFFINITY, shape)
+        return found & answer(view, _TAINTS, shape) if rule.honor_taints else found
+
+    def _skew(self, places: Counts, counts: Counts, counted: Mask, rule: SpreadRule) -> Counts:
+        """By node: the pods in its place, above the place with the fewest."""
+        pods = np.bincount(places, weights=counts * counted, minlength=1).astype(np.int64)
+        seen = np.unique(places[counted])
+        least = int(pods[seen].min()) if len(seen) >= max(rule.min_domains, 1) else 0
+        skew: Counts = pods[places] - least
+        return skew
+
+
+def _places(view: ClusterView, key: str) -> Counts:
+    """The places of a topology, numbered from 1, by node; 0 for nodes without the label."""
+
+    def numbered() -> Counts:
+        numbers: dict[str, int] = {}
+        found = np.zeros(len(view), np.int64)
+        for row, facts in enumerate(view.facts):
+            for name, value in facts.labels:
+                if name == key:
+                    found[row] = numbers.setdefault(value, len(numbers) + 1)
+        return found
+
+    return view.derived(("places", key), numbered)
+
+
+def _in_place(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Counts:
+    """How many of the counted pods are in each node's place of a topology; 0 for nodes that are in none."""
+    places = _places(view, key)
+    pods = np.bincount(places, weights=counts, minlength=1).astype(np.int64)
+    pods[0] = 0
+    return pods[places]
+
+
+def _short(key: str) -> str:
+    return "node" if key == _HOSTNAME else key.rpartition("/")[2]
+
+
+def _same(key: str) -> str:
+    return f"{'on' if key == _HOSTNAME else 'in'} the same {_short(key)} as"
+
+
+def _away(key: str) -> str:
+    return f"not {_same(key)}"
+
+
+#: In the order in which a node's refusal is counted, after the filters that look at facts alone.
+POD_FILTERS: tuple[PodFilter, ...] = (HostPorts(), PodAffinity(), PodAntiAffinity(), TopologySpread())
