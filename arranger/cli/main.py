@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
     "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
-    "simulate": ("arranger.cli.simulate", "Place the pods of a trace and tell how many GPUs they got."),
+    "simulate": ("arranger.cli.simulate", "Say what the scheduler would do, for files with a cluster or for a trace."),
     "policies": ("arranger.cli.policies", "List the policies and filters installed, other packages' included."),
     "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),
     "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),

@@ -1,152 +1,133 @@
 """`arranger simulate`: what the scheduler would do, with no cluster and no log."""
 
 import math
-import time
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import click
-import msgspec
+from click.core import ParameterSource
 
-from arranger.cli.output import output_option, print_json, print_table
-from arranger.cli.reading import progress
-from arranger.cli.trace_files import read_nodes, read_pods
-from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
-from arranger.scheduling.trace_policies import POLICIES
+from arranger.cli.flags import setting_flags
+from arranger.cli.output import output_option
+from arranger.errors import UsageError
+from arranger.settings import load_settings
 
-_FILE = click.Path(path_type=Path)
+_CSV = click.Path(path_type=Path)
 
-#: What a progress bar counts each run as, however many pods it has.
-_RUN = 1_000_000
-
-
-class Run(Outcome, frozen=True):
-    """An experiment and how fast it was decided on this machine."""
-
-    pods_per_s: float
-
-
-class Mean(msgspec.Struct, frozen=True):
-    """The means of one policy's runs over all seeds."""
-
-    policy: str
-    seeds: int
-    allocated_percent: float
-    fragmented_percent: float
-    fragmented_idle_percent: float
-    pods_per_s: float
+#: What only one of the two uses of the command knows, by parameter.
+_OF_FILES = {"cycles": "--cycles", "queue_policy": "--queue-policy", "weights": "--weights", "config": "--config"}
+_OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 
 
 @click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option(
-    "--trace-nodes", type=_FILE, metavar="CSV", required=True, help="Nodes: sn,cpu_milli,memory_mib,gpu,model."
-)
-@click.option(
-    "--trace-pods",
-    type=_FILE,
-    metavar="CSV",
-    required=True,
-    help="Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec].",
+    "--cycles",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Take so many cycles; what one places is held for the next.",
 )
 @click.option(
     "--policy",
     "policies",
-    type=click.Choice(list(POLICIES)),
     multiple=True,
-    default=("FragmentGradient",),
-    show_default=True,
-    help="How nodes are chosen; give it again to compare.",
+    metavar="NAME",
+    help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen, again "
+    "to compare. [default: FragmentGradient]",
+)
+@setting_flags("queue_policy", "weights")
+@click.option("--trace-nodes", type=_CSV, metavar="CSV", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
+@click.option(
+    "--trace-pods", type=_CSV, metavar="CSV", help="Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."
 )
 @click.option(
     "--load",
     type=click.FloatRange(0, 10, min_open=True),
     default=1.3,
     show_default=True,
-    help="Pods arrive until they ask for this many times the cluster's GPUs.",
+    help="Traces: pods arrive until they ask for this many times the cluster's GPUs.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, (1 << 30) - 1), default=42, show_default=True, help="Decides the order of arrival."
+    "--seed",
+    type=click.IntRange(0, (1 << 30) - 1),
+    default=42,
+    show_default=True,
+    help="Traces: decides the order of arrival.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Run so many seeds from it on."
+    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Traces: run so many seeds from it on."
 )
 @output_option
-def command(
-    *, trace_nodes: Path, trace_pods: Path, policies: tuple[str, ...], load: float, seed: int, seeds: int, output: str
-) -> None:
-    r"""Place the pods of a trace, in random order, and tell how many of the cluster's GPUs they got.
+@click.pass_context
+def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
+    r"""Say what the scheduler would do: for the cluster and the jobs in FILEs, or for a trace.
 
-    The traces are CSV files in the format of the openb cluster trace, the experiment is the published one on it. Pods
-    arrive on an empty cluster; what fits nowhere is lost. Told are, in percent of all GPUs, what arrived, what was
-    allocated and what is idle but too fragmented for typical pods. JSON also has the course of all three.
+    FILEs hold Nodes, Pods and TYJobs as kubectl has them: YAML or JSON, with Lists and any number of documents, folders
+    of such files, or - for standard input. Nothing is read from a cluster and nothing is written. Told are, for each
+    job in the order in which the cycle took it, the node of every pod placed, and for every other pod how many nodes
+    refuse it for which reason; then what is used on every node. Exit status 1 if a TYJob is invalid.
+
+    Traces are CSV files in the format of the openb cluster trace, the experiment is the published one on it: pods
+    arrive on an empty cluster in random order; what fits nowhere is lost. Told are, in percent of all GPUs, what
+    arrived, what was allocated and what is idle but too fragmented for typical pods.
 
     \b
+      kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml
+      arranger simulate cluster.yaml jobs/ --cycles 3 -o json
       arranger simulate --trace-nodes nodes.csv --trace-pods pods.csv
       arranger simulate --trace-nodes nodes.csv --trace-pods pods.csv --seeds 10 --policy BestFit --policy BinPack
     """
-    if math.isnan(load):  # which no comparison with the range refuses
+    flags, traces = options["flags"], (options["trace_nodes"], options["trace_pods"])
+    given = {name for name in options if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE}
+    given |= {name for name, value in flags.items() if value is not None}
+    if traces == (None, None):
+        if not files:
+            raise click.UsageError("name FILEs with Nodes and TYJobs, or a trace: --trace-nodes and --trace-pods", ctx)
+        _exclude(given, _OF_TRACES, "is for traces")
+        return _of_files(files, options["cycles"], options["policies"], flags, output)
+    if files:
+        raise click.UsageError("FILEs and traces exclude each other", ctx)
+    if None in traces:
+        raise click.UsageError("a trace needs both --trace-nodes and --trace-pods", ctx)
+    _exclude(given, _OF_FILES, "is for FILEs")
+    _of_trace(*traces, options, output)
+    return 0
+
+
+def _exclude(given: set[str], others: dict[str, str], why: str) -> None:
+    for name, flag in others.items():
+        if name in given:
+            raise click.UsageError(f"{flag} {why}")
+
+
+def _of_files(files: Sequence[str], cycles: int, policies: Sequence[str], flags: dict[str, Any], output: str) -> int:
+    from arranger.cli.simulate_files import simulate_files
+    from arranger.plugins import inventory
+
+    if len(policies) > 1:
+        raise click.UsageError("--policy is named twice: jobs that name none can go by one")
+    installed = inventory()
+    for policy in policies:
+        if policy not in installed.names.pod:
+            names = ", ".join(installed.names.pod)
+            raise UsageError(f"--policy: {policy!r} isn't installed", hint=f"allowed: one of {names}")
+    settings = load_settings({**flags, "pod_policy": policies[0] if policies else None}, os.environ)
+    return simulate_files(files, settings, installed, cycles=cycles, output=output)
+
+
+def _of_trace(trace_nodes: Path, trace_pods: Path, options: dict[str, Any], output: str) -> None:
+    from arranger.cli.simulate_trace import simulate_trace
+    from arranger.scheduling.trace_policies import POLICIES
+
+    policies = options["policies"] or ("FragmentGradient",)
+    for policy in policies:
+        if policy not in POLICIES:
+            names = ", ".join(repr(name) for name in POLICIES)
+            raise click.BadParameter(f"{policy!r} is not one of {names}.", param_hint="--policy")
+    if math.isnan(options["load"]):  # which no comparison with the range refuses
         raise click.BadParameter("nan is not in the range 0<x<=10.", param_hint="--load")
-    nodes, pods = read_nodes(trace_nodes), read_pods(trace_pods)
-    policies = tuple(dict.fromkeys(policies))
-    runs = [run for policy in policies for run in run_seeds(nodes, pods, policy, load, range(seed, seed + seeds))]
-    means = [_mean([run for run in runs if run.policy == policy]) for policy in policies]
-    if output == "json":
-        print_json({"runs": runs, "means": means})
-    else:
-        _print(runs, means)
-
-
-def run_seeds(nodes: list[TraceNode], pods: list[TracePod], policy: str, load: float, seeds: range) -> list[Run]:
-    """One policy with each seed, with a bar. The speed is of placing alone, without reading and preparing."""
-    with progress(policy, len(seeds) * _RUN) as moved:
-        return [
-            _timed(Experiment(nodes, pods, policy=policy, score=POLICIES[policy], load=load, seed=seed), moved)
-            for seed in seeds
-        ]
-
-
-def _timed(experiment: Experiment, moved: Callable[[int], object]) -> Run:
-    began_s = time.perf_counter()
-    outcome = experiment.run(lambda arrived: moved(arrived * _RUN // len(experiment.arrivals)))
-    took_s = time.perf_counter() - began_s
-    fields: dict[str, Any] = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-    return Run(**fields, pods_per_s=outcome.arrived_pods / took_s)
-
-
-def _mean(runs: list[Run]) -> Mean:
-    return Mean(
-        policy=runs[0].policy,
-        seeds=len(runs),
-        allocated_percent=fmean(run.allocated_percent for run in runs),
-        fragmented_percent=fmean(run.fragmented_percent for run in runs),
-        fragmented_idle_percent=fmean(run.fragmented_idle_percent for run in runs),
-        pods_per_s=fmean(run.pods_per_s for run in runs),
-    )
-
-
-def _print(runs: list[Run], means: list[Mean]) -> None:
-    columns = ("policy", "seed", "pods", "placed", "arrived", "allocated", "fragmented", "of idle", "pods/s")
-    rows: list[tuple[object, ...]] = []
-    for mean in means:
-        of_policy = [run for run in runs if run.policy == mean.policy]
-        for run in of_policy:
-            counts = run.seed, run.arrived_pods, run.placed_pods, _percent(run.arrived_percent)
-            rows.append((run.policy, *counts, *_shown(run)))
-        if len(of_policy) > 1:
-            rows.append((mean.policy, "mean", None, None, None, *_shown(mean)))
-    print_table(columns, rows, right=columns[1:])
-
-
-def _shown(figures: Run | Mean) -> tuple[str, str, str, str]:
-    return (
-        _percent(figures.allocated_percent),
-        _percent(figures.fragmented_percent),
-        _percent(figures.fragmented_idle_percent),
-        f"{figures.pods_per_s:,.0f}",
-    )
-
-
-def _percent(value: float) -> str:
-    return f"{value:.2f}%"
+    numbers = {name: options[name] for name in _OF_TRACES}
+    simulate_trace(trace_nodes, trace_pods, policies, **numbers, output=output)

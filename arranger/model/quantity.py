@@ -18,6 +18,8 @@ PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+#: Resources that count in bytes, besides huge pages.
+_BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
 _MAX_EXPONENT = 64
 
@@ -37,6 +39,17 @@ def amount(resource: str, quantity: object) -> int:
     if isinstance(quantity, bool) or not isinstance(quantity, int):
         raise QuantityError(f"{quantity!r} is not a quantity: a number as in 2, or a text as in '500m', '16Gi'")
     return _bounded(quantity * 10**scale)
+
+
+def quantity(resource: str, value: int) -> str:
+    """An amount as Kubernetes writes it, exactly: cpu as 2 or 1500m, bytes with the largest binary suffix that fits."""
+    if resource == CPU:
+        return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+    if value and (resource in _BYTES or resource.startswith("hugepages-")):
+        for suffix, factor in reversed(_BINARY.items()):
+            if value % factor == 0:
+                return f"{value // factor}{suffix}"
+    return str(value)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,140 @@
+"""Kubernetes objects from files, as `kubectl apply -f` and `kubectl get -o yaml` have them.
+
+YAML with any number of documents, JSON, Lists of either, folders of such files, and `-` for standard input. Every
+object comes with the place where it stands, so that what is wrong with it can be told.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from arranger.errors import UsageError
+
+STDIN = "-"
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An object, its kind and group ("" for the core group), and where it stands: `nodes.yaml:12`."""
+
+    kind: str
+    group: str
+    item: dict[str, Any]
+    where: str
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where it was built
+    """YAML as Kubernetes reads it: a time is a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_objects(names: Sequence[str]) -> Iterator[Found]:
+    """Every object in the files, folders and standard input named, Lists taken apart, in the order in which they come.
+
+    Raises `UsageError`, naming file and line, for what can't be read.
+    """
+    if list(names).count(STDIN) > 1:
+        raise UsageError("standard input (-) is named twice", hint="it can be read once")
+    for name in names:
+        if name == STDIN:
+            yield from _objects("standard input", sys.stdin.buffer.read())
+        else:
+            for path in _files(Path(name)):
+                yield from _objects(str(path), _content(path))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS)
+    if not found:
+        raise UsageError(
+            f"{path} holds no file that ends in {', '.join(_ENDINGS)}", hint="name files or folders of them"
+        )
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"{path} can't be read: {problem.strerror}") from problem
+
+
+def _objects(name: str, content: bytes) -> Iterator[Found]:
+    if content.lstrip()[:1] == b"{":
+        try:
+            value = msgspec.json.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # YAML may look like that too, and its errors tell the line
+        else:
+            yield from _taken_apart(value, name, [f"{name}: items[{i}]" for i in range(len(_items(value) or ()))])
+            return
+    loader = _Loader(content)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            value = loader.construct_document(node)
+            if value is not None:
+                yield from _taken_apart(value, _at(name, node), [_at(name, item) for item in _item_nodes(node)])
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise UsageError(f"{name}{line}: no valid YAML: {problem.problem or problem.context}") from problem
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{name} is no text file with YAML or JSON: {problem}") from problem
+    finally:
+        loader.dispose()
+
+
+def _at(name: str, node: yaml.Node) -> str:
+    return f"{name}:{node.start_mark.line + 1}"
+
+
+def _item_nodes(node: yaml.Node) -> list[yaml.Node]:
+    """The nodes of a List's items."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == "items" and isinstance(value, yaml.SequenceNode):
+                return list(value.value)
+    return []
+
+
+def _items(value: Any) -> list[Any] | None:
+    items = value.get("items") if isinstance(value, Mapping) else None
+    return items if isinstance(items, list) else None
+
+
+def _taken_apart(value: Any, where: str, places: Sequence[str]) -> Iterator[Found]:
+    """The object, or the items of a List; these may leave out their kind, as in the API server's own answers."""
+    kind, version = _kind_of(value, where)
+    items = _items(value)
+    if not kind.endswith("List") or items is None:
+        yield Found(kind, version.rpartition("/")[0], value, where)
+        return
+    for item, place in zip(items, places, strict=True):
+        if isinstance(item, dict) and kind != "List":
+            item = {"kind": kind.removesuffix("List"), "apiVersion": version} | item  # noqa: PLW2901
+        yield from _taken_apart(item, place, [place] * len(_items(item) or ()))
+
+
+def _kind_of(value: Any, where: str) -> tuple[str, str]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: a {_TYPES.get(type(value), 'value')} stands where a Kubernetes object should be")
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if not isinstance(kind, str) or not kind:
+        raise UsageError(f"{where}: kind is missing", hint="every Kubernetes object says its kind, such as Node")
+    return kind, version if isinstance(version, str) else ""
+
+
+_TYPES: dict[type, str] = {list: "list", str: "text", int: "number", float: "number", bool: "truth value"}
