@@ -1,0 +1,322 @@
+"""`arranger simulate FILES`: Kubernetes objects in, the plan out; what can't be read is named with file and line."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arranger.cli.main import main
+
+Simulate = Callable[..., dict[str, Any]]
+
+
+def node(name: str, *, spec: Mapping[str, Any] | None = None, labels: Mapping[str, str] | None = None, **amounts: Any):
+    amounts = {"nvidia.com/gpu" if key == "gpus" else key: value for key, value in amounts.items()}
+    metadata = {"name": name, "labels": dict(labels or {})}
+    status = {"allocatable": {"cpu": "8", "memory": "32Gi", **amounts}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": dict(spec or {}), "status": status}
+
+
+def template(**requests: Any) -> dict[str, Any]:
+    requests = {"nvidia.com/gpu" if key == "gpus" else key: value for key, value in requests.items()}
+    return {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]}}
+
+
+def job(name: str, *, workers: int = 2, least: int | None = None, cpu: Any = "1", **spec: Any) -> dict[str, Any]:
+    sets = [{"name": "actors", "counts": workers, "template": template(cpu=cpu)}] if workers else []
+    return {
+        "apiVersion": "arranger.dev/v1",
+        "kind": "TYJob",
+        "metadata": {"name": name},
+        "spec": {
+            "minWorkersNum": workers if least is None else least,
+            "leader": {"name": "learner", "template": template(cpu=cpu)},
+            "workerSets": sets,
+            **spec,
+        },
+    }
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Simulate:
+    """Simulates objects from one file; answers the JSON."""
+
+    def run(*objects: Mapping[str, Any], flags: tuple[str, ...] = (), status: int = 0) -> dict[str, Any]:
+        path = tmp_path / "cluster.yaml"
+        path.write_text(yaml.safe_dump_all(objects))
+        assert main(["simulate", str(path), "-o", "json", *flags], prog_name="arranger") == status
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    return run
+
+
+def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
+    plan = simulate(node("n1"), node("n2", cpu="2"), job("train"))
+    assert plan["jobs"] == [
+        {
+            "namespace": "default",
+            "name": "train",
+            "scheduleState": "ScheduledSucceed",
+            "queuePosition": 1,
+            "placed": [
+                {"pod": "train-learner-0", "role": "leader", "workerSet": None, "index": 0, "node": "n2"},
+                {"pod": "train-actors-0", "role": "worker", "workerSet": "actors", "index": 0, "node": "n2"},
+                {"pod": "train-actors-1", "role": "worker", "workerSet": "actors", "index": 1, "node": "n1"},
+            ],
+            "unplaced": [],
+            "message": "3 pods placed on 2 nodes",
+        }
+    ]
+    assert plan["nodes"] == [
+        {
+            "name": "n1",
+            "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+            "used": {"cpu": "1", "memory": "0", "pods": "1"},
+        },
+        {
+            "name": "n2",
+            "allocatable": {"cpu": "2", "memory": "32Gi", "pods": "110"},
+            "used": {"cpu": "2", "memory": "0", "pods": "2"},
+        },
+    ]
+
+
+def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simulate) -> None:
+    taints = [{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]
+    plan = simulate(
+        node("n1"), node("n2", cpu="4"), node("n3", spec={"taints": taints}), node("n4", spec={"unschedulable": True}),
+        job("elastic", workers=20, least=1), job("gang", workers=3, cpu="5", priority=4),
+    )  # fmt: skip
+    elastic, gang = plan["jobs"]
+    assert (elastic["scheduleState"], len(elastic["placed"]), len(elastic["unplaced"])) == ("ScheduledPartly", 12, 9)
+    refused = {"taint dedicated=infra:NoSchedule not tolerated": 1, "cordoned": 1}
+    assert elastic["unplaced"][0] == {
+        "pod": "elastic-actors-11", "role": "worker", "workerSet": "actors", "index": 11,
+        "reasons": {"lack cpu (need 1, most free 0)": 2, **refused},
+    }  # fmt: skip
+    assert (gang["scheduleState"], gang["placed"]) == ("Unscheduled", [])
+    assert [pod["pod"] for pod in gang["unplaced"]] == ["gang-learner-0", *(f"gang-actors-{i}" for i in range(3))]
+    for one in plan["jobs"]:
+        assert [sum(pod["reasons"].values()) for pod in one["unplaced"]] == [4] * len(one["unplaced"])
+
+
+def test_a_pod_that_fits_without_its_quorum_says_so(simulate: Simulate) -> None:
+    plan = simulate(node("n1", cpu="4"), job("j", workers=4))
+    leader, *workers = plan["jobs"][0]["unplaced"]
+    assert leader["reasons"] == {"lack cpu (need 1, most free 0)": 1}
+    assert {json.dumps(worker["reasons"]) for worker in workers} == {json.dumps(leader["reasons"])}
+    plan = simulate(node("n1"), job("j", workers=1) | {"metadata": {"name": "k"}}, job("big", workers=1, cpu="7"))
+    fits = plan["jobs"][1]["unplaced"][0]["reasons"]
+    assert fits == {"lack cpu (need 7, most free 6)": 1}
+    spec = {"leader": {"name": "learner", "template": template(cpu="1")}}
+    plan = simulate(node("n1"), job("j", workers=1, cpu="9", **spec))
+    assert plan["jobs"][0]["unplaced"][0]["reasons"] == {"have room for it, but not for the whole quorum": 1}
+
+
+def test_jobs_come_in_the_order_of_their_turns(simulate: Simulate) -> None:
+    plan = simulate(node("n1"), job("a", priority=2), job("b", priority=9), job("c", priority=5), job("d", priority=9))
+    assert [(one["name"], one["queuePosition"]) for one in plan["jobs"]] == [("b", 1), ("d", 2), ("c", 3), ("a", 4)]
+    assert [one["scheduleState"] for one in plan["jobs"]] == ["ScheduledSucceed"] * 2 + ["Unscheduled"] * 2
+
+
+def test_jobs_without_a_creation_time_are_as_old_as_their_place_in_the_files(simulate: Simulate) -> None:
+    dated = job("dated")
+    dated["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    plan = simulate(node("n1", cpu="6"), job("b"), job("a"), dated)
+    assert [one["name"] for one in plan["jobs"]] == ["dated", "b", "a"]
+    assert [one["scheduleState"] for one in plan["jobs"]] == ["ScheduledSucceed", "ScheduledSucceed", "Unscheduled"]
+
+
+def test_pods_that_are_there_hold_their_room_and_ended_ones_none(simulate: Simulate) -> None:
+    def pod(name: str, phase: str) -> dict[str, Any]:
+        spec = {"nodeName": "n1", **template(cpu=0.5)["spec"]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+
+    plan = simulate(node("n1", cpu="1500m"), pod("there", "Running"), pod("gone", "Succeeded"), job("j", workers=0))
+    assert plan["nodes"][0]["used"] == {"cpu": "1500m", "memory": "0", "pods": "2"}
+    assert plan["jobs"][0]["scheduleState"] == "ScheduledSucceed"
+
+
+def test_a_job_that_runs_keeps_its_pods_and_only_what_is_new_is_told(simulate: Simulate) -> None:
+    running = job("j", workers=2, least=0)
+    running["metadata"]["uid"] = "uid-j"
+    running["status"] = {
+        "stage": "Running", "scheduleState": "ScheduledPartly", "attempt": 1,
+        "allocations": [{"node": "n1", "leader": True, "workers": [{"set": "actors", "indices": "0"}]}],
+        "message": "an old word",
+    }  # fmt: skip
+    labels = {"job": "j", "role": "leader", "index": "0", "attempt": "1"}
+    leader = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "j-learner-0-r1",
+            "labels": {f"arranger.dev/{name}": value for name, value in labels.items()},
+            "ownerReferences": [{"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "controller": True}],
+        },
+        "spec": {"nodeName": "n1", **template(cpu="1")["spec"]},
+    }  # fmt: skip
+    plan = simulate(node("n1", cpu="2"), node("n2", cpu="2"), running, leader)
+    (one,) = plan["jobs"]
+    assert [(pod["pod"], pod["node"]) for pod in one["placed"]] == [("j-actors-1-r1", "n2")]
+    assert one["message"] == "1 pod placed on 1 node"
+    assert [each["used"]["cpu"] for each in plan["nodes"]] == ["2", "1"]
+
+
+def test_jobs_that_want_no_node_come_last_without_a_position(simulate: Simulate) -> None:
+    done = job("a-done")
+    done["status"] = {"stage": "Succeeded", "scheduleState": "ScheduledSucceed", "message": "the leader succeeded"}
+    plan = simulate(node("n1"), done, job("stops", terminating=True), job("waits"))
+    assert [(one["name"], one["queuePosition"]) for one in plan["jobs"]] == [("waits", 1), ("a-done", 0), ("stops", 0)]
+    assert plan["jobs"][1]["message"] == "the leader succeeded"
+    stops = plan["jobs"][2]
+    assert stops["message"] == "no node is sought for it now"
+    assert {sum(pod["reasons"].values()) for pod in stops["unplaced"]} == {1}
+
+
+def test_an_invalid_job_is_listed_with_what_is_wrong_and_makes_the_status_one(simulate: Simulate) -> None:
+    plan = simulate(node("n1"), job("good"), job("bad", priority=99), status=1)
+    good, bad = plan["jobs"]
+    assert (good["scheduleState"], bad["scheduleState"]) == ("ScheduledSucceed", "Unscheduled")
+    assert (bad["queuePosition"], bad["placed"], bad["unplaced"]) == (0, [], [])
+    assert bad["message"].startswith("spec.priority: Invalid value: 99")
+
+
+def test_flags_and_settings_stand_in_for_what_jobs_leave_out(simulate: Simulate, tmp_path: Path) -> None:
+    cluster = [node("n1", cpu="4"), node("n2", cpu="8"), job("j", workers=1)]
+
+    def nodes(*flags: str) -> set[str]:
+        return {pod["node"] for pod in simulate(*cluster, flags=flags)["jobs"][0]["placed"]}
+
+    assert nodes() == {"n1"}
+    assert nodes("--policy", "JobAntiAffinity") == {"n1", "n2"}
+    settings = tmp_path / "settings.toml"
+    settings.write_text('pod_policy = "JobAntiAffinity"\n')
+    assert nodes("--config", str(settings)) == {"n1", "n2"}
+    assert nodes("--config", str(settings), "--policy", "BinPack") == {"n1"}
+    two = [node("n1", cpu="6"), job("big", workers=3, priority=9), job("small", workers=1, priority=1)]
+    order = [one["name"] for one in simulate(*two, flags=("--queue-policy", "DRF"))["jobs"]]
+    assert (order, [one["name"] for one in simulate(*two)["jobs"]]) == (["small", "big"], ["big", "small"])
+
+
+def test_later_cycles_hold_what_earlier_ones_placed_and_time_goes_on(simulate: Simulate, tmp_path: Path) -> None:
+    cluster = [node("n1", cpu="4"), job("fits", workers=2), job("never", workers=2, cpu="5")]
+    one = simulate(*cluster)
+    assert [job["scheduleState"] for job in one["jobs"]] == ["ScheduledSucceed", "Unscheduled"]
+    settings = tmp_path / "settings.toml"
+    settings.write_text("cycle_period_s = 200\n")
+    later = simulate(*cluster, flags=("--cycles", "4", "--config", str(settings)))
+    assert [job["scheduleState"] for job in later["jobs"]] == ["ScheduledSucceed", "ScheduledFailed"]
+    assert later["jobs"][0] == one["jobs"][0]
+    assert later["nodes"] == one["nodes"]
+
+
+def test_the_same_files_give_the_same_plan_in_every_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = [node("n1"), node("n2"), job("a"), job("b", workers=9, least=1)]
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    (tmp_path / "list.yml").write_text(yaml.safe_dump(listed))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for number, each in enumerate(objects):
+        (folder / f"{number}.yaml").write_text("---\n" + yaml.safe_dump(each))
+    (folder / "README.md").write_text("no object")
+    bare = [{name: each[name] for name in each if name != "kind"} for each in objects[:2]]
+    typed = {"apiVersion": "v1", "kind": "NodeList", "items": bare}
+    (tmp_path / "nodes.json").write_text(json.dumps(typed))
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all(objects[2:]))
+    plans = []
+    forms = ("one.yaml", "list.json", "list.yml", "folder", "nodes.json jobs.yaml", "-", "jobs.yaml nodes.json")
+    for form in forms:
+        content = (tmp_path / "one.yaml").read_bytes()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        paths = [name if name == "-" else str(tmp_path / name) for name in form.split()]
+        assert main(["simulate", *paths, "-o", "json"], prog_name="arranger") == 0
+        plans.append(capsys.readouterr().out)
+    assert len(set(plans)) == 1
+
+
+def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump_all([node("n1", gpus=2), job("j"), job("waits", cpu="9"), {"kind": "Secret"}]))
+    assert main(["simulate", str(path)], prog_name="arranger") == 0
+    told = capsys.readouterr()
+    lines = [line.split() for line in told.out.splitlines()]
+    assert lines[0] == ["QUEUE", "JOB", "SCHEDULE", "PLACED", "UNPLACED", "MESSAGE"]
+    assert lines[1][:5] == ["1", "default/j", "ScheduledSucceed", "3", "0"]
+    assert ["default/j-actors-1", "n1"] in lines
+    assert ["default/waits", "actors", "2", "1", "lack", "cpu", "(need", "9,", "most", "free", "5)"] in lines
+    assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
+    assert told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods and TYJobs)\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("kind: Node\nmetadata: {name: n\n---\n", "c.yaml:3: no valid YAML: "),
+        ("a: &x\n  - *y\n", "c.yaml:2: no valid YAML: "),
+        ('{"kind": "Node",\n"metadata"}', "c.yaml:1: metadata.name is missing (every Node needs a name)"),
+        ("kind: Node\n---\nkind: Node\n", "c.yaml:1: metadata.name is missing (every Node needs a name)"),
+        ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: 3}\n", "c.yaml:3: metadata.name is missing"),
+        ("- kind: Node\n", "c.yaml:1: a list stands where a Kubernetes object should be"),
+        ("\n\n---\nmetadata: {name: a}\n", "c.yaml:4: kind is missing"),
+        ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "c.yaml:4: Node a stands in"),
+        ("kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: x}}\n", "c.yaml:1: Node a can't be underst"),
+        ("kind: Node\nmetadata: {name: a, labels: {rack: 1}}\n", "c.yaml:1: Node a can't be understood: "),
+        ("kind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n", "c.yaml:1: Pod default/a can't be understood: "),
+        ("kind: Node\nmetadata: {name: a}\nstatus: 3\n", "c.yaml:1: Node a can't be understood: "),
+        ("\x01", "c.yaml is no text file with YAML or JSON"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_read_is_one_line_with_file_and_line(
+    content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    status = main(["simulate", str(path)], prog_name="arranger")
+    told = capsys.readouterr()
+    assert (status, told.out) == (2, "")
+    assert told.err.startswith("arranger: ")
+    assert says in told.err
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "name FILEs with Nodes and TYJobs, or a trace"),
+        (["nowhere.yaml"], "nowhere.yaml can't be read: No such file or directory"),
+        (["x", "--trace-nodes", "a", "--trace-pods", "b"], "FILEs and traces exclude each other"),
+        (["--trace-nodes", "a"], "a trace needs both --trace-nodes and --trace-pods"),
+        (["--trace-nodes", "a", "--trace-pods", "b", "--cycles", "2"], "--cycles is for FILEs"),
+        (["--trace-nodes", "a", "--trace-pods", "b", "--queue-policy", "DRF"], "--queue-policy is for FILEs"),
+        (["x", "--load", "1"], "--load is for traces"),
+        (["x", "--policy", "BinPack", "--policy", "Gang"], "--policy is named twice"),
+        (["x", "--policy", "BestFit"], "--policy: 'BestFit' isn't installed (allowed: one of Gang, BinPack"),
+        (
+            ["x", "--queue-policy", "Fifo"],
+            "queue_policy: 'Fifo' can't be used, from flag --queue-policy (allowed: one of",
+        ),
+        (["-", "-"], "standard input (-) is named twice"),
+        (["x", "--cycles", "0"], "--cycles"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *arguments], prog_name="arranger") == 2
+    told = capsys.readouterr()
+    assert says in told.err
+    assert (told.out, told.err.count("\n")) == ("", 1)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(tmp_path)], prog_name="arranger") == 2
+    assert f"{tmp_path} holds no file that ends in .yaml, .yml, .json" in capsys.readouterr().err
