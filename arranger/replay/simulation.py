@@ -20,6 +20,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain import message_of
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
+from arranger.scheduling.neighbours import around, neighbour_of
 from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import ClusterView
@@ -124,6 +125,7 @@ class Simulation:
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
         view = ClusterView(self.state.nodes)
+        view.neighbours = around(self.state, view.roster.rows())
         filters = Filters(view, self._policies.filters)
         return Outcome(
             jobs=(
@@ -169,7 +171,8 @@ class Simulation:
         reasons = self._witness.found.get((job.uid, group))
         if reasons is None:
             assert job.spec is not None
-            reasons = _with_room_as(HAS_ROOM, filters.reasons(job.spec.groups[group].shape))
+            found = filters.reasons(job.spec.groups[group].shape, neighbour_of(job, group))
+            reasons = _with_room_as(HAS_ROOM, found)
         return dict(reasons)
 
     def _node(self, name: str) -> NodeOutcome:
@@ -197,7 +200,8 @@ class _Reasons(Witness):
         assert job.spec is not None
         if not attempt.quorum_stands and self._last is not attempt:
             for group, of in enumerate(job.spec.groups):
-                self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, filters.reasons(of.shape))
+                found = filters.reasons(of.shape, neighbour_of(job, group))
+                self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, found)
         if attempt.quorum_stands or self._last is not attempt:
             self.found[job.uid, shortage.group] = shortage.reasons
         self._last = attempt
