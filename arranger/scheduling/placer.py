@@ -230,6 +230,7 @@ class Placer:
 
     def _never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quorum would not even fit the present nodes with nothing on them and all of them healthy."""
+        assert job.spec is not None
         alike = self._alike(job)
         known = self._infeasible.get(alike)
         if known is None:
@@ -239,9 +240,9 @@ class Placer:
             view, filters = self._empty
             scratch = Attempt(job, policy)
             mark = view.mark()
-            known = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
+            failed = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
             view.give_back(mark, scratch.taken)
-            self._infeasible[alike] = known
+            known = self._infeasible[alike] = failed and _lacks_room(view, filters, job.spec, policy)
         return known
 
     # --- further pods --------------------------------------------------------------------------------------
@@ -479,6 +480,28 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
             needs[group] = indices[:missing]
             missing -= len(needs[group])
     return needs
+
+
+def _lacks_room(view: ClusterView, filters: Filters, spec: JobSpec, policy: PodPolicy) -> bool:
+    """Whether a quorum certainly doesn't fit: a policy may well miss a way that there is, or that comes with time.
+
+    Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
+    every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
+    """
+    workers = spec.total_workers if policy.whole else spec.min_workers
+    rooms = [filters.room(group.shape) for group in spec.groups]
+    possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
+    if not rooms[LEADER_GROUP].any() or possible < workers:
+        return True
+    requests = np.array([view.request(group.shape) for group in spec.groups])
+    counts = np.array([group.count for group in spec.groups[1:]], np.int64)
+    smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
+    there = view.allocatable[np.any(np.array(rooms) > 0, axis=0)]
+    least = requests.min(axis=0)
+    asked = np.flatnonzero(least)  # a pod takes room for one pod, whatever else it asks for
+    if int((there[:, asked] // least[asked]).min(axis=1).sum()) < 1 + workers:
+        return True
+    return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
 
 
 def _groups(job: JobRecord) -> tuple[PodGroup, ...]:

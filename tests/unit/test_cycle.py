@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters, untolerated
 from arranger.scheduling.view import ClusterView
-from tests.random_clusters import SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
+from tests.random_clusters import POD_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import GIB, World, shape
 
@@ -148,6 +149,82 @@ def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_and_not_befo
     world.pass_time(0.001)
     assert waits_of(world.cycle(), job).schedule_state == ScheduleState.FAILED
     assert world.cycle() == ()
+
+
+@pytest.mark.parametrize("policy", ["BinPack", "LeaderFirst"])
+def test_a_quorum_that_only_this_policy_does_not_fit_in_waits_and_is_never_failed(policy: str) -> None:
+    """The leader takes the place that the worker needs, though another node would do for it."""
+    world = World()
+    bare_node(world, "n1", cpu=2, gpus=1)
+    bare_node(world, "n2", cpu=8 if policy == "BinPack" else 1)
+    job = world.job("j", leader=shape(cpu=1), workers=1, worker=shape(cpu=2, gpus=1), min_workers=1, policy=policy)
+    waits = waits_of(world.cycle(), job)
+    assert not waits.infeasible and "empty cluster" not in waits.message
+    world.pass_time(2 * world.config.infeasible_grace_ms / 1000)
+    assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("cpus", "leader", "sets", "min_workers", "infeasible"),
+    [
+        ([3, 3], 2, [("a", 2, 2)], 2, True),
+        ([4, 4], 3, [("a", 3, 2)], 3, True),
+        ([4, 4], 3, [("a", 3, 2), ("b", 1, 1)], 3, False),
+        ([4, 4], 3, [("a", 3, 2), ("b", 3, 1)], 3, False),
+        ([2, 2], 1, [("a", 9, 1)], 4, True),
+    ],
+)
+def test_what_can_never_fit_is_told_by_room_and_by_sums(
+    cpus: list[int], leader: int, sets: list[tuple[str, int, int]], min_workers: int, infeasible: bool
+) -> None:
+    world = World()
+    for number, cpu in enumerate(cpus):
+        bare_node(world, f"n{number}", cpu=cpu)
+        world.pod(f"p{number}", f"n{number}", cpu=cpu)
+    workers = [(name, count, shape(cpu=cpu)) for name, count, cpu in sets]
+    job = world.job("j", leader=shape(cpu=leader), workers=workers, min_workers=min_workers)
+    assert waits_of(world.cycle(), job).infeasible == infeasible
+
+
+def holds_in_some_way(nodes: list[tuple[int, int]], pods: list[tuple[int, int]]) -> bool:
+    """Whether these pods, as (cpu, GPUs), fit these empty nodes in any way at all."""
+    if not pods:
+        return True
+    cpu, gpus = pods[0]
+    return any(
+        cpu <= free[0]
+        and gpus <= free[1]
+        and holds_in_some_way([*nodes[:at], (free[0] - cpu, free[1] - gpus), *nodes[at + 1 :]], pods[1:])
+        for at, free in enumerate(nodes)
+    )
+
+
+amounts_drawn = st.tuples(st.integers(0, 4), st.integers(0, 2))
+
+
+@BY_CHANCE
+@given(nodes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=3), leader=amounts_drawn,
+       sets=st.lists(st.tuples(st.integers(1, 2), amounts_drawn), max_size=2), quorum=st.integers(0, 4),
+       policy=st.sampled_from(POD_POLICIES))  # fmt: skip
+def test_a_job_is_called_impossible_only_if_there_is_no_way_at_all_to_place_its_quorum(
+    nodes: list[tuple[int, int]],
+    leader: tuple[int, int],
+    sets: list[tuple[int, tuple[int, int]]],
+    quorum: int,
+    policy: str,
+) -> None:
+    world = World()
+    for number, (cpu, gpus) in enumerate(nodes):
+        bare_node(world, f"n{number}", cpu=cpu, gpus=gpus)
+        world.pod(f"p{number}", f"n{number}", cpu=cpu, gpus=gpus)
+    workers = [(f"s{at}", count, shape(cpu=cpu, gpus=gpus)) for at, (count, (cpu, gpus)) in enumerate(sets)]
+    every = [pod for count, pod in sets for _ in range(count)]
+    needed = len(every) if policy == "Gang" else min(quorum, len(every))
+    job = world.job("j", leader=shape(cpu=leader[0], gpus=leader[1]), workers=workers,
+                    min_workers=min(quorum, len(every)), policy=policy)  # fmt: skip
+    events = world.cycle()
+    if not job.placements and waits_of(events, job).infeasible:
+        assert not any(holds_in_some_way(nodes, [leader, *some]) for some in combinations(every, needed))
 
 
 def test_the_grace_begins_anew_when_a_node_came_that_could_hold_the_job() -> None:
