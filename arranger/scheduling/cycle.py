@@ -151,8 +151,12 @@ def _is_news(job: JobRecord, waits: Waits, config: CycleConfig, told_ms: int) ->
     old = job.waits
     if old is None:
         return True
-    kinds = [reason.split(" (")[0] for reason, _ in waits.reasons]
     same = (old.schedule_state, old.infeasible, old.group) == (waits.schedule_state, waits.infeasible, waits.group)
-    if not same or [reason.split(" (")[0] for reason, _ in old.reasons] != kinds:
+    if not same or kinds_of(old.reasons) != kinds_of(waits.reasons):
         return True
     return old.message != waits.message and told_ms - job.waits_since_ms >= config.reasons_refresh_ms
+
+
+def kinds_of(reasons: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Reasons without their numbers, sorted: which of them is the most frequent is a number too."""
+    return tuple(sorted(reason.split(" (")[0] for reason, _ in reasons))

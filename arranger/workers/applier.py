@@ -15,10 +15,10 @@ import msgspec
 from arranger.clock import Clock
 from arranger.errors import ClusterError, EpochLost
 from arranger.events.kinds import EffectFailed, PodSeen
-from arranger.kube.cluster import EVENTS, PODS, TYJOBS, ApiError, Cluster, Object
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.kube.translate import status_digest
-from arranger.lifecycle.wanted import orphans, rfc3339, wanted_pods, wanted_status
+from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place
@@ -26,6 +26,7 @@ from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
+from arranger.workers.reporter import Reporter, Told
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class _Progress(msgspec.Struct):
     #: When the status was last stored by us, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -_SETTLE_S
     resource_version: str = ""
-    stage: str = ""
+    told: Told = msgspec.field(default_factory=Told)
     #: The status that the API server finds invalid for this TYJob as it is, and since when.
     invalid: tuple[str, str] = ("", "")
     invalid_s: float = 0.0
@@ -92,6 +93,7 @@ class Applier:
         self._membership = membership
         self._clock = clock
         self._metrics = metrics
+        self._reporter = Reporter(cluster, clock)
         self._slots = asyncio.Semaphore(in_flight)
         self._touched: dict[str, None] = {}
         self._woken = asyncio.Event()
@@ -194,7 +196,7 @@ class Applier:
         now_s = self._clock.monotonic_s()
         unseen = digest == progress.digest and now_s - progress.written_s < _SETTLE_S
         if digest == job.seen.status_digest or unseen:
-            progress.stage = progress.stage or status["stage"]
+            progress.told.stage = progress.told.stage or status["stage"]
             return True
         urgent = _key(status)
         wait_s = progress.written_s + _COUNTS_S - now_s
@@ -207,9 +209,7 @@ class Applier:
         if not await self._effect("status", self._patch_status(job, status, progress)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
-        if status["stage"] != progress.stage:
-            progress.stage = status["stage"]
-            await self._record(job, status)
+        await self._reporter.report(job, status, progress.told)
         if not self._still(job, version):  # decided anew meanwhile: that status isn't stored yet
             self._look_again(job.uid, 0.0)
             return False
@@ -240,7 +240,7 @@ class Applier:
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
                 log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
-                await self._record(job, status)
+                await self._reporter.report(job, status, progress.told)
             if refused.code in (404, 409, 422):
                 return False
             raise
@@ -341,7 +341,9 @@ class Applier:
         owners = there["metadata"].get("ownerReferences") or ()
         if any(owner.get("uid") == job.uid for owner in owners) and not there["metadata"].get("deletionTimestamp"):
             return True
-        if not there["metadata"].get("deletionTimestamp") and not any(o.get("kind") == TYJOBS.kind for o in owners):
+        jobs = self._follower.state.jobs
+        passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
+        if not there["metadata"].get("deletionTimestamp") and not passing:
             taken = ApiError(
                 409, "AlreadyExists", f"a pod named {name} exists that isn't this job's; rename or delete it"
             )
@@ -373,33 +375,6 @@ class Applier:
         done = await self._effect("delete", delete())
         self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
         return done
-
-    async def _record(self, job: JobRecord, status: Object) -> None:
-        """A Kubernetes Event for a new stage. Its name is a function of what it says, so it is recorded once."""
-        seen = job.seen
-        reason = job.decided.reason if job.decided is not None else "Accepted"
-        now = rfc3339(self._clock.now_ms())
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{seen.name}.{job.uid[:8]}.{job.attempt}.{status['stage'].lower()}"},
-            "involvedObject": {
-                "apiVersion": TYJOBS.api_version, "kind": TYJOBS.kind, "namespace": seen.namespace,
-                "name": seen.name, "uid": job.uid,
-            },
-            "reason": reason,
-            "message": f"{status['stage']}: {status['message']}",
-            "type": "Warning" if status["stage"] == "Failed" else "Normal",
-            "source": {"component": "arranger"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }  # fmt: skip
-        try:
-            await self._cluster.create(EVENTS, seen.namespace, event)
-        except ClusterError as problem:
-            if getattr(problem, "code", 0) != 409:
-                log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=seen.name, problem=problem)
 
 
 def _key(status: Object) -> str:

@@ -105,6 +105,14 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             eventually("the taken name is told", lambda: "exists" in status_of(kube, "taken").get("message", ""))
             kube.request("DELETE", "/api/v1/namespaces/default/pods/taken-learner-0?gracePeriodSeconds=0")
             await_stage(kube, "Succeeded", "taken")
+            never = job("waits", workers=0)
+            never["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = (
+                "1"
+            )
+            apply(kube, never)
+            eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
+            kube.kubectl("cordon", "n1", "n2")
+            eventually("the reason changes", lambda: "cordoned" in status_of(kube, "waits").get("message", ""))
             eventually("ended jobs' pods are cleaned up", lambda: not pods_of(kube, "free") + pods_of(kube, "taken"))
         events = kube.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
         assert {"free", "taken"} <= {item["involvedObject"]["name"] for item in events}

@@ -1,0 +1,92 @@
+"""Events on TYJobs: a story for `kubectl describe`, without a storm."""
+
+import msgspec
+
+from arranger.clock import SystemClock
+from arranger.kube.cluster import EVENTS, Object
+from arranger.lifecycle.wanted import wanted_status
+from arranger.projections.jobs import JobRecord
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.listing import Selection
+from arranger.sandbox.store import Store
+from arranger.workers.reporter import Reporter, Told
+from tests.world import World, shape
+
+
+class Scene:
+    """A world, and a reporter that tells of it into a store."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.store = Store(now=lambda: 1_700_000_000.0)
+        self.told: dict[str, Told] = {}
+        self.reporter = Reporter(DirectCluster(self.store), SystemClock())
+
+    async def report(self, job: JobRecord) -> None:
+        status = wanted_status(self.world.state, job)
+        await self.reporter.report(job, status, self.told.setdefault(job.uid, Told()))
+
+    def events(self) -> list[Object]:
+        stored = self.store.page(EVENTS, Selection(), limit=100, continuation="").items
+        return [msgspec.json.decode(item.raw) for item in stored]
+
+    def waiting(self) -> list[tuple[str, int]]:
+        return [(e["message"], e["count"]) for e in self.events() if e["reason"] == "FailedScheduling"]
+
+
+async def test_every_stage_is_told_once() -> None:
+    scene = Scene()
+    scene.world.node("n1")
+    job = scene.world.job("j")
+    await scene.report(job)
+    for _ in range(6):
+        scene.world.cycle()
+        scene.world.control()
+        await scene.report(job)
+        await scene.report(job)
+        scene.world.apply()
+    assert sorted(e["message"].split(":")[0] for e in scene.events()) == ["Pending", "Running", "Starting"]
+    assert {e["count"] for e in scene.events()} == {1}
+
+
+async def test_waiting_is_one_event_that_is_brought_up_to_date_when_the_kind_of_reason_changes() -> None:
+    scene = Scene()
+    scene.world.node("n1", gpus=4)
+    job = scene.world.job("j", leader=shape(gpus=8))
+    for gpus in (4, 3, 2):
+        scene.world.pass_time(11)
+        scene.world.node("n1", gpus=gpus)
+        scene.world.cycle()
+        await scene.report(job)
+    ((message, count),) = scene.waiting()
+    assert "most free 4" in message and count == 1  # other numbers alone are no news
+    scene.world.node("n1", gpus=2, cordoned=True)
+    scene.world.cycle()
+    await scene.report(job)
+    ((message, count),) = scene.waiting()
+    assert "1 cordoned" in message and count == 2
+
+
+async def test_another_applier_goes_on_with_the_same_event() -> None:
+    scene = Scene()
+    job = scene.world.job("j", leader=shape(gpus=8))
+    scene.world.cycle()
+    await scene.report(job)
+    scene.told.clear()
+    await scene.report(job)
+    ((_, count),) = scene.waiting()
+    assert count == 2
+    assert len(scene.events()) == 2  # Pending, and why it waits
+
+
+async def test_an_event_that_expired_is_recorded_anew() -> None:
+    scene = Scene()
+    job = scene.world.job("j", leader=shape(gpus=8))
+    scene.world.cycle()
+    await scene.report(job)
+    for event in scene.events():
+        scene.store.delete(EVENTS, "default", event["metadata"]["name"])
+    scene.world.node("n1", gpus=1)
+    scene.world.cycle()
+    await scene.report(job)
+    assert [count for _, count in scene.waiting()] == [1]
