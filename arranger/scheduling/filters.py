@@ -65,6 +65,10 @@ class PodFilter(Filter):
         """No node is refused by its facts."""
         return ""
 
+    def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
+        """How many such pods each node takes beside each other at most; None if they don't hinder each other there."""
+        return None
+
     @abstractmethod
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
@@ -341,14 +345,17 @@ class Filters:
     def room(self, shape: PodShape, pod: Neighbour | None = None) -> Counts:
         """How many pods of this shape each node takes now; 0 where a filter refuses.
 
-        What pods of the shape ask of each other isn't in it, but that no two of them take one host port.
+        What pods of the shape ask of each other is in it as far as it concerns pods on the same node.
         """
         room = fitting(self._view, shape)
         room *= self.static(shape)
         for _, refused in self._refusals(shape, pod):
             room[refused] = 0
-        if shape.rules is not None and shape.rules.host_ports:
-            np.minimum(room, 1, out=room)
+        if pod is not None:
+            for of in self._of_pods:
+                most = of.most(self._view, shape, pod)
+                if most is not None:
+                    np.minimum(room, most, out=room)
         return room
 
     def reasons(self, shape: PodShape, pod: Neighbour | None = None) -> tuple[tuple[str, int], ...]:

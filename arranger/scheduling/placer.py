@@ -242,7 +242,7 @@ class Placer:
             mark = view.mark()
             failed = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
             view.give_back(mark, scratch.taken)
-            known = self._infeasible[alike] = failed and _lacks_room(view, filters, job.spec, policy)
+            known = self._infeasible[alike] = failed and _lacks_room(view, filters, job, policy)
         return known
 
     # --- further pods --------------------------------------------------------------------------------------
@@ -482,14 +482,16 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     return needs
 
 
-def _lacks_room(view: ClusterView, filters: Filters, spec: JobSpec, policy: PodPolicy) -> bool:
+def _lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodPolicy) -> bool:
     """Whether a quorum certainly doesn't fit: a policy may well miss a way that there is, or that comes with time.
 
     Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
     every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
     """
+    spec = job.spec
+    assert spec is not None
     workers = spec.total_workers if policy.whole else spec.min_workers
-    rooms = [filters.room(group.shape) for group in spec.groups]
+    rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
     if not rooms[LEADER_GROUP].any() or possible < workers:
         return True

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.pod import PodShape, SpreadRule
+from arranger.model.pod import PodShape, PodTerm, SpreadRule
 from arranger.scheduling.filters import NodeAffinity, NodeSelector, PodFilter, TaintToleration, answer
 from arranger.scheduling.neighbours import Counts, Neighbour, Neighbours, Selected, Taking, within
 from arranger.scheduling.view import ClusterView, Mask
 
 _HOSTNAME = "kubernetes.io/hostname"
+
+#: More pods than any node takes.
+_MANY = 1 << 31
 
 _SELECTOR, _AFFINITY, _TAINTS = NodeSelector(), NodeAffinity(), TaintToleration()
 
@@ -23,6 +26,10 @@ class HostPorts(PodFilter):
     """Every host port that the pod wants is free."""
 
     name, version = "NodePorts", 1
+
+    def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
+        """A port can be taken once."""
+        return np.ones(len(view), np.int64) if pod.host_ports else None
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
@@ -63,12 +70,20 @@ class PodAntiAffinity(PodFilter):
 
     name, version = "PodAntiAffinity", 1
 
+    def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
+        """Pods that avoid each other can't share a node that has the label."""
+        alone = [term.topology_key for term in pod.anti_affinity if _selected(term, pod).matches(pod)]
+        if not alone:
+            return None
+        labelled = np.logical_or.reduce([_places(view, key) > 0 for key in alone])
+        return np.where(labelled, 1, _MANY)
+
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[str, Mask]]:
         """What the pod must avoid, then who avoids it."""
         for term in pod.anti_affinity:
-            selected = Selected(((within(term.namespaces, pod.namespace), term.selector),))
+            selected = _selected(term, pod)
             counts = _in_place(view, term.topology_key, neighbours.count(selected))
             yield f"{_same(term.topology_key)} pods it must avoid (anti-affinity)", counts > 0
         repelling = neighbours.repelling(pod)
@@ -76,6 +91,11 @@ class PodAntiAffinity(PodFilter):
             counts = np.zeros(len(view), np.int64)
             counts[repelling[key]] = 1
             yield f"{_same(key)} pods that refuse it (anti-affinity)", _in_place(view, key, counts) > 0
+
+
+def _selected(term: PodTerm, pod: Neighbour) -> Selected:
+    """The pods that a term of this pod selects."""
+    return Selected(((within(term.namespaces, pod.namespace), term.selector),))
 
 
 class TopologySpread(PodFilter):
