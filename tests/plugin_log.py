@@ -1,0 +1,53 @@
+"""Writes a log in which the example plugins decided, as a process of its own: `python -m tests.plugin_log FILE`.
+
+The plugins are those on the path of that process; it answers the names and versions that its cycles recorded.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from arranger.events import kinds as k
+from arranger.events.file_log import FileLog
+from arranger.model.config import CycleConfig
+from arranger.plugins import installed
+from arranger.scheduling.cycle import take_cycle
+from tests.world import World, shape
+
+
+def main() -> None:
+    """A cluster in which each of the example's three makes a difference."""
+    policies = installed()
+    config = CycleConfig(queue_policy="Oldest", pod_policy="WorstFit", versions=policies.versions())
+    world = World(config=config)
+    world.node("n1", cpu=8, labels={"example.com/maintenance": "true"})
+    world.node("n2", cpu=3)
+    world.node("n3", cpu=8)
+    world.job("late", created=2, priority=9, leader=shape(cpu=4))
+    world.job("early", created=1, priority=1, leader=shape(cpu=5))
+    world.job("small", created=3, leader=shape(cpu=1), workers=1)
+    for _ in range(3):
+        world.pass_time(1)
+        events = take_cycle(world.state, config, world.now_ms, policies=policies)
+        if events:
+            world.say(*events)
+    taken = [event for entry in world.entries for event in entry.batch.events if isinstance(event, k.CycleTaken)]
+    asyncio.run(write(Path(sys.argv[1]), world))
+    placed = {
+        job.seen.name: [job.placements[place] for place in sorted(job.placements)] for job in world.state.jobs.values()
+    }
+    print(json.dumps({"versions": dict(taken[0].config.versions), "placed": placed}))
+
+
+async def write(path: Path, world: World) -> None:
+    """The world's log as a file."""
+    log = FileLog(path, now_ms=lambda: 1)
+    await log.open()
+    for entry in world.entries[1:]:  # the log itself began its epoch
+        await log.append(entry.batch, epoch=1)
+    await log.close()
+
+
+if __name__ == "__main__":
+    main()

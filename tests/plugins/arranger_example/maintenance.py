@@ -1,0 +1,29 @@
+"""A filter: nodes that are labelled as under maintenance."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from arranger.model.pod import PodShape
+from arranger.scheduling.filters import Filter
+from arranger.scheduling.view import ClusterView, Mask
+
+LABEL = "example.com/maintenance"
+
+
+class Maintenance(Filter):
+    """The node isn't labelled as under maintenance."""
+
+    name, version = "Maintenance", 2
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The same for every pod."""
+        return ()
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """Nodes without the label, or with another value than "true"."""
+        return ~view.roster.labelled(LABEL).get("true", np.zeros(len(view), bool))
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One word for all."""
+        return "under maintenance"

@@ -1,0 +1,20 @@
+"""A pod policy: the node that is emptiest afterwards."""
+
+from arranger.model.config import CycleConfig
+from arranger.scheduling.placement import Scores
+from arranger.scheduling.policies.base import Ask, PodPolicy, utilisation
+from arranger.scheduling.view import ClusterView
+
+
+class WorstFit(PodPolicy):
+    """The node that is emptiest afterwards, by the same utilisation as BinPack."""
+
+    name, version, local = "WorstFit", 1, True
+
+    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+        """Highest wins, so less utilisation is more."""
+        return -utilisation(view, ask.shape, self.weights(ask, config), extra)
+
+
+#: An entry point may name an instance too.
+WORST_FIT = WorstFit()
