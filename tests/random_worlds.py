@@ -19,7 +19,8 @@ from tests.world import World, shape
 #: What happens, and two numbers that say to whom and how.
 Step = tuple[str, int, int]
 
-_POLICIES = ("", "BinPack", "Gang")
+_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient")
+_QUEUES = ("", "Priority", "DRF")
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
 #: A stranger that wants its pool without pods of a job, and what pods of a job may ask of others.
 _REPELLING = PodTraits(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/job", "Exists", ()),)),))
@@ -124,7 +125,8 @@ def _job(world: World, a: int, b: int) -> None:
     ]
     workers = sum(count for _, count, _ in sets)
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
-              priority=1 + b % 3, policy=_POLICIES[b % 3], created=a, restart_limit=1, terminating=b == 11,
+              priority=1 + b % 3, policy=_POLICIES[(a + b) % 8], queue=_QUEUES[a % 3], created=a,
+              restart_limit=1, terminating=b == 11,
               deleting=b == 10, invalid="spec: bad" if b == 9 and a > 8 else "")  # fmt: skip
 
 
