@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.model.quantity import MAX_AMOUNT, QuantityError, amount
+from arranger.model.quantity import MAX_AMOUNT, QuantityError, amount, quantity
 
 FACTORS = {
     "n": Decimal("1e-9"),
@@ -90,3 +90,27 @@ def test_a_huge_quantity_counts_as_the_largest(quantity: object) -> None:
 
 def test_a_tiny_quantity_still_counts() -> None:
     assert amount("memory", "1e-999999999") == 1
+
+
+@given(st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"]), st.integers(0, MAX_AMOUNT))
+def test_an_amount_is_written_so_that_it_is_read_back_exactly(resource: str, value: int) -> None:
+    assert amount(resource, quantity(resource, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("cpu", 0, "0"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 64_000, "64"),
+        ("memory", 0, "0"),
+        ("memory", 1000, "1000"),
+        ("memory", 1536 << 20, "1536Mi"),
+        ("memory", 1 << 40, "1Ti"),
+        ("hugepages-2Mi", 4 << 20, "4Mi"),
+        ("nvidia.com/gpu", 1024, "1024"),
+        ("pods", 110, "110"),
+    ],
+)
+def test_an_amount_is_written_as_kubernetes_writes_it(resource: str, value: int, text: str) -> None:
+    assert quantity(resource, value) == text
