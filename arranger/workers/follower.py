@@ -7,7 +7,7 @@ good, because a fold that skips is worse than one that stands still.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -105,10 +105,14 @@ class Follower:
             await self._advanced.wait()
         return self.state.epoch == epoch
 
+    async def until(self, holds: Callable[[State], bool]) -> None:
+        """Wait until the projection is so; looked at after each step of the fold."""
+        while not holds(self.state):
+            await self._advanced.wait()
+
     async def epoch_ended(self, epoch: int) -> None:
         """Wait until the projection is in another epoch."""
-        while self.state.epoch == epoch:
-            await self._advanced.wait()
+        await self.until(lambda state: state.epoch != epoch)
 
     async def catch_up(self) -> bool:
         """Wait until everything that is in the log now is folded; False when the epoch has ended instead."""

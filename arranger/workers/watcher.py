@@ -114,6 +114,8 @@ class Watcher:
                 self._term = claimed.first
                 log_event(_log, "watching", kind=self._kind, term=self._term, epoch=epoch)
                 await self._observe_in(epoch)
+                if not await self._lease.acquire():
+                    return
             except EpochLost:
                 await self._follower.epoch_ended(epoch)
                 backoff.reset()
@@ -123,16 +125,23 @@ class Watcher:
                 await backoff.wait()
 
     async def _observe_in(self, epoch: int) -> None:
-        """Observe until the epoch ends (`EpochLost`), which a watch that has nothing to append wouldn't notice."""
+        """Observe until the epoch or our term has ended, which a watch that appends void observations wouldn't notice.
+
+        A term ends by the claim of another, who may have lost the lease since: then nobody would be heard.
+        """
         observing = asyncio.create_task(self._observe(), name=f"observe-{self._kind}")
-        ending = asyncio.create_task(self._follower.epoch_ended(epoch))
+        ending = asyncio.create_task(
+            self._follower.until(lambda state: (state.epoch, state.terms.get(self._kind)) != (epoch, self._term))
+        )
         try:
             await asyncio.wait([observing, ending], return_when=asyncio.FIRST_COMPLETED)
             if observing.done():
                 await observing
-            raise EpochLost(f"epoch {epoch} has ended")
         finally:
-            await end([observing, ending], again_s=0.02)
+            await end([observing, ending])
+        if self._follower.state.epoch != epoch:
+            raise EpochLost(f"epoch {epoch} has ended")
+        log_event(_log, "another process claimed the watch", kind=self._kind, term=self._term)
 
     async def _observe(self) -> None:
         """Go on where the last watcher stopped, or list; then watch. Ends only by an exception."""

@@ -1,0 +1,134 @@
+"""The watcher's term and epoch: whoever holds the lease is heard, whatever others claim or lose."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+from arranger.clock import SystemClock
+from arranger.events import kinds as k
+from arranger.events.log import Cursor
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.kube.cluster import PODS
+from arranger.metrics import Metrics
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.store import Store
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.watcher import Watcher
+
+POD = {"metadata": {"namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+class Held:
+    """A lease that is held for as long as the test says."""
+
+    def __init__(self) -> None:
+        self.ours = True
+
+    async def acquire(self) -> bool:
+        return self.ours
+
+    async def release(self) -> None:
+        self.ours = False
+
+
+class Scene:
+    """One process's follower and its watcher of pods, on an in-memory log and cluster."""
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self.cluster = DirectCluster(Store(now=time.time))
+        self.home = MemoryHome()
+        self.metrics = Metrics(clock)
+        self.follower = Follower(MemoryLog(self.home), clock=clock, metrics=self.metrics, reader="test")
+        self.stranger = Writer(self.follower, name="stranger", clock=clock, metrics=self.metrics)
+        self.lease = Held()
+        self.watcher = Watcher(
+            k.Watched.POD,
+            cluster=self.cluster,
+            follower=self.follower,
+            writer=Writer(self.follower, name="watcher", clock=clock, metrics=self.metrics),
+            lease=self.lease,  # type: ignore[arg-type]
+            clock=clock,
+            metrics=self.metrics,
+            member_id="us",
+            lease_s=0.3,
+            relist_s=3600,
+        )
+
+    async def create(self, name: str) -> None:
+        await self.cluster.create(PODS, "default", {**POD, "metadata": {"namespace": "default", "name": name}})
+
+    def names(self) -> list[str]:
+        return sorted(pod.name for pod in self.follower.state.pods.values())
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            await self.follower.until(lambda _: holds())
+
+
+@contextlib.asynccontextmanager
+async def watching() -> AsyncIterator[Scene]:
+    scene = Scene()
+    await scene.follower.start()
+    tasks = [asyncio.create_task(scene.follower.run()), asyncio.create_task(scene.watcher.run())]
+    try:
+        await scene.until(lambda: scene.follower.state.listed.get(k.Watched.POD, False))
+        yield scene
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_watch_with_nothing_to_say_notices_a_new_epoch() -> None:
+    async with watching() as scene:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        lost = scene.follower.state.epoch
+        scene.home.lose_everything()
+        await scene.until(lambda: scene.follower.state.epoch != lost and scene.names() == ["a"])
+        await scene.create("b")
+        await scene.until(lambda: scene.names() == ["a", "b"])
+
+
+async def test_the_holder_of_the_lease_claims_again_when_another_claimed_and_left() -> None:
+    async with watching() as scene:
+        await scene.stranger.append([k.WatchClaimed(k.Watched.POD, "stranger")])
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+
+
+async def test_who_has_lost_the_lease_leaves_the_watch_to_the_other() -> None:
+    async with watching() as scene:
+        scene.lease.ours = False
+        claimed = await scene.stranger.append_and_fold([k.WatchClaimed(k.Watched.POD, "stranger")])
+        await scene.create("a")
+        await asyncio.sleep(0.5)
+        assert scene.follower.state.terms[k.Watched.POD] == claimed.first
+        assert scene.names() == []
+
+
+async def test_what_a_superseded_watcher_stored_is_not_gone_on_from() -> None:
+    async with watching() as scene:
+        scene.lease.ours = False
+        await asyncio.sleep(0.5)  # ours has stopped
+        await scene.create("missed")
+        # One that was paused under an older term wakes up and stores how far it has heard: that was void.
+        beyond = (await scene.cluster.get(PODS, "default", "missed"))["metadata"]["resourceVersion"]
+        void = k.PodGone(1, "default", "nobody", "nobody")
+        await scene.stranger.append_and_fold([void], cursor=Cursor(k.Watched.POD, f"1:{beyond}"))
+        scene.lease.ours = True
+        await scene.until(lambda: scene.names() == ["missed"])
+
+
+async def test_a_successor_goes_on_where_the_watcher_before_it_stopped() -> None:
+    async with watching() as scene:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        scene.lease.ours = False
+        await asyncio.sleep(0.5)
+        await scene.create("b")
+        scene.lease.ours = True
+        await scene.until(lambda: scene.names() == ["a", "b"])
+        assert b'reason="first listing"} 1.0' in scene.metrics.exposition()  # no second one
