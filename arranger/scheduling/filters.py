@@ -288,11 +288,21 @@ def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = Fals
 
 class Filters:
     """The filters' answers for one view. A pod that others may ask something of, or that asks something of others, is
-    named as they see it (`pod`); without it the pods that are there are left aside."""
+    named as they see it (`pod`); without it the pods that are there are left aside.
 
-    def __init__(self, view: ClusterView, filters: Sequence[Filter] = FILTERS, *, ignore_health: bool = False) -> None:
+    With `only` there is room on no other nodes, for a quorum that is tried in one place; reasons leave it aside."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        filters: Sequence[Filter] = FILTERS,
+        *,
+        ignore_health: bool = False,
+        only: Mask | None = None,
+    ) -> None:
         self._view = view
         self._scope = ignore_health
+        self._only = only
         if ignore_health:
             candidates = (_ON_HEALTHY_NODES.get(of.name, of) for of in filters)
             filters = [of for of in candidates if of is not None]
@@ -349,6 +359,8 @@ class Filters:
         """
         room = fitting(self._view, shape)
         room *= self.static(shape)
+        if self._only is not None:
+            room *= self._only
         for _, refused in self._refusals(shape, pod):
             room[refused] = 0
         if pod is not None:

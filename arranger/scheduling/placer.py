@@ -19,17 +19,21 @@ from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
 from arranger.scheduling.placement import Scores
+from arranger.scheduling.pod_filters import places_of, selected_by
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
-from arranger.scheduling.view import Chosen, ClusterView, Taken
+from arranger.scheduling.view import Chosen, ClusterView, Mask, Taken
 
 #: Group → indices of places that need a node, ascending.
 Needs = dict[int, Sequence[int]]
 
 #: How many shapes' rankings are kept at once.
 RANKINGS = 64
+
+#: How many places of a topology are tried for a quorum whose pods must be together.
+PLACES = 8
 
 #: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
 SPLITS = 8
@@ -167,8 +171,8 @@ class Placer:
         """All of the needs, or another split of as many workers over the sets, or nothing."""
         mark = view.mark()
         shortage = None
-        for split in self._splits(attempt, needs):
-            failed = self._place_all(view, filters, attempt, needs, split)
+        for tried, split in self._ways(view, filters, attempt, needs):
+            failed = self._place_all(view, tried, attempt, needs, split)
             if failed is None:
                 return None
             shortage = shortage or failed
@@ -177,6 +181,38 @@ class Placer:
             if self._witness is not None and view is self.view:
                 self._witness.undone(attempt)
         return shortage
+
+    def _ways(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs
+    ) -> Iterator[tuple[Filters, Sequence[int] | None]]:
+        """Every split on all nodes, then, for pods that must be together, in one place of their topology at a time.
+
+        The first pod chooses its node without regard to those that must join it, so its place may be too small.
+        """
+        for split in self._splits(attempt, needs):
+            yield filters, split
+        if view is self.view and view.neighbours is not None and not attempt.job.placements:
+            for place in self._places_together(filters, attempt.job):
+                narrowed = Filters(view, self._policies.filters, only=place)
+                for split in self._splits(attempt, needs):
+                    yield narrowed, split
+
+    def _places_together(self, filters: Filters, job: JobRecord) -> Iterator[Mask]:
+        """Where pods of a job that must join others of it could be: at most `PLACES`, the roomiest for them first."""
+        groups = _groups(job)
+        pods = [neighbour_of(job, number) for number in range(len(groups))]
+        for pod, group in zip(pods, groups, strict=True):
+            for term in group.shape.rules.affinity if group.shape.rules is not None else ():
+                selected = selected_by(term, pod)
+                if not any(selected.matches(other) for other in pods):
+                    continue
+                places = places_of(self.view, term.topology_key)
+                room = np.bincount(places, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
+                room[0] = 0
+                for place in np.argsort(-room, kind="stable")[:PLACES].tolist():
+                    if room[place]:
+                        yield places == place
+                return
 
     def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
         """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
@@ -299,7 +335,8 @@ class Placer:
         """The same for pods that ask nothing of each other: all at once."""
         ask = self._ask(view, filters, attempt, group, len(indices))
         ours = view is self.view
-        chosen = self._choose(attempt.policy, ask) if ours else self._fill(view, filters, attempt.policy, ask)
+        known = ours and filters is self._filters
+        chosen = self._choose(attempt.policy, ask) if known else self._fill(view, filters, attempt.policy, ask)
         if ours and self._witness is not None:
             self._witness.placing(attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters)
         request = view.request(ask.shape)
@@ -388,8 +425,9 @@ class Placer:
     def _short(
         self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int
     ) -> Shortage:
-        if view is not self.view:
-            return Shortage(group, (), found, asked)  # the reasons of an empty cluster are told to nobody
+        if view is not self.view or filters is not self._filters:
+            # The reasons of an empty cluster, or of one place among others, are told to nobody.
+            return Shortage(group, (), found, asked)
         reasons = filters.reasons(_groups(attempt.job)[group].shape, self._pod(attempt.job, group))
         shortage = Shortage(group, reasons, found, asked)
         if self._witness is not None:

@@ -56,7 +56,7 @@ class PodAffinity(PodFilter):
         if not terms:
             return
         for term in terms:
-            yield f"no label {term.topology_key} (affinity)", _places(view, term.topology_key) == 0
+            yield f"no label {term.topology_key} (affinity)", places_of(view, term.topology_key) == 0
         selected = Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
         there = [_in_place(view, term.topology_key, neighbours.count(selected)) for term in terms]
         if selected.matches(pod) and not any(counts.any() for counts in there):
@@ -72,10 +72,10 @@ class PodAntiAffinity(PodFilter):
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
         """Pods that avoid each other can't share a node that has the label."""
-        alone = [term.topology_key for term in pod.anti_affinity if _selected(term, pod).matches(pod)]
+        alone = [term.topology_key for term in pod.anti_affinity if selected_by(term, pod).matches(pod)]
         if not alone:
             return None
-        labelled = np.logical_or.reduce([_places(view, key) > 0 for key in alone])
+        labelled = np.logical_or.reduce([places_of(view, key) > 0 for key in alone])
         return np.where(labelled, 1, _MANY)
 
     def refusals(
@@ -83,7 +83,7 @@ class PodAntiAffinity(PodFilter):
     ) -> Iterator[tuple[str, Mask]]:
         """What the pod must avoid, then who avoids it."""
         for term in pod.anti_affinity:
-            selected = _selected(term, pod)
+            selected = selected_by(term, pod)
             counts = _in_place(view, term.topology_key, neighbours.count(selected))
             yield f"{_same(term.topology_key)} pods it must avoid (anti-affinity)", counts > 0
         repelling = neighbours.repelling(pod)
@@ -93,7 +93,7 @@ class PodAntiAffinity(PodFilter):
             yield f"{_same(key)} pods that refuse it (anti-affinity)", _in_place(view, key, counts) > 0
 
 
-def _selected(term: PodTerm, pod: Neighbour) -> Selected:
+def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
     """The pods that a term of this pod selects."""
     return Selected(((within(term.namespaces, pod.namespace), term.selector),))
 
@@ -114,9 +114,9 @@ class TopologySpread(PodFilter):
         rules = shape.rules.spread if shape.rules is not None else ()
         if not rules:
             return
-        labelled = np.logical_and.reduce([_places(view, rule.topology_key) > 0 for rule in rules])
+        labelled = np.logical_and.reduce([places_of(view, rule.topology_key) > 0 for rule in rules])
         for rule in rules:
-            places = _places(view, rule.topology_key)
+            places = places_of(view, rule.topology_key)
             yield f"no label {rule.topology_key} (topology spread)", places == 0
             selected = Selected((((pod.namespace,), rule.selector),), staying=True)
             skew = self._skew(places, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
@@ -139,7 +139,7 @@ class TopologySpread(PodFilter):
         return skew
 
 
-def _places(view: ClusterView, key: str) -> Counts:
+def places_of(view: ClusterView, key: str) -> Counts:
     """The places of a topology, numbered from 1, by node; 0 for nodes without the label."""
 
     def numbered() -> Counts:
@@ -156,7 +156,7 @@ def _places(view: ClusterView, key: str) -> Counts:
 
 def _in_place(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Counts:
     """How many of the counted pods are in each node's place of a topology; 0 for nodes that are in none."""
-    places = _places(view, key)
+    places = places_of(view, key)
     pods = np.bincount(places, weights=counts, minlength=1).astype(np.int64)
     pods[0] = 0
     return pods[places]

@@ -230,6 +230,30 @@ def test_all_pods_of_a_job_can_be_kept_in_one_zone() -> None:
     assert dict(short.reasons) == {AWAY: 2, "lack cpu (need 1, most free 0)": 2}
 
 
+def test_a_quorum_that_must_be_together_finds_the_zone_that_holds_it() -> None:
+    world = World()
+    zones(world, n1="z1", n2="z2", n3="z3", n4="z2")
+    world.pod("used", "n1", cpu=4)  # BinPack would begin here
+    together = PodRules(affinity=(PodTerm(ZONE, (wants("In", "j", key="arranger.dev/job"),)),))
+    pod = shape(cpu=3, rules=together)
+    job = world.job("j", leader=shape(cpu=1), workers=4, min_workers=4, worker=pod)
+    world.cycle()
+    assert set(nodes_of(job)) == {"n2", "n4"}
+
+
+def test_a_quorum_that_must_be_together_and_fits_no_zone_gets_nothing_and_says_what_lacks() -> None:
+    world = World()
+    zones(world, n1="z1", n2="z2", n3="z3")
+    together = PodRules(affinity=(PodTerm(ZONE, (wants("In", "j", key="arranger.dev/job"),)),))
+    pod = shape(cpu=3, rules=together)
+    job = world.job("j", leader=pod, workers=3, min_workers=3, worker=pod)
+    short = waits(world.cycle())
+    assert not job.placements and dict(short.reasons) == {AWAY: 2, "lack cpu (need 3, most free 2)": 1}
+    other = world.job("other", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
+    world.cycle()
+    assert len(other.placements) == 3  # nothing of what was tried is held
+
+
 # --- pod anti-affinity --------------------------------------------------------------------------------------------
 
 AVOID = PodTerm(ZONE, APP)
