@@ -3,10 +3,7 @@
 import asyncio
 import itertools
 import json
-import os
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -23,8 +20,9 @@ from arranger.scheduling.filters import NodeReady
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.policies.queues import Priority
 from arranger.scheduling.registry import BUILT_IN
+from tests.example_package import install_example, run
 from tests.plugin_log import write
-from tests.servers import REPOSITORY, TYJOB_CRD
+from tests.servers import TYJOB_CRD
 from tests.world import World, shape
 
 
@@ -175,24 +173,7 @@ def test_a_recorded_cycle_is_taken_by_what_it_had() -> None:
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package in `tests/plugins`, installed by pip into a folder of its own."""
-    folder = tmp_path_factory.mktemp("example")
-    shutil.copytree(REPOSITORY / "tests" / "plugins", folder / "source")  # a build leaves files beside its source
-    flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", *flags, "--target", folder / "site", folder / "source"], check=True
-    )
-    return folder / "site"
-
-
-def run(*arguments: str, plugins: Path | None, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """Python in a process of its own, with the plugins on its path or not."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ARRANGER_", "PYTHON"))}
-    path = [str(REPOSITORY), *([str(plugins)] if plugins is not None else [])]
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        capture_output=True, text=True, check=False, input=stdin, cwd=REPOSITORY,
-        env=environment | {"PYTHONPATH": os.pathsep.join(path)},
-    )  # fmt: skip
+    return install_example(tmp_path_factory.mktemp("example"))
 
 
 def arranger(*arguments: str, plugins: Path | None, stdin: str = "") -> "subprocess.CompletedProcess[str]":

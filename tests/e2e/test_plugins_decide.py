@@ -1,0 +1,53 @@
+"""Workers with another package's policies: the API server takes their names, they decide, the log can be verified."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.e2e.harness import EmbeddedKube, apply, await_stage, fleet, job, kubelets, pods_of
+from tests.example_package import install_example, python_path, run
+from tests.servers import RealRedis
+
+POLICIES = {"jobQueuePolicy": "Oldest", "basicPolicy": "WorstFit"}
+NODES = (
+    NodeTemplate("n1", cpu="64", labels={"example.com/maintenance": "true"}),
+    NodeTemplate("n2", cpu="4"),
+    NodeTemplate("n3", cpu="32"),
+)
+
+
+def test_workers_go_by_policies_of_another_package(
+    redis: RealRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins = install_example(tmp_path)
+    definition = tmp_path / "crd.yaml"
+    definition.write_text(run("arranger.cli.main", "crd", plugins=plugins).stdout)
+    monkeypatch.setenv("PYTHONPATH", python_path(plugins))
+    kube = EmbeddedKube(tmp_path, crds=[definition])
+    try:
+        refused = job("refused", schedulerPolicy={"basicPolicy": "BestFit"})
+        answer = kube.kubectl("apply", "-f", "-", stdin=json.dumps(refused), check=False)
+        assert 'Unsupported value: "BestFit"' in answer.stderr
+        assert '"WorstFit"' in answer.stderr
+        with (
+            kubelets(kube, *NODES),
+            fleet(redis_url=redis.url, kube=kube, folder=tmp_path, pod_policy="WorstFit") as workers,
+        ):
+            workers.start(["watcher", "controller", "applier", "maintenance"], ["scheduler"])
+            apply(kube, job("named", schedulerPolicy=POLICIES), job("default", workers=0))
+            await_stage(kube, "Running", "named", "default")
+            nodes = {pod["spec"]["nodeName"] for name in ("named", "default") for pod in pods_of(kube, name)}
+            assert nodes == {"n3"}
+            for worker in workers.workers.values():
+                assert worker.stop() == 0
+    finally:
+        kube.close()
+    report = json.loads(run("arranger.cli.main", "verify", "--log", redis.url, "-o", "json", plugins=plugins).stdout)
+    assert report["sound"]
+    assert report["identical"] == report["cycles"] > 0
+    without = run("arranger.cli.main", "verify", "--log", redis.url, "-o", "json", plugins=None)
+    found = json.loads(without.stdout)
+    assert (without.returncode, found["other_versions"]) == (1, found["cycles"])
+    assert found["first_other_version"]["missing"] == [["Maintenance", 2], ["Oldest", 3], ["WorstFit", 1]]
