@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import strategies as st
 
 from arranger.model.node import Taint
-from arranger.model.pod import PodShape
+from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, Preference, Requirement, SpreadRule
 from arranger.projections.jobs import JobRecord
 from tests.world import GIB, World, shape
 
@@ -16,6 +16,9 @@ SHAPES = (
 )  # fmt: skip
 
 POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+
+#: Those and what `one_by_one` has no formula for.
+ALL_POLICIES = (*POD_POLICIES, "FragmentGradient")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +125,48 @@ def mixed(*, nodes: int = 60, jobs: int = 70) -> World:
     for number in range(jobs):
         sets = tuple((1 + (number + 3 * at) % 7, (5 * number + at) % len(SHAPES)) for at in range(number % 4))
         draw_job = JobDraw(leader=number % len(SHAPES), sets=sets, quorum=number % 5, priority=1 + number % 3,
-                           created=number % 6, policy=POD_POLICIES[number % len(POD_POLICIES)],
+                           created=number % 6, policy=ALL_POLICIES[number % len(ALL_POLICIES)],
                            queue=("", "Priority", "DRF")[number % 3], alike=1 + number % 2)  # fmt: skip
         see_jobs(world, number, draw_job)
+    return world
+
+
+# --- pods that ask something of each other, or prefer nodes ---------------------------------------------------------
+
+_APP = (Requirement("app", "In", ("rl",)),)
+_RULES = (
+    PodRules(host_ports=(HostPort(80),)),
+    PodRules(anti_affinity=(PodTerm("pool", _APP),)),
+    PodRules(affinity=(PodTerm("pool", _APP),)),
+    PodRules(spread=(SpreadRule("pool", 1, _APP),)),
+)
+_POOL = (Preference(7, (Requirement("pool", "In", ("1",)),)),)
+
+#: Small shapes, with and without rules, labels and preferences.
+_ASKING = tuple(
+    shape(cpu=cpu, gpus=gpus, rules=rules, labels=labels, preferred=preferred)
+    for cpu, gpus in ((1, 0), (2, 1))
+    for rules in (None, None, *_RULES)
+    for labels in (None, {"app": "rl"})
+    for preferred in ((), _POOL)
+)
+
+
+@st.composite
+def asking_worlds(draw: st.DrawFn, policies: Sequence[str] = ALL_POLICIES) -> World:
+    """A crowded cluster with jobs of such pods."""
+    world = World()
+    for number, node in enumerate(draw(nodes_drawn)):
+        see_node(world, number, node)
+        if number % 3 == 2:
+            taints = [Taint("slow", "", "PreferNoSchedule")]
+            world.node(f"n{number}", cpu=4, gpus=2, labels={"pool": node.pool}, taints=taints)
+    for number in range(draw(st.integers(1, 4))):
+        sets = draw(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(_ASKING)), max_size=2))
+        workers = [(f"s{at}", count, of) for at, (count, of) in enumerate(sets)]
+        leader, quorum = draw(st.sampled_from(_ASKING)), draw(st.integers(0, 6))
+        policy, queue = draw(st.sampled_from(policies)), draw(st.sampled_from(["", "DRF"]))
+        for copy in range(draw(st.integers(1, 3))):
+            world.job(f"j{number}-{copy}", leader=leader, workers=workers, policy=policy, queue=queue,
+                      min_workers=min(quorum, sum(count for count, _ in sets)))  # fmt: skip
     return world

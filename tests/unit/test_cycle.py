@@ -21,7 +21,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters, untolerated
 from arranger.scheduling.view import ClusterView
-from tests.random_clusters import POD_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
+from tests.random_clusters import ALL_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import GIB, World, shape
 
@@ -205,7 +205,7 @@ amounts_drawn = st.tuples(st.integers(0, 4), st.integers(0, 2))
 @BY_CHANCE
 @given(nodes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=3), leader=amounts_drawn,
        sets=st.lists(st.tuples(st.integers(1, 2), amounts_drawn), max_size=2), quorum=st.integers(0, 4),
-       policy=st.sampled_from(POD_POLICIES))  # fmt: skip
+       policy=st.sampled_from(ALL_POLICIES))  # fmt: skip
 def test_a_job_is_called_impossible_only_if_there_is_no_way_at_all_to_place_its_quorum(
     nodes: list[tuple[int, int]],
     leader: tuple[int, int],
@@ -393,7 +393,7 @@ def test_a_pod_without_requests_still_needs_room_for_a_pod() -> None:
 
 
 @BY_CHANCE
-@given(nodes=nodes_drawn, jobs=jobs_drawn(queues=QUEUES, alike=2))
+@given(nodes=nodes_drawn, jobs=jobs_drawn(policies=ALL_POLICIES, queues=QUEUES, alike=2))
 def test_no_plan_oversubscribes_a_node_or_places_part_of_a_quorum(nodes: list[NodeDraw], jobs: list[JobDraw]) -> None:
     world, records = observed(nodes, jobs)
     table = world.state.nodes
@@ -438,7 +438,7 @@ def told(events: Iterable[k.Event]) -> Iterator[k.Event]:
 
 
 @BY_CHANCE
-@given(nodes=nodes_drawn, jobs=jobs_drawn(queues=QUEUES), data=st.data())
+@given(nodes=nodes_drawn, jobs=jobs_drawn(policies=ALL_POLICIES, queues=QUEUES), data=st.data())
 def test_the_order_in_which_nodes_and_jobs_were_seen_changes_nothing_in_the_plan(
     nodes: list[NodeDraw], jobs: list[JobDraw], data: st.DataObject
 ) -> None:

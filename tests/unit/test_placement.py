@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.model.node import Taint
-from arranger.model.pod import HostPort, PodRules, PodTerm, Preference, Requirement, SpreadRule
 from arranger.projections.jobs import expand
 from arranger.scheduling import cycle
 from arranger.scheduling.cycle import take_cycle
@@ -25,7 +23,7 @@ from arranger.scheduling.policies.base import Ask, PodPolicy
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen
 from tests.one_by_one import OneByOne, counted
-from tests.random_clusters import nodes_drawn, see_node
+from tests.random_clusters import asking_worlds
 from tests.world import World, shape
 
 BY_CHANCE = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -179,24 +177,6 @@ def test_a_plan_without_simd_is_one_where_it_was_switched_off() -> None:
 
 # --- what pods ask of each other and prefer -------------------------------------------------------------------------
 
-_APP = (Requirement("app", "In", ("rl",)),)
-_RULES = (
-    PodRules(host_ports=(HostPort(80),)),
-    PodRules(anti_affinity=(PodTerm("pool", _APP),)),
-    PodRules(affinity=(PodTerm("pool", _APP),)),
-    PodRules(spread=(SpreadRule("pool", 1, _APP),)),
-)
-_POOL = (Preference(7, (Requirement("pool", "In", ("1",)),)),)
-
-#: Small shapes, with and without rules, labels and preferences.
-_ASKING = tuple(
-    shape(cpu=cpu, gpus=gpus, rules=rules, labels=labels, preferred=preferred)
-    for cpu, gpus in ((1, 0), (2, 1))
-    for rules in (None, None, *_RULES)
-    for labels in (None, {"app": "rl"})
-    for preferred in ((), _POOL)
-)
-
 
 class PodByPod(Placer):
     """Places every pod for itself, with nothing remembered of those before it."""
@@ -222,22 +202,7 @@ def settled_pods(events: tuple[k.Event, ...]) -> dict[tuple[str, int, str], int]
 def test_whatever_pods_ask_of_each_other_or_prefer_they_are_placed_as_one_by_one(
     policy: str, data: st.DataObject
 ) -> None:
-    world = World()
-    for number, node in enumerate(data.draw(nodes_drawn)):
-        see_node(world, number, node)
-        if number % 3 == 2:
-            taints = [Taint("slow", "", "PreferNoSchedule")]
-            world.node(f"n{number}", cpu=4, gpus=2, labels={"pool": node.pool}, taints=taints)
-    kinds = data.draw(st.lists(st.tuples(
-        st.sampled_from(_ASKING),
-        st.lists(st.tuples(st.integers(1, 5), st.sampled_from(_ASKING)), max_size=2),
-        st.integers(0, 6), st.integers(1, 3), st.sampled_from(["", "DRF"]),
-    ), min_size=1, max_size=4))  # fmt: skip
-    for number, (leader, sets, quorum, alike, queue) in enumerate(kinds):
-        workers = [(f"s{at}", count, of) for at, (count, of) in enumerate(sets)]
-        for copy in range(alike):
-            world.job(f"j{number}-{copy}", leader=leader, workers=workers, policy=policy, queue=queue,
-                      min_workers=min(quorum, sum(count for count, _ in sets)))  # fmt: skip
+    world = data.draw(asking_worlds(policies=[policy]))
     together = take_cycle(world.state, world.config, world.now_ms)
     with mock.patch.object(cycle, "Placer", PodByPod):
         apart = take_cycle(world.state, world.config, world.now_ms)

@@ -17,9 +17,11 @@ from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placer import Witness
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import (
+    ALL_POLICIES,
     POD_POLICIES,
     JobDraw,
     NodeDraw,
+    asking_worlds,
     jobs_drawn,
     nodes_drawn,
     observed,
@@ -199,7 +201,7 @@ def explained_winners(world: World) -> tuple[dict[tuple[str, PlaceKey], str], di
     return recorded, shown
 
 
-@pytest.mark.parametrize("policy", POD_POLICIES[1:])
+@pytest.mark.parametrize("policy", ALL_POLICIES[1:])
 @settings(BY_CHANCE, max_examples=25)
 @given(data=st.data())
 def test_the_explanation_of_every_pod_has_its_own_node_first(policy: str, data: st.DataObject) -> None:
@@ -209,9 +211,19 @@ def test_the_explanation_of_every_pod_has_its_own_node_first(policy: str, data: 
     assert shown == recorded
 
 
-def lived(data: st.DataObject, most: int = 4) -> World:
+@settings(BY_CHANCE, max_examples=40)
+@given(world=asking_worlds())
+def test_so_has_the_explanation_of_pods_that_ask_something_of_others(world: World) -> None:
+    recorded, shown = explained_winners(world)
+    assert shown == recorded
+
+
+def lived(data: st.DataObject) -> World:
     """A world with a past: jobs of all policies partly placed and started, then more nodes and jobs."""
-    nodes, jobs = data.draw(nodes_drawn), data.draw(jobs_drawn(queues=QUEUES, alike=2, most=most))
+    nodes, jobs = (
+        data.draw(nodes_drawn),
+        data.draw(jobs_drawn(policies=ALL_POLICIES, queues=QUEUES, alike=2, most=4)),
+    )
     world = observed(nodes, jobs)[0]
     world.cycle()
     for number, node in enumerate(data.draw(nodes_drawn)):
@@ -221,7 +233,7 @@ def lived(data: st.DataObject, most: int = 4) -> World:
             world.cycle()
             world.control()
             world.apply()
-    for number, job in enumerate(data.draw(jobs_drawn(queues=QUEUES, most=3))):
+    for number, job in enumerate(data.draw(jobs_drawn(policies=ALL_POLICIES, queues=QUEUES, most=3))):
         see_jobs(world, len(jobs) - 1 + number, job)
     return world
 
