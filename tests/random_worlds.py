@@ -149,7 +149,8 @@ def _some_pod(world: World, number: int) -> str:
 def _pod_changes(world: World, a: int, b: int) -> None:
     uid = _some_pod(world, a)
     if uid:
-        world.change_pod(uid, phase=_PHASES[b % 5], restarts=b % 3, deleting=b == 4, ready=b < 5,
+        traits = _REPELLING if b == 8 else NO_TRAITS if b == 9 else world.state.pods[uid].traits
+        world.change_pod(uid, phase=_PHASES[b % 5], restarts=b % 3, deleting=b == 4, ready=b < 5, traits=traits,
                          reason="Evicted" if b == 7 else "")  # fmt: skip
 
 

@@ -24,13 +24,14 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of
 from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
 from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen, ClusterView
+from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -604,14 +605,65 @@ def test_every_filter_is_recorded_and_one_that_a_cycle_did_not_have_is_left_out_
     assert waits(world.cycle()).reasons == ((AVOIDED, 1),)
 
 
+def test_a_process_that_remembers_its_last_cycle_looks_again_when_only_a_pods_labels_change() -> None:
+    world = World()
+    zones(world, n1="z1")
+    uid = see(world, "n1")
+    world.job("j", leader=asking(anti_affinity=(AVOID,)))
+    cycles = Cycles()
+    world.say(*cycles.take(world.state, world.config, world.now_ms))
+    assert cycles.take(world.state, world.config, world.now_ms) == ()
+    world.change_pod(uid, traits=PodTraits((("app", "b"),)))
+    assert any(isinstance(event, k.Placed) for event in cycles.take(world.state, world.config, world.now_ms))
+
+
+# --- explained ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_other_pods_keep_waiting_is_told_which_nodes_and_why() -> None:
+    world = World()
+    zones(world, n1="z1", n2="z2")
+    see(world, "n1")
+    world.pod("full", "n2", cpu=8)
+    world.job("j", leader=asking(anti_affinity=(AVOID,)))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert dict(waiting.shortfall.reasons) == {AVOIDED: 1, "lack cpu (need 1, most free 0)": 1}
+    assert waiting.shortfall.candidates == ("n2",)
+    assert waiting.shortfall.closest.node == "n2"
+
+
+def test_every_pod_placed_one_by_one_is_explained_at_its_own_turn() -> None:
+    world = World()
+    zones(world, n1="z1", n2="z2", n3="z3")
+    apart = asking("a", anti_affinity=(AVOID,))
+    world.job("j", leader=apart, workers=2, min_workers=2, worker=apart)
+    world.cycle()
+    first, second, third = explained(world.entries, "j").choices
+    assert [choice.node for choice in (first, second, third)] == ["n1", "n2", "n3"]
+    assert [choice.passed for choice in (first, second, third)] == [3, 2, 1]
+    assert third.refused == ((AVOIDED, 2),) and third.why == "the only node that could take it"
+    assert all(choice.node == choice.retaken_on == choice.ranking[0].node for choice in (first, second, third))
+
+
+def test_a_node_that_won_by_preference_is_said_to() -> None:
+    world = disks(World())
+    world.job("j", leader=shape(cpu=1, preferred=[prefers(1, disk="ssd")]))
+    world.cycle()
+    (choice,) = explained(world.entries, "j").choices
+    assert choice.node == choice.ranking[0].node == "n2"
+    assert choice.why.endswith("its node is preferred, 200 against 0")
+
+
 # --- pod by pod, on any cluster -----------------------------------------------------------------------------------
 
+JOIN_JOB = PodTerm(ZONE, (wants("In", "j0", "j1", key="arranger.dev/job"),))
 TERMS = [
     PodTerm(key, selector, namespaces)
     for key in (ZONE, HOST)
     for selector in (APP, (wants("In", "b"),), (wants("Exists"),), (wants("NotIn", "a"),))
     for namespaces in (("",), None)
-]
+] + [JOIN_JOB]
 SPREADS = [
     SpreadRule(key, skew, selector, least, affinity, taints)
     for key in (ZONE, HOST)
