@@ -271,6 +271,9 @@ FILTERS: tuple[Filter, ...] = (
     NodePreference(),
 )
 
+#: Why a quorum whose pods must be together got no other node: it was tried in one place of a topology.
+ELSEWHERE = "not in the place where the quorum fits together"
+
 #: Preferences are below this: a policy's score counts so much more.
 PREFERENCES = 512
 
@@ -290,7 +293,7 @@ class Filters:
     """The filters' answers for one view. A pod that others may ask something of, or that asks something of others, is
     named as they see it (`pod`); without it the pods that are there are left aside.
 
-    With `only` there is room on no other nodes, for a quorum that is tried in one place; reasons leave it aside."""
+    With `only` there is room on no other nodes, for a quorum that is tried in one place; it is the last of reasons."""
 
     def __init__(
         self,
@@ -393,7 +396,7 @@ class Filters:
             if free < need:
                 resource = view.resource(column)
                 return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
-        return "fit"
+        return "fit" if self._only is None or self._only[row] else ELSEWHERE
 
     def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> tuple[tuple[str, int], ...]:
         view = self._view
@@ -413,6 +416,9 @@ class Filters:
                 text = f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"
                 counts[text] = int(short.sum())
                 left &= ~short
+        if self._only is not None and (left & ~self._only).any():
+            counts[ELSEWHERE] = int((left & ~self._only).sum())
+            left &= self._only
         if left.any():
             counts["fit"] = int(left.sum())
         return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

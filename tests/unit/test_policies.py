@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.model.pod import PodShape
+from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.projections.jobs import JobRecord, PlaceKey, expand
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.story import Placement, Story
@@ -276,3 +276,15 @@ def test_why_a_job_waits_is_not_what_failed_of_a_split_before_another_came_about
     assert waiting is not None and waiting.shortfall is not None
     assert "0 of 2 further pods placed" in told[0].message
     assert (waiting.shortfall.found, waiting.shortfall.asked) == (0, 2)
+
+
+def test_the_explanation_of_a_quorum_that_was_moved_to_another_place_counts_the_nodes_elsewhere() -> None:
+    together = PodRules(affinity=(PodTerm("pool", (Requirement("app", "In", ("rl",)),)),))
+    world = World()
+    world.node("n1", cpu=4, gpus=2, labels={"pool": "a"})
+    world.node("n2", cpu=8, gpus=2, labels={"pool": "b"})
+    world.pod("stranger", "n1", cpu=2)
+    world.job("j", leader=shape(cpu=1, labels={"app": "rl"}), workers=1, min_workers=1,
+              worker=shape(cpu=2, gpus=1, rules=together))  # fmt: skip
+    recorded, shown = explained_winners(world)
+    assert shown == recorded and set(recorded.values()) == {"n2"}
