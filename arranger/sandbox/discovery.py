@@ -26,6 +26,14 @@ _STATUS_VERBS = ["get", "patch", "update"]
 
 #: An OpenAPI v2 document in protobuf that says `swagger: "2.0"` and no more; kubectl then uses what it has built in.
 OPENAPI_V2 = b"\x0a\x032.0"
+OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+#: The same in JSON.
+OPENAPI_V2_JSON: Object = {
+    "swagger": "2.0",
+    "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+    "paths": {},
+    "definitions": {},
+}
 
 _REVIEWS = ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
 _POD_SUBRESOURCES = (

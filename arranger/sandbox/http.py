@@ -203,7 +203,7 @@ class ApiServer:
             return await self._review(request)
         depth = {"api": 2, "apis": 3}.get(parts[0], len(parts))
         if len(parts) <= depth:
-            return self._describe(path, parts)
+            return self._describe(path, parts, request.headers.get("Accept", ""))
         call = self._call(request, parts[:depth], parts[depth:])
         if call is None:
             return _not_found()
@@ -212,12 +212,14 @@ class ApiServer:
     def _kinds(self) -> list[Kind]:
         return [collection.kind for collection in self.store.collections.values()]
 
-    def _describe(self, path: str, parts: list[str]) -> web.Response:
+    def _describe(self, path: str, parts: list[str], accept: str) -> web.Response:
         """Everything below the root that isn't a resource."""
         kinds = self._kinds()
         if path == "openapi/v2":
-            content_type = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-            return web.Response(body=discovery.OPENAPI_V2, headers={"Content-Type": content_type})
+            # Clients ask for "...spec.v2@v1.0+protobuf", but can't read an "@" in what they get.
+            if "proto-openapi.spec.v2" in accept:
+                return web.Response(body=discovery.OPENAPI_V2, headers={"Content-Type": discovery.OPENAPI_V2_TYPE})
+            return _json(discovery.OPENAPI_V2_JSON)
         answer: Object | None
         if path == "version":
             answer = discovery.VERSION

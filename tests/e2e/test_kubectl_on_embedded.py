@@ -135,6 +135,22 @@ async def test_a_wrong_tyjob_is_refused_naming_the_field(kubectl: str, tmp_path:
         assert "No resources found" in await k("get", "tyj")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("kind: TYJob", "kind: TYjob", 'no matches for kind "TYjob" in version "arranger.dev/v1"'),
+        ("arranger.dev/v1", "arranger.dev/v2", 'no matches for kind "TYJob" in version "arranger.dev/v2"'),
+        ("arranger.dev/v1", "aranger.dev/v1", 'no matches for kind "TYJob" in version "aranger.dev/v1"'),
+    ],
+    ids=["kind", "version", "group"],
+)
+async def test_a_misspelt_kind_or_version_is_said_to_be_unknown(
+    kubectl: str, tmp_path: Path, right: str, wrong: str, said: str
+) -> None:
+    async with cluster(kubectl, tmp_path) as k:
+        assert said in await k("apply", "-f", "-", stdin=JOB.replace(right, wrong), fails=True)
+
+
 async def test_patches_waits_labels_and_server_side_apply(kubectl: str, tmp_path: Path) -> None:
     async with cluster(kubectl, tmp_path) as k:
         assert "serverside-applied" in await k("apply", "--server-side", "-f", "-", stdin=JOB)
