@@ -193,10 +193,10 @@ class NodeAffinity(Filter):
 
 
 class NodePreference(Filter):
-    """Refuses nothing; among nodes that a policy scores alike, those of the pod's preferred node affinity come first,
-    and those with fewer `PreferNoSchedule` taints that it doesn't tolerate.
+    """Refuses no node; preferred node affinity and `PreferNoSchedule` taints order those that a policy scores alike.
 
-    As in kube-scheduler both are brought to 0 to 100 (here over all nodes) and weigh 2 and 3.
+    As in kube-scheduler both are brought to 0 to 100 (here over all nodes) and weigh 2 and 3: the weights of the
+    preferences that a node satisfies, and how few such taints it has that the pod doesn't tolerate.
     """
 
     name, version = "NodePreference", 1

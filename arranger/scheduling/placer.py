@@ -324,6 +324,8 @@ class Placer:
 
         Host ports alone don't ask for it: they only keep a second pod off a node.
         """
+        if self.view.neighbours is None:
+            return False
         groups = _groups(attempt.job)
         asking = groups if not attempt.policy.local else groups[group : group + 1]
         rules = [of.shape.rules for of in asking]

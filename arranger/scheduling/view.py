@@ -42,6 +42,7 @@ class Roster:
         #: Some node has a taint that only advises against it.
         self.advised = any(taint.effect == "PreferNoSchedule" for facts in self.facts for taint in facts.taints)
         self._labels: dict[str, dict[str, Mask]] | None = None
+        self._rows: dict[str, int] | None = None
 
     def labelled(self, key: str) -> dict[str, Mask]:
         """Value → nodes that have the label with that value; empty when no node has the label."""
@@ -51,7 +52,9 @@ class Roster:
 
     def rows(self) -> dict[str, int]:
         """Row by node name."""
-        return {name: row for row, name in enumerate(self.names)}
+        if self._rows is None:
+            self._rows = {name: row for row, name in enumerate(self.names)}
+        return self._rows
 
 
 def _label_index(facts: list[NodeFacts]) -> dict[str, dict[str, Mask]]:

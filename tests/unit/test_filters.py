@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
@@ -568,6 +568,29 @@ def test_equal_pods_fill_preferred_nodes_first_as_one_by_one() -> None:
             one_by_one.job("j", leader=pod, workers=count, worker=pod, policy=policy)
             one_by_one.cycle()
         assert nodes_of(job) == nodes_of(other)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["hdd", "ssd", "nvme"]), st.integers(1, 6), st.booleans()), max_size=5),
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["hdd", "ssd", "nvme"])), max_size=3),
+    st.sampled_from(["BinPack", "LeaderFirst", "MinFragment", "JobAntiAffinity"]),
+    st.integers(1, 6),
+)
+def test_with_preferences_equal_pods_go_where_they_would_go_one_by_one(
+    nodes: list[tuple[str, int, bool]], preferred: list[tuple[int, str]], policy: str, workers: int
+) -> None:
+    pod = shape(cpu=1, preferred=[prefers(weight, disk=disk) for weight, disk in preferred])
+    jobs = []
+    for steps in ([workers], range(workers + 1)):
+        world = World()
+        for number, (disk, cpu, advised) in enumerate(nodes):
+            taints = [Taint("t", "", "PreferNoSchedule")] if advised else []
+            world.node(f"n{number}", cpu=cpu, labels={"disk": disk}, taints=taints)
+        for count in steps:
+            jobs.append(world.job("j", leader=pod, workers=count, worker=pod, policy=policy))
+            world.cycle()
+    assert nodes_of(jobs[0]) == nodes_of(jobs[-1])
 
 
 # --- what it costs, and what is recorded --------------------------------------------------------------------------
