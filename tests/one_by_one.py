@@ -78,6 +78,8 @@ class OneByOne:
     def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[PlaceKey, str]]:
         """Every place that has a node after the cycle, by job."""
         every = [OneJob(job, dict(job.placements)) for job in jobs]
+        for one in every:
+            one.done = not any(one.missing(group) for group in one.groups())  # it isn't in the queue
         while (turn := self._next(every)) is not None:
             before = self.share(turn)
             if turn.stands:

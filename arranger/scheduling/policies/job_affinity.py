@@ -73,15 +73,20 @@ class JobAntiAffinity(PodPolicy):
 def _together(view: ClusterView, ask: Ask, taken: Scores | None = None) -> Scores:
     """How many of the job's pods each node would have if it took all of the unplaced ones that fit, after those asked
     for got `taken` of the nodes."""
-    requests = [view.request(one.shape) for one in ask.unplaced]
-    of_job = ask.of_job if ask.of_job is not None else np.zeros(len(view), np.int64)
     here = np.zeros(len(view), np.int64) if taken is None else taken
-    free = view.free - here[:, None] * requests[0]
-    found: Scores = of_job + here
-    for number, one in enumerate(ask.unplaced):
-        columns = np.flatnonzero(requests[number])
-        fits = np.minimum((free[:, columns] // requests[number][columns]).min(axis=1), one.room).astype(np.int64)
-        fits = np.clip(fits, 0, one.pods - int(here.sum()) if number == 0 else one.pods)
-        found += fits
-        free -= fits[:, None] * requests[number]
-    return found
+    first, *others = ask.unplaced
+    fits = np.clip(first.room - here, 0, first.pods - int(here.sum()))
+    held = [(here + fits, view.request(first.shape))]
+    for one in others:
+        request = view.request(one.shape)
+        part = one.room.astype(np.float64)
+        for column in np.flatnonzero(request).tolist():
+            free = view.free[:, column]
+            for pods, amounts in held:
+                if amounts[column]:
+                    free = free - pods * amounts[column]
+            # Whole doubles below 2^53: their quotient, cut off, is the exact integer quotient.
+            np.minimum(part, free / request[column], out=part)
+        held.append((np.clip(part, 0, one.pods).astype(np.int64), request))
+    found: Scores = np.add.reduce([pods for pods, _ in held])
+    return found if ask.of_job is None else found + ask.of_job
