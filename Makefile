@@ -12,7 +12,7 @@ $(VENV)/.demo: pyproject.toml
 	@# pip is what an environment lacks that was begun without the system's venv package.
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
 		{ rm -f $(BIN)/python*; echo "no environment in $(VENV), see above (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@echo "installing Arranger into $(VENV)"
+	@echo "installing Arranger into $(VENV) (about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sandbox]'
 	@touch $@
 

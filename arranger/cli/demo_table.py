@@ -26,11 +26,16 @@ _STYLES = {
 }
 
 
+#: Narrower terminals go without the bar and the schedule.
+_WIDE = 110
+
+
 class JobRow:
     """What the table shows of one job."""
 
     def __init__(self, name: str, *, expected: str = "") -> None:
         self.name = name
+        self.uid = ""
         self.expected = expected
         self.stage = ""
         self.schedule = ""
@@ -49,6 +54,7 @@ class JobRow:
         now_s = time.monotonic()
         since_s, self._seen_s = now_s - self._seen_s, now_s
         status: dict[str, Any] = job.get("status") or {}
+        self.uid = job["metadata"]["uid"]
         self.stage = status.get("stage", "")
         self.schedule = status.get("scheduleState", "")
         self.ready, self.workers = status.get("readyWorkers", 0), status.get("totalWorkers", 0)
@@ -59,8 +65,14 @@ class JobRow:
             self.ran_s += since_s
 
     def cells(self) -> tuple[str, ...]:
-        """Everything but the bar, as text."""
-        return (self.stage or "-", self.schedule or "-", f"{self.ready}/{self.workers}", self.message)
+        """Everything but the bar, as text. Workers of an ended job aren't ready any more, and needn't be."""
+        ready = "-" if self.ended else f"{self.ready}/{self.workers}"
+        return (self.stage or "-", self.schedule or "-", ready, self.message)
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes of this job."""
+        return self.stage in ("Succeeded", "Failed", "Refused")
 
 
 class Screen:
@@ -72,11 +84,11 @@ class Screen:
         self._began_s = time.monotonic()
         self._told: dict[str, tuple[str, ...]] = {}
         self._live: Live | None = None
+        self._console = Console(no_color=not coloured(), highlight=False)
 
     def __enter__(self) -> Self:
         if sys.stdout.isatty():
-            console = Console(no_color=not coloured(), highlight=False)
-            self._live = Live(console=console, auto_refresh=False, transient=False)
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
         else:
             click.echo(f"{'time':>7}  {'job':15} {'stage':12} {'schedule':16} {'ready':7} message")
@@ -98,29 +110,30 @@ class Screen:
             if row.stage and self._told.get(row.name) != cells:
                 self._told[row.name] = cells
                 stage, schedule, ready, message = cells
-                click.echo(f"{self._elapsed_s():6.1f}s  {row.name:15} {stage:12} {schedule:16} {ready:7} {message}")
+                state = f"{row.name:15} {stage:12} {schedule:16} {ready:7}"
+                click.echo(f"{self._elapsed_s():6.1f}s  {state} {' '.join(message.split())}")
 
     def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in ("JOB", "STAGE", "SCHEDULE", "READY", "", "WAITED", "RAN", "MESSAGE"):
-            wraps = column == "MESSAGE"
-            table.add_column(column, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
+        table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="bold")
+        wide = self._console.width >= _WIDE
+        columns = ["JOB", "STAGE", "SCHEDULE", "READY", "", "WAITED", "RAN", "MESSAGE"]
+        for column in columns if wide else (c for c in columns if c not in ("SCHEDULE", "")):
+            table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if column == "MESSAGE" else None)
         for row in self._rows.values():
             stage, schedule, ready, message = row.cells()
+            bar = ProgressBar(total=max(row.workers, 1), completed=0 if row.ended else row.ready, width=12)
             table.add_row(
                 row.name,
                 Text(stage, style=_STYLES.get(stage, "")),
-                schedule,
-                ready,
-                ProgressBar(total=max(row.workers, 1), completed=row.ready, width=12),
+                *([schedule, ready, bar] if wide else [ready]),
                 f"{row.waited_s:.0f}s",
                 f"{row.ran_s:.0f}s",
-                Text(message),  # not markup: messages have brackets of their own
+                Text(" ".join(message.split())),  # not markup: messages have brackets of their own
             )
         return table
 
     def _footer(self) -> Text:
-        ended = sum(row.stage in ("Succeeded", "Failed", "Refused") for row in self._rows.values())
+        ended = sum(row.ended for row in self._rows.values())
         return Text(f"\n{ended} of {len(self._rows)} jobs ended, {self._elapsed_s():.0f} s, {self._gpus} GPUs", "dim")
 
     def _elapsed_s(self) -> float:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import ctypes
+import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,6 +15,7 @@ from arranger.errors import ArrangerError
 from arranger.events.redis_connection import connect
 
 _START_S = 10.0
+_PR_SET_PDEATHSIG = 1
 
 
 @contextlib.asynccontextmanager
@@ -26,6 +29,7 @@ async def private_redis() -> AsyncIterator[str]:
             str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder,
             "--save", "", "--appendonly", "no", "--loglevel", "warning",
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=end_with_parent,
         )  # fmt: skip
         try:
             url = f"redis://127.0.0.1:{port}/0"
@@ -35,6 +39,15 @@ async def private_redis() -> AsyncIterator[str]:
             with contextlib.suppress(ProcessLookupError):
                 server.terminate()
             await server.wait()
+
+
+def end_with_parent() -> None:
+    """In a child process before its program starts: end when the parent does, however that ends (Linux only).
+
+    Such a child is in a session of its own: a Ctrl-C at the terminal is the parent's to handle, in its own order.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _answers(url: str, server: asyncio.subprocess.Process) -> None:

@@ -1,0 +1,131 @@
+"""The demo as its user sees it: it ends by itself, what it prints works, and Ctrl-C leaves nothing behind."""
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.servers import REPOSITORY, kube_assets
+
+ARRANGER = [sys.executable, "-m", "arranger.cli.main"]
+ENDS = {
+    "quickstart": "Succeeded", "goes-first": "Succeeded", "waits-its-turn": "Succeeded", "elastic": "Succeeded",
+    "never-fits": "Failed", "wrong-spec": "Refused", "ended-by-user": "Succeeded",
+}  # fmt: skip
+
+
+def arranger(*arguments: str, check: bool = True) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
+    done = subprocess.run(
+        [*ARRANGER, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=environment,
+        cwd=REPOSITORY,
+    )
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a whole demo printed, and where it kept its log."""
+    folder = tmp_path_factory.mktemp("demo")
+    return arranger("demo", "--folder", str(folder)), folder
+
+
+def test_every_example_ends_as_it_should_and_passes_the_states_that_it_is_there_to_show(
+    demo: tuple[str, Path],
+) -> None:
+    output, _ = demo
+    lines = [line.split() for line in output.splitlines() if re.match(r" *\d+\.\ds  ", line)]
+    seen: dict[str, list[tuple[str, str, str]]] = {}
+    for _, name, stage, schedule, ready, *_ in lines:
+        seen.setdefault(name, []).append((stage, schedule, ready))
+    assert {name: states[-1][0] for name, states in seen.items()} == ENDS
+    assert "Pending" in {stage for stage, _, _ in seen["waits-its-turn"]}
+    elastic = [(schedule, ready) for stage, schedule, ready in seen["elastic"] if stage == "Running"]
+    assert elastic[0][0] == "ScheduledPartly" and elastic[-1] == ("ScheduledSucceed", "8/8")
+
+
+def test_every_command_that_the_demo_prints_works_on_the_log_that_it_kept(demo: tuple[str, Path]) -> None:
+    output, folder = demo
+    commands = [line.split("arranger.cli.main ")[-1] for line in output.splitlines() if f"--log {folder}" in line]
+    commands = [re.sub(r"^.*?(explain|replay|events|verify) ", r"\1 ", command) for command in commands]
+    assert [command.split()[0] for command in commands] == ["explain", "explain", "replay", "events", "verify"]
+    answers = [arranger(*command.split()) for command in commands]
+    assert "lack nvidia.com/gpu" in answers[0]
+    assert "0 different" in answers[-1]
+
+
+def test_the_kept_log_tells_that_the_pods_of_ended_jobs_are_gone(demo: tuple[str, Path]) -> None:
+    assert '"pods":0' in arranger("replay", "--log", str(demo[1] / "log"), "-o", "json")
+
+
+def test_a_second_demo_does_not_take_the_folder_of_the_first(tmp_path: Path) -> None:
+    first = subprocess.Popen(
+        [*ARRANGER, "demo", "--keep", "--folder", str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline().startswith("up after")
+        assert "a demo is up in" in arranger("demo", "--folder", str(tmp_path), check=False)
+    finally:
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+@pytest.mark.real
+def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    kubectl = str(kube_assets() / "kubectl")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(REPOSITORY)
+        os.execv(sys.executable, [*ARRANGER, "demo", "--keep", "--folder", str(tmp_path)])
+    output = bytearray()
+    reader = threading.Thread(target=read_all, args=(terminal, output))
+    reader.start()
+    while b"explain quickstart" not in output:
+        time.sleep(0.05)
+    config = f"--kubeconfig={tmp_path / 'kubeconfig'}"
+    applied = subprocess.run(
+        [kubectl, config, "apply", "-f", str(REPOSITORY / "examples")], capture_output=True, text=True, check=False
+    )
+    assert applied.stdout.count(" created") == 6 and "spec.priority" in applied.stderr
+    subprocess.run(
+        [kubectl, config, "wait", "--for=condition=Succeeded", "tyj/quickstart", "--timeout=60s"], check=True
+    )
+    subprocess.run([kubectl, config, "delete", "tyj", "--all", "--timeout=60s"], check=True)
+    children = children_of(pid)
+    assert len(children) == 3
+    os.write(terminal, b"\x03")
+    reader.join(timeout=60)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, output.decode()
+    assert (tmp_path / "log").exists() and not (tmp_path / "kubeconfig").exists()
+    until_s = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+
+
+def read_all(terminal: int, output: bytearray) -> None:
+    """What a terminal does: it takes whatever is written, until the other side is closed."""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65536):
+            output += chunk
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
