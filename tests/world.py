@@ -12,7 +12,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
-from arranger.lifecycle.stages import LifecycleConfig, next_decision
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.stages import next_decision
 from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup

@@ -162,6 +162,11 @@ class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGo
 #: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
 LEADER_FAILED = "LeaderFailed"
 
+#: Failures of workers of one set that lie further apart than this are seen as different ones.
+FAILURES_APART_MS = 60_000
+#: Replacements in a worker set that lie further apart than this are not in a row.
+STREAK_MS = 600_000
+
 
 # --- decisions: what a controller or a scheduler wants ------------------------------------------------------
 
@@ -223,6 +228,28 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     address: str
 
 
+class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One worker of `WorkersReplaced`: its place, the pod that filled it ("" for none), and what comes of the place.
+
+    `how` is a `Replacement`. `counted`: the pod failed by its own fault, which is a restart of its set.
+    """
+
+    place: Place
+    pod_uid: str
+    how: str
+    counted: bool
+
+
+class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.1"):
+    """Workers that ended alone: their pods are to go, and their places are filled anew or given up for good."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    workers: tuple[EndedWorker, ...]
+    message: str
+
+
 # --- outcomes: what happened when an applier tried ---------------------------------------------------------
 
 
@@ -251,7 +278,7 @@ Observation = (
     | JobSeen
     | JobGone
 )
-Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed
+Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import JobSeen, NodeSeen, PodSeen
-from arranger.model.allocations import decode_allocations
+from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.checks import Check, FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
@@ -147,17 +147,29 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
     if not isinstance(stage, str) or not stage:
         return None
     names = tuple(group.name for group in spec.groups) if spec is not None else ()
+    sets = _sets_seen(status, names)
     return JobStatusSeen(
         stage=stage,
         schedule_state=_text(status.get("scheduleState")),
         attempt=_whole(status.get("attempt")),
-        restarts=_whole(status.get("restarts")),
+        restarts=_whole(status.get("restartsOfEarlierPods", status.get("restarts"))),
         leader_address=_text(status.get("leaderAddress")),
         allocations=decode_allocations(status.get("allocations"), names),
         start_ms=time_ms(status.get("startTime")),
         completion_ms=time_ms(status.get("completionTime")),
         message=_text(status.get("message"))[:_MAX_MESSAGE],
+        worker_restarts=tuple((name, _whole(of_set.get("restartsOfEarlierPods"))) for name, of_set in sets),
+        given_up=tuple((names.index(name), runs_of(of_set.get("givenUp"))) for name, of_set in sets),
     )
+
+
+def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
+    """The worker sets in a status that the job has, and that lost anything, by name."""
+    workers = status.get("workers")
+    sets = [of_set for of_set in (workers if isinstance(workers, list) else ()) if isinstance(of_set, dict)]
+    found = {of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}
+    lost = ("restartsOfEarlierPods", "givenUp")
+    return [(name, found[name]) for name in sorted(found) if any(found[name].get(field) for field in lost)]
 
 
 def status_digest(status: Any) -> str:

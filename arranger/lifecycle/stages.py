@@ -6,8 +6,10 @@ and the time told alone; the fold judges them at their own offset, so a stale on
 
 import msgspec
 
-from arranger.events.kinds import LEADER_FAILED, LeaderAddressed, PodSeen, StageDecided
-from arranger.model.job import ScheduleState, Stage
+from arranger.events.kinds import LEADER_FAILED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.workers import blameless, fallen, replacement
+from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord
 from arranger.projections.state import State
@@ -15,19 +17,12 @@ from arranger.projections.state import State
 #: Waiting reasons of a container whose image can't be had.
 IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
-#: Why a pod failed that isn't the program's fault: such an end doesn't eat the restart budget.
-NOT_ITS_FAULT = ("Evicted", "Preempt", "NodeLost", "NodeShutdown", "Terminated", "OutOf", "UnexpectedAdmissionError")
+
+#: What a controller decides on one job.
+Decided = StageDecided | LeaderAddressed | WorkersReplaced
 
 
-class LifecycleConfig(msgspec.Struct, frozen=True):
-    """`image_grace_ms`: how long a leader's image may fail to be pulled before the job fails."""
-
-    image_grace_ms: int = 120_000
-
-
-def next_decision(
-    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int
-) -> StageDecided | LeaderAddressed | None:
+def next_decision(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
     """The next decision on one job. Call again once it is folded: there may be another."""
     if job.ended or job.seen.deleting:
         return None
@@ -52,18 +47,17 @@ def _pending(job: JobRecord) -> StageDecided | None:
     return None
 
 
-def _with_leader(
-    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int
-) -> StageDecided | LeaderAddressed | None:
+def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
     """Starting and Running: the leader's fate comes first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
         return _leader_missing(state, job)
     if leader.phase == Phase.SUCCEEDED:
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
-    failed = _leader_failed(job, leader) or _image_missing(job, leader, config, told_ms) or _workers_lost(state, job)
-    if failed is not None:
-        return failed
+    failed = _leader_failed(job, leader) or _image_missing(job, leader, config, told_ms)
+    decided = failed or _workers_ended(state, job, config, told_ms)
+    if decided is not None:
+        return decided
     if not job.leader_address and leader.ip and not leader.deleting:
         return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
     if job.stage == Stage.STARTING and leader.phase == Phase.RUNNING and job.leader_address:
@@ -92,16 +86,11 @@ def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
             return None
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
     why = leader.reason or leader.message or "its containers failed"
-    if _blameless(leader):
+    if blameless(leader):
         return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
     if used + 1 > limit:
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
     return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")
-
-
-def _blameless(pod: PodSeen) -> bool:
-    """Whether a failed pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
-    return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
 
 
 def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
@@ -112,32 +101,24 @@ def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tol
     return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
 
 
-def _workers_lost(state: State, job: JobRecord) -> StageDecided | None:
-    """Too few workers are left: for good, or because nodes and pods were lost, which another attempt can mend."""
+def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
+    """Workers that ended are replaced alone while enough are left; else another attempt can mend it, or nothing can."""
     assert job.spec is not None
-    needed = job.spec.min_workers
+    needed, given_up = job.spec.min_workers, len(job.given_up)
+    if job.spec.total_workers - given_up < needed:
+        message = f"{given_up} workers are given up (restartLimit is {job.spec.restart_limit})"
+        return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
+    ended = fallen(state, job, config, told_ms)
+    if ended is None:
+        return None
+    decision = replacement(state, job, ended)
     placed = len(job.placements) - (LEADER in job.placements)
-    failed = lost = 0
-    bound, pods = job.bound, state.pods
-    for place, node in job.placements.items():
-        pod = pods.get(bound.get(place, ""))
-        if place == LEADER:
-            continue
-        if pod is None:
-            lost += not state.nodes.has(node)
-        elif pod.phase in TERMINAL and pod.phase == Phase.FAILED:
-            lost += _blameless(pod)
-            failed += not _blameless(pod)
-    if job.spec.total_workers - failed < needed:
-        return _decide(job, Stage.FAILED, "WorkersFailed", f"{failed} workers failed and minWorkersNum is {needed}")
-    if lost and placed - failed - lost < needed:
-        return _decide(
-            job,
-            Stage.RESCHEDULING,
-            "WorkersLost",
-            f"{lost} workers were lost, minWorkersNum is {needed}; scheduled again",
-        )
-    return None
+    released = sum(worker.how == Replacement.ELSEWHERE for worker in decision.workers)
+    for_good = sum(worker.how == Replacement.GIVEN_UP for worker in decision.workers)
+    if released and not for_good and placed - released < needed:
+        message = f"{released} workers were lost, minWorkersNum is {needed}; scheduled again"
+        return _decide(job, Stage.RESCHEDULING, "WorkersLost", message)
+    return decision
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
@@ -147,7 +128,7 @@ def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
 
 
 class WorkerCounts(msgspec.Struct):
-    """How one worker set stands: pods by what they do now, and container restarts."""
+    """How one worker set stands: pods by what they do now (`failed` with those given up), and restarts so far."""
 
     total: int
     ready: int = 0
@@ -159,8 +140,10 @@ class WorkerCounts(msgspec.Struct):
 def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     """Counts by worker set, in the spec's order."""
     assert job.spec is not None
-    counts = [WorkerCounts(group.count) for group in job.spec.groups[1:]]
+    counts = [WorkerCounts(group.count, restarts=job.spent.get(group.name, 0)) for group in job.spec.groups[1:]]
     pods = state.pods
+    for group, _ in job.given_up:
+        counts[group - 1].failed += 1
     for (group, _), uid in job.bound.items():  # thousands of them at every change of a large job
         pod = pods.get(uid) if group else None
         if pod is None:

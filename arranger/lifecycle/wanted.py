@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import PodSeen
-from arranger.lifecycle.stages import WorkerCounts, worker_counts
-from arranger.model.allocations import encode_allocations
+from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
+from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact, runs
 from arranger.projections.state import State
 
 #: A status message longer than this is cut: a status stays small.
@@ -35,7 +35,7 @@ def wanted_pods(state: State, job: JobRecord) -> Wanted:
         return Wanted([], [])  # its pods follow it by owner reference
     if job.ended:
         return Wanted([], [pod for pod in pods if not pod.deleting and _cleaned(job, pod)])
-    delete = [pod for pod in pods if not pod.deleting and not _in_place(job, pod)]
+    delete = [pod for pod in pods if not (pod.deleting or _in_place(job, pod) or _shows_why(job, pod))]
     return Wanted(_missing(state, job), delete)
 
 
@@ -66,6 +66,11 @@ def _in_place(job: JobRecord, pod: PodSeen) -> bool:
     return place is not None and job.bound.get(place) == pod.uid
 
 
+def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
+    """The ended pod of a worker that was given up stays, so that its log can be read."""
+    return pod.phase in TERMINAL and pod.owner is not None and job.place_of(pod.owner) in job.given_up
+
+
 def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     """Places with a node and no pod: the leader first and alone, the workers once they can be told its address."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
@@ -75,8 +80,15 @@ def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     elif LEADER not in job.bound:
         places = []  # a lost leader is the controller's to decide
     else:
-        places = sorted(place for place in job.placements if place not in job.bound and place != LEADER)
+        going = _going(state, job)
+        places = sorted(p for p in job.placements if p not in job.bound and p != LEADER and p not in going)
     return [(place, job.placements[place]) for place in places if state.nodes.has(job.placements[place])]
+
+
+def _going(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:
+    """Places whose replaced pod is still there: the next one has the same name."""
+    pods = (state.pods.get(uid) for uid in job.retired)
+    return {job.place_of(pod.owner): None for pod in pods if pod is not None and pod.owner is not None}
 
 
 # --- status ------------------------------------------------------------------------------------------------
@@ -87,11 +99,14 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
     counts = worker_counts(state, job) if job.spec is not None else []
     ready = sum(of_set.ready for of_set in counts)
     total = sum(of_set.total for of_set in counts)
+    leader = leader_pod(state, job)
+    restarts = job.restarts + (leader.restarts if leader is not None else 0)
     status: dict[str, Any] = {
         "stage": str(job.stage),
         "scheduleState": str(job.schedule_state),
         "attempt": job.attempt,
-        "restarts": job.restarts,
+        "restarts": restarts + sum(of_set.restarts for of_set in counts),
+        "restartsOfEarlierPods": job.restarts,
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
@@ -106,18 +121,23 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
     if job.completion_ms:
         status["completionTime"] = rfc3339(job.completion_ms)
     if job.spec is not None:
-        status["workers"] = [_set_status(group.name, c) for group, c in zip(job.spec.groups[1:], counts, strict=True)]
+        status["workers"] = [_set_status(job, number, c) for number, c in enumerate(counts, start=1)]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
     return status
 
 
-def _set_status(name: str, counts: WorkerCounts) -> dict[str, Any]:
+def _set_status(job: JobRecord, number: int, counts: WorkerCounts) -> dict[str, Any]:
+    assert job.spec is not None
+    name = job.spec.groups[number].name
+    given_up = sorted(index for group, index in job.given_up if group == number)
     return {
         "name": name,
         "total": counts.total,
         "ready": counts.ready,
         "failed": counts.failed,
         "restarts": counts.restarts,
+        "restartsOfEarlierPods": job.spent.get(name, 0),
+        **({"givenUp": text_of(runs(given_up))} if given_up else {}),
     }
 
 

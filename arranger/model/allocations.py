@@ -31,7 +31,7 @@ def encode_allocations(allocations: Iterable[PlacedPods], group_names: Sequence[
         if placed.group == LEADER_GROUP:
             entry["leader"] = True
         else:
-            workers = {"set": group_names[placed.group], "indices": _text_of(placed.indices)}
+            workers = {"set": group_names[placed.group], "indices": text_of(placed.indices)}
             entry.setdefault("workers", []).append(workers)
     return list(by_node.values())
 
@@ -50,7 +50,7 @@ def decode_allocations(status: Any, group_names: Sequence[str]) -> tuple[PlacedP
         for part in workers if isinstance(workers, list) else ():
             name = part.get("set") if isinstance(part, dict) else None
             group = groups.get(name) if isinstance(name, str) else None
-            runs = _runs_of(part.get("indices")) if group is not None else ()
+            runs = runs_of(part.get("indices")) if group is not None else ()
             if group is not None and runs:
                 found.append(PlacedPods(node, group, runs))
     return merged(found)
@@ -76,11 +76,12 @@ def _joined(runs: list[tuple[int, int]]) -> Runs:
     return tuple(joined)
 
 
-def _text_of(runs: Runs) -> str:
+def text_of(runs: Runs) -> str:
+    """Runs of indices as a status shows them: "0-3,7"."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _runs_of(indices: Any) -> Runs:
+def runs_of(indices: Any) -> Runs:
     """The runs in a text like "0-3,7"; empty when it isn't one."""
     if not isinstance(indices, str):
         return ()

@@ -40,6 +40,14 @@ class ScheduleState(StrEnum):
     FAILED = "ScheduledFailed"
 
 
+class Replacement(StrEnum):
+    """What comes of the place of a worker that ended alone."""
+
+    SAME_NODE = "SameNode"
+    ELSEWHERE = "Elsewhere"
+    GIVEN_UP = "GivenUp"
+
+
 class CleanPodPolicy(StrEnum):
     """Which pods are deleted when the job has ended."""
 
@@ -93,7 +101,11 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The part of a TYJob's status from which a new epoch adopts the job."""
+    """The part of a TYJob's status from which a new epoch adopts the job.
+
+    `restarts` are those of leader pods that are gone, `worker_restarts` the same by worker set, and `given_up` the
+    places that are not filled again (group and runs of indices).
+    """
 
     stage: str
     schedule_state: str
@@ -104,3 +116,5 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start_ms: int = 0
     completion_ms: int = 0
     message: str = ""
+    worker_restarts: tuple[tuple[str, int], ...] = ()
+    given_up: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()

@@ -22,6 +22,13 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
+#: How the reason of a failed pod begins that its node's kubelet refused to run: another node may take it.
+REFUSALS = (
+    "OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "PodOSNotSupported",
+    "TaintToleration", "TopologyAffinityError",
+)  # fmt: skip
+
+
 class Toleration(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One toleration; an empty key with `Exists` tolerates every taint, an empty effect every effect."""
 

@@ -11,7 +11,8 @@ from typing import Any
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import GANG, JobSpec, Place, ScheduleState, Stage
+from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, ScheduleState, Stage
+from arranger.model.pod import TERMINAL, Phase
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
@@ -89,6 +90,19 @@ class _Fold:
             job = state.jobs.get(uid)
             if job is not None:
                 self._bind(job, event)
+                self._note_failure(job, old, event)
+
+    def _note_failure(self, job: JobRecord, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+        """Remember since when workers of a set fail: what is decided on them waits to see whether the leader does."""
+        assert pod.owner is not None
+        failed = pod.phase == Phase.FAILED and (old is None or old.phase != Phase.FAILED)
+        restarted = pod.restarts > (old.restarts if old is not None else 0)
+        place = job.place_of(pod.owner) if failed or restarted else None
+        if place is None or place == LEADER or job.bound.get(place) != pod.uid:
+            return
+        since_ms = job.failing_since.get(pod.owner.group_name, 0)
+        if self.told_ms - since_ms > k.FAILURES_APART_MS:
+            job.failing_since[pod.owner.group_name] = self.told_ms
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """What a pod holds now, instead of what it held; most sightings change nothing of it."""
@@ -123,6 +137,7 @@ class _Fold:
         self.changes.jobs[uid] = None
         of_job = self.state.pods_of[uid]
         del of_job[pod.uid]
+        self._unretire(uid, pod)
         self.state.job_changes += 1  # a job that waits for its old pods to go may now be placed
         if not of_job:
             del self.state.pods_of[uid]
@@ -130,9 +145,25 @@ class _Fold:
         place = job.place_of(pod.owner) if job is not None else None
         if job is None or place is None or job.bound.get(place) != pod.uid:
             return
-        del job.bound[place]  # still wanted there: the place holds its room again until a pod is seen
-        self.state.nodes.hold(job.placements[place], _requests(job, place))
+        del job.bound[place]
+        self._count_restarts(job, place, pod)
+        self._keep_or_release(job, place, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
+
+    def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
+        job = self.state.jobs.get(job_uid)
+        if job is not None:
+            job.retired.pop(pod.uid, None)
+
+    def _keep_or_release(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now."""
+        node = job.placements[place]
+        if holds(pod) or not lacking(self.state.nodes, job, {place: node}):
+            self.state.nodes.hold(node, _requests(job, place))
+            return
+        del job.placements[place]
+        self._settle_schedule(job)
+        self.changes.schedulable = True
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
         if not self._current(k.Watched.JOB, event.term):
@@ -180,13 +211,19 @@ class _Fold:
         if status.schedule_state in _SCHEDULE_STATES:
             job.schedule_state = ScheduleState(status.schedule_state)
         job.attempt, job.restarts = status.attempt, status.restarts
+        job.spent = dict(status.worker_restarts)
         job.leader_address = status.leader_address
         job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
         job.decided = k.StageDecided(event.uid, 0, status.attempt, status.stage, "Adopted", status.message)
-        if job.spec is None or job.ended:
+        if job.spec is None:
+            return
+        for group, indices in status.given_up:
+            places = expand((PlacedPods("", group, indices),))
+            job.given_up.update(dict.fromkeys(place for place in places if _exists(job.spec, place) and place[0]))
+        if job.ended:
             return
         for place, node in expand(status.allocations).items():
-            if _exists(job.spec, place):
+            if _exists(job.spec, place) and place not in job.given_up:
                 self._reserve(job, place, node)
 
     def job_gone(self, _offset: int, event: k.JobGone) -> None:
@@ -214,7 +251,7 @@ class _Fold:
         wanted = expand(event.pods)
         refused = self.cycle_refused or _outdated(job, event.based_on, event.attempt)
         if not refused and job is not None:
-            refused = _misplaced(job, wanted, self.cycle_config) or _lacking(self.state.nodes, job, wanted)
+            refused = _misplaced(job, wanted, self.cycle_config) or lacking(self.state.nodes, job, wanted)
         if self._judge(offset, "Placed", refused) and job is not None:
             for place, node in wanted.items():
                 self._reserve(job, place, node)
@@ -263,6 +300,42 @@ class _Fold:
             job.version = offset
             self.changes.jobs[job.uid] = None
 
+    def workers_replaced(self, offset: int, event: k.WorkersReplaced) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        refused = _outdated(job, event.based_on, event.attempt)
+        if not refused and job is not None:
+            refused = _irreplaceable(self.state.nodes, job, event)
+        if job is not None:
+            self.changes.jobs[job.uid] = None  # refused too: what it was decided on has changed
+        if not self._judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
+            return
+        counted: dict[str, None] = {}
+        for worker in event.workers:
+            place, name = (worker.place.group, worker.place.index), job.spec.groups[worker.place.group].name
+            self._replace(job, place, worker)
+            job.failing_since.pop(name, None)
+            if worker.counted:
+                job.spent[name] = job.spent.get(name, 0) + 1
+                counted[name] = None
+        for name in counted:
+            streak, last_ms = job.replaced.get(name, (0, 0))
+            job.replaced[name] = (streak + 1 if self.told_ms - last_ms < k.STREAK_MS else 1, self.told_ms)
+        self._settle_schedule(job)
+        job.version = offset
+        self.changes.schedulable = True
+
+    def _replace(self, job: JobRecord, place: PlaceKey, worker: k.EndedWorker) -> None:
+        """Take one ended worker's pod from its place, and the place from its node unless it is filled there again."""
+        if worker.how == Replacement.SAME_NODE:
+            self._count_restarts(job, place, self.state.pods[job.bound.pop(place)])
+            self.state.nodes.hold(job.placements[place], _requests(job, place))
+        else:
+            self._unplace(job, place)
+        if worker.how == Replacement.GIVEN_UP:
+            job.given_up[place] = None
+        elif worker.pod_uid:
+            job.retired[worker.pod_uid] = None
+
     # --- outcomes ------------------------------------------------------------------------------------------
 
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
@@ -298,9 +371,9 @@ class _Fold:
 
     def _begin_attempt(self, job: JobRecord, *, failed: bool) -> None:
         """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
-        leader = self.state.pods.get(job.bound.get(LEADER, ""))
-        job.restarts += failed + (leader.restarts if leader is not None else 0)
+        job.restarts += failed
         self._unschedule(job)
+        job.failing_since.clear()
         job.attempt += 1
         job.leader_address = ""
         job.waits = job.failure = None
@@ -319,11 +392,11 @@ class _Fold:
     def _bind(self, job: JobRecord, pod: k.PodSeen) -> None:
         assert pod.owner is not None
         place = job.place_of(pod.owner)
-        if place is None or job.ended or place in job.bound or not pod.node:
+        if place is None or job.ended or place in job.bound or not pod.node or pod.uid in job.retired:
             return
         if place in job.placements:
             self.state.nodes.release(job.placements[place], _requests(job, place))
-        elif job.adopted_at == job.version:
+        elif job.adopted_at == job.version and place not in job.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1
             job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
         else:
@@ -338,8 +411,19 @@ class _Fold:
 
     def _unplace(self, job: JobRecord, place: PlaceKey) -> None:
         node = job.placements.pop(place)
-        if job.bound.pop(place, None) is None:
+        uid = job.bound.pop(place, None)
+        if uid is None:
             self.state.nodes.release(node, _requests(job, place))
+        else:
+            self._count_restarts(job, place, self.state.pods[uid])
+
+    def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """A pod leaves its place: what its containers restarted is kept."""
+        if place == LEADER:
+            job.restarts += pod.restarts
+        elif pod.restarts and job.spec is not None:
+            name = job.spec.groups[place[0]].name
+            job.spent[name] = job.spent.get(name, 0) + pod.restarts
 
     def _release_all(self, job: JobRecord) -> None:
         for place in list(job.placements):
@@ -348,17 +432,21 @@ class _Fold:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
-        kept, filled = dict(job.placements), list(job.bound.values())
+        kept, filled = dict(job.placements), dict(job.bound)
+        restarts, spent = job.restarts, dict(job.spent)
         if job.spec is not None:
             self._release_all(job)
-        job.spec = spec
+        job.spec, job.restarts, job.spent = spec, restarts, spent
         if job.ended:
             return
+        job.given_up = {place: None for place in job.given_up if _exists(spec, place)}
         for place, node in kept.items():
             if _exists(spec, place):
                 self._reserve(job, place, node)
-        for uid in filled:
+        for place, uid in filled.items():
             self._bind(job, self.state.pods[uid])
+            if place not in job.bound and place[0] < len(spec.groups):
+                self._count_restarts(job, place, self.state.pods[uid])
         self._bind_waiting(job)
         self._settle_schedule(job)
 
@@ -420,7 +508,25 @@ def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig)
     return ""
 
 
-def _lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+def _irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:
+    """Why the workers of a decision aren't those that fill their places, or what the rooms of those kept lack."""
+    again: dict[PlaceKey, str] = {}
+    met: set[PlaceKey] = set()
+    for worker in event.workers:
+        place = (worker.place.group, worker.place.index)
+        if place == LEADER or place not in job.placements or place in met:
+            return f"no worker has place {place}, or it is named twice"
+        met.add(place)
+        if job.bound.get(place, "") != worker.pod_uid:
+            return f"place {place} is filled by another pod"
+        if worker.how == Replacement.SAME_NODE:
+            if not worker.pod_uid:
+                return f"place {place} has no pod"
+            again[place] = job.placements[place]
+    return lacking(nodes, job, again)
+
+
+def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
     assert job.spec is not None
     for group in job.spec.groups:  # every resource has its column before amounts are added up
@@ -455,5 +561,6 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,
     k.LeaderAddressed: _Fold.leader_addressed,
+    k.WorkersReplaced: _Fold.workers_replaced,
     k.EffectFailed: _Fold.effect_failed,
 }

@@ -35,6 +35,16 @@ class JobRecord:
     placements: dict[PlaceKey, str] = field(default_factory=dict)
     #: Place → UID of the pod that fills it in this attempt.
     bound: dict[PlaceKey, str] = field(default_factory=dict)
+    #: Restarts of worker pods that are gone, by worker set: of their containers, and re-creations after a failure.
+    spent: dict[str, int] = field(default_factory=dict)
+    #: Places that are not filled again: their set's restarts exceeded the limit.
+    given_up: dict[PlaceKey, None] = field(default_factory=dict)
+    #: UIDs of pods that an accepted decision replaces: they fill no place any more, and go.
+    retired: dict[str, None] = field(default_factory=dict)
+    #: Worker set → when the first failure was seen that may not be answered yet, told in milliseconds.
+    failing_since: dict[str, int] = field(default_factory=dict)
+    #: Worker set → replacements in a row, and when the last was decided.
+    replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
     waits: Waits | None = None
@@ -71,8 +81,8 @@ class JobRecord:
         return None
 
     def pods_wanted(self) -> int:
-        """Pods of the whole job, leader included."""
-        return 1 + self.spec.total_workers if self.spec is not None else 0
+        """Pods of the whole job, leader included, without workers that are given up."""
+        return 1 + self.spec.total_workers - len(self.given_up) if self.spec is not None else 0
 
     def quorum_placed(self) -> bool:
         """Whether the leader and at least `min_workers` workers have nodes."""

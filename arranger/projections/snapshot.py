@@ -16,7 +16,7 @@ from arranger.projections.nodes import NodeTable
 from arranger.projections.state import State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 2
+LAYOUT = 3
 
 
 class _NodeImage(msgspec.Struct, frozen=True, array_like=True):
@@ -32,6 +32,7 @@ class _JobImage(msgspec.Struct, frozen=True, array_like=True):
     record: JobRecord  # without its placements, which follow in the order of their places
     placements: tuple[tuple[PlaceKey, str], ...]
     bound: tuple[tuple[PlaceKey, str], ...]
+    given_up: tuple[PlaceKey, ...]
 
 
 class _StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -130,14 +131,17 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
 
 
 def _job_image(job: JobRecord) -> _JobImage:
-    bare = dataclasses.replace(job, placements={}, bound={})
-    return _JobImage(bare, tuple(sorted(job.placements.items())), tuple(sorted(job.bound.items())))
+    bare = dataclasses.replace(job, placements={}, bound={}, given_up={})
+    return _JobImage(
+        bare, tuple(sorted(job.placements.items())), tuple(sorted(job.bound.items())), tuple(sorted(job.given_up))
+    )
 
 
 def _restore_job(state: State, image: _JobImage) -> None:
     job = image.record
     job.placements = dict(image.placements)
     job.bound = dict(image.bound)
+    job.given_up = dict.fromkeys(image.given_up)
     state.jobs[job.uid] = job
     for place, uid in job.bound.items():
         if place not in job.placements or uid not in state.pods:

@@ -15,7 +15,7 @@ from arranger.scheduling.filters import amount
 SEEN_AGAIN = "seen again, its spec as before"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.
-ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.EffectFailed)
+ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersReplaced, k.EffectFailed)
 
 
 def label(job: JobRecord) -> str:
@@ -124,6 +124,7 @@ _WORDS: dict[type, Any] = {
     k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {event.message}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
+    k.WorkersReplaced: lambda event, _: event.message,
     k.EffectFailed: _effect_failed,
 }
 

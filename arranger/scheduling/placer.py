@@ -441,6 +441,8 @@ class Placer:
     def _alike(self, job: JobRecord) -> Hashable:
         """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
         assert job.spec is not None
+        if job.given_up:
+            return (job.spec, tuple(sorted(job.given_up)))
         if self.view.neighbours is not None:
             for number, group in enumerate(job.spec.groups):
                 if self._concerned(group.shape, neighbour_of(job, number)):
@@ -513,7 +515,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     spec = job.spec
     assert spec is not None
     needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
-    missing = spec.total_workers if policy.whole else spec.min_workers
+    missing = job.pods_wanted() - 1 if policy.whole else spec.min_workers
     missing -= len(job.placements) - (LEADER in job.placements)
     for group, indices in _free_indices(job, range(1, len(spec.groups))).items():
         if missing > 0:
@@ -530,7 +532,7 @@ def _lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: Pod
     """
     spec = job.spec
     assert spec is not None
-    workers = spec.total_workers if policy.whole else spec.min_workers
+    workers = job.pods_wanted() - 1 if policy.whole else spec.min_workers
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
     if not rooms[LEADER_GROUP].any() or possible < workers:
@@ -554,8 +556,9 @@ def _groups(job: JobRecord) -> tuple[PodGroup, ...]:
 def _free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
     """Group → ascending indices that have no node, of the groups that have any such."""
     taken: dict[int, set[int]] = {}
-    for group, index in job.placements:
-        taken.setdefault(group, set()).add(index)
+    for places in (job.placements, job.given_up):
+        for group, index in places:
+            taken.setdefault(group, set()).add(index)
     for piece in pieces:
         taken.setdefault(piece.group, set()).update(piece.indices)
     free: Needs = {}

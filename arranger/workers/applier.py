@@ -49,11 +49,16 @@ _COUNTS_S = 0.5
 
 #: Every field of the status; a merge patch clears one only if it is named.
 _STATUS_FIELDS = (
-    "stage", "scheduleState", "attempt", "restarts", "leaderAddress", "totalWorkers", "readyWorkers", "ready",
-    "allocations", "workers", "message", "conditions", "observedGeneration", "startTime", "completionTime",
+    "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
+    "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
+    "completionTime",
 )  # fmt: skip
 #: What a new epoch needs to take a job over, and what a user waits for: written at once.
-_URGENT_FIELDS = ("stage", "scheduleState", "attempt", "leaderAddress", "allocations", "message", "observedGeneration")
+_URGENT_FIELDS = (
+    "stage", "scheduleState", "attempt", "restartsOfEarlierPods", "leaderAddress", "allocations", "message",
+    "observedGeneration",
+)  # fmt: skip
+_URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class _Progress(msgspec.Struct):
@@ -379,4 +384,5 @@ class Applier:
 
 def _key(status: Object) -> str:
     """What of a status must not wait; message numbers and counts may."""
-    return msgspec.json.encode([status.get(name) for name in _URGENT_FIELDS]).decode()
+    of_sets = [[of_set.get(name) for name in _URGENT_OF_A_SET] for of_set in status.get("workers", ())]
+    return msgspec.json.encode([*(status.get(name) for name in _URGENT_FIELDS), of_sets]).decode()

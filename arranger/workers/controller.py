@@ -10,7 +10,8 @@ import logging
 from arranger.clock import Clock
 from arranger.errors import EpochLost
 from arranger.events.kinds import Event
-from arranger.lifecycle.stages import LifecycleConfig, next_decision
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.stages import next_decision
 from arranger.logs import log_event
 from arranger.projections.state import Changes
 from arranger.workers.follower import Follower, Writer

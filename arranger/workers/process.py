@@ -23,7 +23,7 @@ from arranger.events.redis_log import RedisLog
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import TYJOBS, ApiError, Cluster
 from arranger.kube.config import find_access
-from arranger.lifecycle.stages import LifecycleConfig
+from arranger.lifecycle.config import LifecycleConfig
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.validation import tyjob_checks

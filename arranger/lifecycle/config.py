@@ -1,0 +1,11 @@
+"""The settings of the life cycle, in milliseconds."""
+
+import msgspec
+
+
+class LifecycleConfig(msgspec.Struct, frozen=True):
+    """`image_grace_ms`: how long a leader's image may fail to be pulled before the job fails; `settle_ms`: how long
+    failures of workers wait for news of the leader."""
+
+    image_grace_ms: int = 120_000
+    settle_ms: int = 3_000

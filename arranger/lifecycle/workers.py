@@ -1,0 +1,138 @@
+"""Workers that end while their job goes on: which are replaced, on which node, and which are given up for good.
+
+A worker that failed by its own fault eats its set's restart budget; one that was evicted, refused or lost doesn't. What
+fails is answered after a moment, in which it shows whether the leader has failed too: then it is another attempt's.
+"""
+
+import msgspec
+
+from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.job import Place, Replacement
+from arranger.model.pod import REFUSALS, Phase
+from arranger.projections.fold import lacking
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.state import State
+
+#: How the reason of a failed pod begins that isn't its program's fault: such an end doesn't eat the restart budget.
+NOT_ITS_FAULT = ("Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", *REFUSALS)
+
+#: Before a set's second replacement in a row; doubled with each further one.
+_BACKOFF_MS = 10_000
+_LONGEST_BACKOFF_MS = 300_000
+
+
+class Fallen(msgspec.Struct):
+    """Workers whose pods ended or are lost: by their own fault, without it, and those that restart beyond the limit."""
+
+    failed: list[tuple[PlaceKey, PodSeen]] = msgspec.field(default_factory=list)
+    lost: list[tuple[PlaceKey, PodSeen | None]] = msgspec.field(default_factory=list)
+    over: list[tuple[PlaceKey, PodSeen]] = msgspec.field(default_factory=list)
+
+
+def blameless(pod: PodSeen) -> bool:
+    """Whether a failed pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
+    return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
+
+
+def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Fallen | None:
+    """The workers to decide on now; None if there are none, or none whose time has come."""
+    found = Fallen()
+    restarted: list[tuple[PlaceKey, PodSeen]] = []
+    bound, pods, nodes = job.bound, state.pods, state.nodes
+    for place, node in job.placements.items():  # thousands of them at every change of a large job
+        pod = pods.get(bound.get(place, ""))
+        if place == LEADER:
+            continue
+        if pod is None:
+            if not nodes.has(node):
+                found.lost.append((place, None))
+        elif pod.phase == Phase.FAILED:
+            if blameless(pod):
+                if not pod.deleting:  # what is being deleted is created again once it is gone
+                    found.lost.append((place, pod))
+            else:
+                found.failed.append((place, pod))
+        elif pod.restarts:
+            restarted.append((place, pod))
+    found.over = _over_limit(job, found.failed, restarted)
+    over = {place for place, _ in found.over}
+    found.failed = [one for one in found.failed if one[0] not in over]
+    _keep_due(job, found, config, told_ms)
+    return found if found.failed or found.lost or found.over else None
+
+
+def _over_limit(
+    job: JobRecord, failed: list[tuple[PlaceKey, PodSeen]], restarted: list[tuple[PlaceKey, PodSeen]]
+) -> list[tuple[PlaceKey, PodSeen]]:
+    """Those who are given up: one worker for each restart beyond its set's limit, the highest index of them first."""
+    assert job.spec is not None
+    found: list[tuple[PlaceKey, PodSeen]] = []
+    for number in sorted({place[0] for place, _ in (*failed, *restarted)}):
+        of_set = [one for one in failed if one[0][0] == number]
+        crashed = [one for one in restarted if one[0][0] == number]
+        used = job.spent.get(job.spec.groups[number].name, 0) + len(of_set)
+        used += sum(pod.restarts for _, pod in (*of_set, *crashed))
+        excess = used - job.spec.restart_limit - sum(group == number for group, _ in job.given_up)
+        if excess > 0:
+            in_order = sorted(of_set, key=lambda one: -one[0][1])
+            in_order += sorted(crashed, key=lambda one: (-one[1].restarts, -one[0][1]))
+            found += in_order[:excess]
+    return found
+
+
+def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: int) -> None:
+    """Leave out what must wait: for news of the leader, and for the back-off between replacements in one set."""
+    assert job.spec is not None
+    names = [group.name for group in job.spec.groups]
+    settled = {name: told_ms - job.failing_since.get(name, 0) >= config.settle_ms for name in names}
+    ready = {name: settled[name] and told_ms >= _next_ms(job, name, told_ms) for name in names}
+    found.over = [one for one in found.over if settled[names[one[0][0]]]]
+    found.failed = [one for one in found.failed if ready[names[one[0][0]]]]
+
+
+def _next_ms(job: JobRecord, name: str, told_ms: int) -> int:
+    """When the next worker of a set may be replaced."""
+    streak, last_ms = job.replaced.get(name, (0, 0))
+    if not streak or told_ms - last_ms >= STREAK_MS:
+        return 0
+    return last_ms + min(_BACKOFF_MS << min(streak - 1, 16), _LONGEST_BACKOFF_MS)
+
+
+def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
+    """The decision on these workers. A failed one stays on its node if that is healthy and has the room still."""
+    workers = [_ended(place, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for place, pod in ended.over]
+    workers += [_ended(place, pod, Replacement.ELSEWHERE, counted=False) for place, pod in ended.lost]
+    kept: dict[str, dict[PlaceKey, str]] = {}
+    for place, pod in sorted(ended.failed, key=lambda one: one[0]):
+        on_node = {**kept.get(pod.node, {}), place: pod.node}
+        again = _healthy(state, pod.node) and not lacking(state.nodes, job, on_node)
+        if again:
+            kept[pod.node] = on_node
+        workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
+    workers.sort(key=lambda worker: worker.place)
+    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), _message(job, ended))
+
+
+def _healthy(state: State, node: str) -> bool:
+    """A node that is there, ready and not cordoned."""
+    row = state.nodes.rows.get(node)
+    return row is not None and state.nodes.facts[row].ready and not state.nodes.facts[row].cordoned
+
+
+def _ended(place: PlaceKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
+    return EndedWorker(Place(*place), pod.uid if pod is not None else "", how, counted)
+
+
+def _message(job: JobRecord, ended: Fallen) -> str:
+    """One line on all of them, with the first reason of each kind."""
+    assert job.spec is not None
+    parts = []
+    for pods, words in ((ended.failed, "failed"), (ended.lost, "lost"), (ended.over, "given up")):
+        if pods:
+            place, pod = min(pods, key=lambda one: one[0])
+            why = (pod.reason or pod.message if pod is not None else "") or "no reason given"
+            name = f"{job.spec.groups[place[0]].name} {place[1]}"
+            others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+            parts.append(f"{words}: {name}{others} ({why})")
+    return "workers replaced: " + "; ".join(parts)

@@ -1,0 +1,344 @@
+"""Workers that end while their job goes on: replaced alone, on which node, at whose expense, and given up when."""
+
+from arranger.events import kinds as k
+from arranger.kube.translate import job_status_seen
+from arranger.lifecycle.wanted import wanted_pods, wanted_status
+from arranger.model.job import ScheduleState, Stage
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from tests.random_worlds import assert_sound
+from tests.world import World, shape
+
+LEADER = (0, 0)
+
+
+def running(*, nodes: int = 2, cpu: float = 3, **job: object) -> tuple[World, JobRecord]:
+    """A leader and three workers of 1 cpu on nodes n1, n2 …; Running."""
+    world = World()
+    for number in range(1, nodes + 1):
+        world.node(f"n{number}", cpu=cpu)
+    record = world.job("ppo", **{"workers": 3, "min_workers": 1, **job})  # type: ignore[arg-type]
+    world.settle()
+    assert record.stage == Stage.RUNNING
+    return world, record
+
+
+def fail(world: World, job: JobRecord, *indices: int, **more: object) -> list[str]:
+    """These workers' pods fail; their UIDs."""
+    uids = [job.bound[(1, index)] for index in indices]
+    for uid in uids:
+        world.change_pod(uid, **{"phase": "Failed", "ready": False, **more})
+    return uids
+
+
+def later(world: World, seconds: float = 3.0) -> None:
+    world.pass_time(seconds)
+    world.settle()
+    assert_sound(world.state)
+
+
+def decided(world: World) -> k.WorkersReplaced:
+    decision = world.control()[0]
+    assert isinstance(decision, k.WorkersReplaced)
+    return decision
+
+
+def restarts(world: World, job: JobRecord) -> tuple[int, int]:
+    """What the status shows in total and what of it is of pods that are gone."""
+    of_set = wanted_status(world.state, job)["workers"][0]
+    return of_set["restarts"], of_set["restartsOfEarlierPods"]
+
+
+def test_a_failed_worker_is_replaced_alone_on_its_node_and_counted_once() -> None:
+    world, job = running()
+    node = job.placements[(1, 1)]
+    fail(world, job, 1)
+    later(world)
+    assert (job.stage, job.attempt, job.placements[(1, 1)]) == (Stage.RUNNING, 0, node)
+    assert world.state.pods[job.bound[(1, 1)]].phase == "Running"
+    assert restarts(world, job) == (1, 1) and job.spent == {"actors": 1}
+
+
+def test_the_old_pod_goes_before_the_new_one_comes_because_both_have_one_name() -> None:
+    world, job = running()
+    [uid] = fail(world, job, 1)
+    world.pass_time(3)
+    decided(world)
+    wanted = wanted_pods(world.state, job)
+    assert [pod.uid for pod in wanted.delete] == [uid] and wanted.create == []
+    world.change_pod(uid, deleting=True)
+    wanted = wanted_pods(world.state, job)
+    assert (wanted.delete, wanted.create) == ([], [])
+    world.pod_gone(uid)
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 1)] and not job.retired
+
+
+def test_the_room_of_a_replaced_worker_is_held_while_its_old_pod_goes() -> None:
+    world, job = running(nodes=1, cpu=4)
+    fail(world, job, 1)
+    assert world.used("n1") == 3000
+    world.pass_time(3)
+    decided(world)
+    assert world.used("n1") == 4000
+    other = world.job("other")
+    world.cycle()
+    assert not other.placements
+
+
+def test_a_worker_whose_room_was_taken_meanwhile_goes_elsewhere() -> None:
+    world, job = running(cpu=4)
+    assert set(job.placements.values()) == {"n1"}
+    fail(world, job, 1)
+    world.pod("stranger", "n1", cpu=1)
+    world.pass_time(3)
+    [worker] = decided(world).workers
+    assert worker.how == "Elsewhere" and (1, 1) not in job.placements
+    assert job.schedule_state == ScheduleState.PARTLY
+    world.settle()
+    assert job.placements[(1, 1)] == "n2" and job.schedule_state == ScheduleState.SUCCEED
+    assert job.spent == {"actors": 1}
+    assert_sound(world.state)
+
+
+def test_a_worker_fails_over_from_a_node_that_is_cordoned_or_not_ready() -> None:
+    for trouble in ({"cordoned": True}, {"ready": False}):
+        world, job = running(cpu=4)
+        fail(world, job, 0)
+        world.node("n1", cpu=4, **trouble)  # type: ignore[arg-type]
+        later(world)
+        assert job.placements[(1, 0)] == "n2" and job.stage == Stage.RUNNING
+
+
+def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> None:
+    world, job = running(nodes=1, cpu=4)
+    [uid] = fail(world, job, 1)
+    version = job.version
+    world.pod("stranger", "n1", cpu=1)
+    kept = k.EndedWorker(k.Place(1, 1), uid, "SameNode", True)
+    world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ""))
+    assert "lacks cpu" in world.verdict("WorkersReplaced").reason and job.bound[(1, 1)] == uid
+    assert_sound(world.state)
+
+
+def test_a_decision_on_another_pod_than_the_place_has_is_void() -> None:
+    world, job = running()
+    for worker in (
+        k.EndedWorker(k.Place(1, 1), "another", "Elsewhere", False),
+        k.EndedWorker(k.Place(0, 0), job.bound[LEADER], "Elsewhere", False),
+        k.EndedWorker(k.Place(1, 9), "", "GivenUp", False),
+    ):
+        world.say(k.WorkersReplaced(job.uid, job.version, 0, (worker,), ""))
+        assert not world.verdict("WorkersReplaced").accepted
+    twice = k.EndedWorker(k.Place(1, 1), job.bound[(1, 1)], "Elsewhere", False)
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (twice, twice), ""))
+    assert not world.verdict("WorkersReplaced").accepted and len(job.bound) == 4
+
+
+def test_failed_workers_wait_for_news_of_the_leader_whose_failure_is_another_attempts() -> None:
+    world, job = running(restart_limit=1)
+    fail(world, job, 0, 1, 2)
+    assert world.control() == []
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
+    world.settle()
+    assert (job.stage, job.attempt, job.spent, job.given_up) == (Stage.RUNNING, 1, {}, {})
+
+
+def test_replacements_in_one_set_back_off() -> None:
+    world, job = running(restart_limit=9)
+    waited = []
+    for _ in range(6):
+        [uid] = fail(world, job, 0)
+        since = world.now_ms
+        while world.state.pods[uid].phase == "Failed" and uid == job.bound.get((1, 0)):
+            later(world, 1)
+        waited.append((world.now_ms - since) // 1000)
+    assert waited == [3, 10, 20, 40, 80, 160]
+    later(world, 601)
+    fail(world, job, 0)
+    later(world, 3)
+    assert world.state.pods[job.bound[(1, 0)]].phase == "Running", "no failures for a while: no back-off"
+
+
+def test_a_set_over_its_limit_gives_workers_up_and_the_job_goes_on_without() -> None:
+    world, job = running(restart_limit=1)
+    fail(world, job, 0)
+    later(world)
+    [uid] = fail(world, job, 2)
+    later(world)
+    assert job.given_up == {(1, 2): None} and (1, 2) not in job.placements
+    assert (job.stage, job.schedule_state, job.pods_wanted()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
+    assert world.state.pods[uid].phase == "Failed", "its log can be read"
+    of_set = wanted_status(world.state, job)["workers"][0]
+    assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 2)
+    world.pod_gone(uid)
+    later(world, 1000)
+    assert (1, 2) not in job.bound and job.stage == Stage.RUNNING
+
+
+def test_each_set_has_a_budget_of_its_own() -> None:
+    world = World()
+    world.node("n1", cpu=9)
+    sets = [("actors", 2, shape(cpu=1)), ("eval", 2, shape(cpu=1))]
+    job = world.job("ppo", workers=sets, min_workers=1, restart_limit=1)
+    world.settle()
+    for place in ((1, 0), (2, 0)):
+        world.change_pod(job.bound[place], phase="Failed", ready=False)
+    later(world)
+    assert not job.given_up and job.spent == {"actors": 1, "eval": 1}
+    world.change_pod(job.bound[(2, 1)], phase="Failed", ready=False)
+    later(world)
+    assert job.given_up == {(2, 1): None}
+
+
+def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
+    world, job = running(restart_limit=0, min_workers=2)
+    fail(world, job, 0)
+    later(world)
+    assert job.stage == Stage.RUNNING and job.given_up == {(1, 0): None}
+    fail(world, job, 1)
+    later(world)
+    assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
+    assert job.decided.message == "2 workers are given up (restartLimit is 0) and minWorkersNum is 2"
+    assert wanted_status(world.state, job)["workers"][0]["failed"] == 2
+
+
+def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_is_given_up_and_deleted() -> None:
+    world, job = running(restart_limit=2)
+    fail(world, job, 0)
+    later(world)
+    world.change_pod(job.bound[(1, 1)], restarts=1)
+    later(world, 100)
+    assert not job.given_up and restarts(world, job) == (2, 1)
+    uid = job.bound[(1, 1)]
+    world.change_pod(uid, restarts=2, ready=False)
+    later(world)
+    assert job.given_up == {(1, 1): None} and uid not in world.state.pods
+    assert restarts(world, job) == (3, 3) and job.stage == Stage.RUNNING
+
+
+def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
+    world, job = running(restart_limit=0)
+    for _ in range(3):
+        fail(world, job, 0, reason="Evicted")
+        world.settle()
+        [uid] = fail(world, job, 1, deleting=True)
+        world.pod_gone(uid)
+        world.settle()
+    assert (job.stage, job.attempt, restarts(world, job), job.given_up) == (Stage.RUNNING, 0, (0, 0), {})
+    assert len(job.bound) == 4
+    assert_sound(world.state)
+
+
+def test_the_room_of_a_deleted_worker_that_others_took_is_not_booked_twice() -> None:
+    world, job = running(nodes=1, cpu=4)
+    [uid] = fail(world, job, 1, deleting=True)
+    world.pod("stranger", "n1", cpu=1)
+    world.pod_gone(uid)
+    assert world.used("n1") == 4000 and (1, 1) not in job.placements
+    assert job.schedule_state == ScheduleState.PARTLY
+    world.node("n2", cpu=1)
+    world.settle()
+    assert job.placements[(1, 1)] == "n2"
+
+
+def test_a_worker_whose_node_is_gone_with_its_pod_is_placed_elsewhere() -> None:
+    world, job = running(cpu=4)
+    world.node("n3", cpu=4)
+    world.job("ppo", workers=6, min_workers=1)
+    world.settle()
+    lost = [place for place, node in job.placements.items() if node == "n2"]
+    assert lost and job.placements[LEADER] == "n1"
+    world.node_gone("n2")
+    for place in lost:
+        world.pod_gone(job.bound[place])
+    world.settle()
+    assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 0, 7)
+    assert {job.placements[place] for place in lost} == {"n3"} and job.spent == {}
+
+
+def test_an_update_of_a_replaced_pod_does_not_bring_it_back() -> None:
+    world, job = running()
+    [uid] = fail(world, job, 1)
+    world.pass_time(3)
+    decided(world)
+    world.change_pod(uid, message="again")
+    assert (1, 1) not in job.bound and uid in job.retired
+
+
+def test_what_was_spent_and_given_up_outlives_the_log() -> None:
+    world, job = running(restart_limit=2)
+    fail(world, job, 0, restarts=1)
+    later(world)
+    fail(world, job, 2)
+    later(world)
+    world.change_pod(job.bound[LEADER], restarts=1)
+    status = wanted_status(world.state, job)
+    assert (status["restarts"], status["restartsOfEarlierPods"]) == (4, 0)
+    new = World()
+    new.node("n1", cpu=3)
+    new.node("n2", cpu=3)
+    for pod in world.state.pods.values():
+        new.pod(pod.name, pod.node, owner=pod.owner, phase=pod.phase, restarts=pod.restarts, ip=pod.ip, cpu=1)
+    again = new.job("ppo", workers=3, min_workers=1, restart_limit=2, status=job_status_seen(status, job.spec))
+    assert (again.spent, again.given_up) == ({"actors": 3}, {(1, 2): None}) == (job.spent, job.given_up)
+    assert again.placements == job.placements and again.bound.keys() == job.bound.keys()
+    new.settle()
+    shown = wanted_status(new.state, again)
+    assert {name: shown[name] for name in ("restarts", "workers")} == {n: status[n] for n in ("restarts", "workers")}
+    assert_sound(new.state)
+
+
+def test_a_status_of_an_earlier_version_counts_as_the_leaders_restarts() -> None:
+    seen = job_status_seen({"stage": "Running", "restarts": 2, "workers": [{"name": "actors", "restarts": 1}]}, None)
+    assert seen is not None and (seen.restarts, seen.worker_restarts, seen.given_up) == (2, (), ())
+
+
+def test_all_of_it_is_in_a_snapshot() -> None:
+    world, job = running(restart_limit=1)
+    fail(world, job, 0)
+    later(world)
+    fail(world, job, 2)
+    later(world)
+    fail(world, job, 1, reason="Evicted")
+    world.control()
+    assert job.given_up and job.retired and job.spent and job.replaced
+    restored = snapshot.restore(snapshot.encode(world.state))
+    assert snapshot.digest(restored) == world.digest()
+    assert restored.jobs[job.uid] == job
+
+
+def test_a_worker_that_is_given_up_stays_so_in_the_next_attempt_and_a_gang_is_whole_without_it() -> None:
+    world, job = running(restart_limit=1, policy="Gang", min_workers=1)
+    fail(world, job, 0)
+    later(world)
+    fail(world, job, 1)
+    later(world)
+    assert job.given_up == {(1, 1): None}
+    world.pod_gone(job.bound[LEADER])
+    world.settle()
+    assert (job.stage, job.attempt, sorted(job.placements)) == (Stage.RUNNING, 1, [(0, 0), (1, 0), (1, 2)])
+    twin = world.job("twin", workers=3, min_workers=1, restart_limit=1, policy="Gang")
+    world.node("n3", cpu=8)
+    world.settle()
+    assert len(twin.bound) == 4
+
+
+def test_counts_lowered_below_a_given_up_worker_and_raised_again_give_it_another_chance() -> None:
+    world, job = running(restart_limit=0)
+    fail(world, job, 2)
+    later(world)
+    assert job.given_up == {(1, 2): None}
+    world.job("ppo", workers=2, min_workers=1, restart_limit=0, generation=2)
+    world.settle()
+    world.job("ppo", workers=4, min_workers=1, restart_limit=0, generation=3)
+    world.settle()
+    assert len(job.bound) == 5 and not job.given_up
+
+
+def test_losing_too_many_workers_for_the_minimum_is_another_attempt_not_single_replacements() -> None:
+    world, job = running(min_workers=3)
+    fail(world, job, 1, reason="OutOfcpu")
+    world.control()
+    assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "WorkersLost")
+    world.settle()
+    assert (job.stage, job.attempt, job.spent) == (Stage.RUNNING, 1, {})
