@@ -99,6 +99,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     infeasible_grace_s: Annotated[
         int, Meta(description="seconds that a job may fit no empty cluster before it fails", ge=0, le=604_800)
     ] = 300
+    refused_node_s: Annotated[
+        int, Meta(description="seconds that a job avoids a node whose kubelet refused a pod of it", ge=0, le=604_800)
+    ] = 60
     image_grace_s: Annotated[
         int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
     ] = 120
@@ -135,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             weights=tuple(sorted(self.weights.items())),
             infeasible_grace_ms=self.infeasible_grace_s * 1000,
             versions=versions,
+            refusal_avoid_ms=self.refused_node_s * 1000,
         )
 
 

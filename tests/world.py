@@ -61,7 +61,7 @@ class World:
         self.state = State()
         self.entries: list[Entry] = []
         self.now_ms = 1_700_000_000_000
-        self.config = config or CycleConfig(versions=VERSIONS)
+        self.config = config or CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000)
         self.lifecycle = LifecycleConfig()
         self.changes = Changes()
         self.verdicts: list[Verdict] = []

@@ -9,7 +9,8 @@ ANY_GPU = "*/gpu"
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no
     empty cluster could hold is failed. `reasons_refresh_ms` is how old the numbers in an otherwise unchanged
-    reason may grow: every waiting job in every cycle would be a storm. `versions` are `(policy name, version)` of every policy installed."""
+    reason may grow: every waiting job in every cycle would be a storm. `versions` are `(policy name, version)` of
+    every policy installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it."""
 
     queue_policy: str = "Priority"
     pod_policy: str = "BinPack"
@@ -17,3 +18,4 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     infeasible_grace_ms: int = 300_000
     reasons_refresh_ms: int = 10_000
     versions: tuple[tuple[str, int], ...] = ()
+    refusal_avoid_ms: int = 0

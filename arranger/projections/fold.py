@@ -12,7 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, ScheduleState, Stage
-from arranger.model.pod import TERMINAL, Phase
+from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
@@ -93,12 +93,18 @@ class _Fold:
                 self._note_failure(job, old, event)
 
     def _note_failure(self, job: JobRecord, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-        """Remember since when workers of a set fail: what is decided on them waits to see whether the leader does."""
+        """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
+        waits to see whether the leader fails."""
         assert pod.owner is not None
         failed = pod.phase == Phase.FAILED and (old is None or old.phase != Phase.FAILED)
         restarted = pod.restarts > (old.restarts if old is not None else 0)
         place = job.place_of(pod.owner) if failed or restarted else None
-        if place is None or place == LEADER or job.bound.get(place) != pod.uid:
+        if place is None or job.bound.get(place) != pod.uid:
+            return
+        if failed and pod.reason.startswith(REFUSALS):
+            job.refusals[pod.node] = self.told_ms
+            self.state.job_changes += 1
+        if place == LEADER:
             return
         since_ms = job.failing_since.get(pod.owner.group_name, 0)
         if self.told_ms - since_ms > k.FAILURES_APART_MS:

@@ -41,6 +41,8 @@ class JobRecord:
     given_up: dict[PlaceKey, None] = field(default_factory=dict)
     #: UIDs of pods that an accepted decision replaces: they fill no place any more, and go.
     retired: dict[str, None] = field(default_factory=dict)
+    #: Node → when its kubelet last refused a pod of this job, told in milliseconds.
+    refusals: dict[str, int] = field(default_factory=dict)
     #: Worker set → when the first failure was seen that may not be answered yet, told in milliseconds.
     failing_since: dict[str, int] = field(default_factory=dict)
     #: Worker set → replacements in a row, and when the last was decided.

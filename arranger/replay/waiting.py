@@ -221,8 +221,7 @@ class _Witness(Witness):
         if attempt.job.uid != self._uid:
             return
         self._attempt = attempt
-        assert attempt.job.spec is not None
-        group = attempt.job.spec.groups[shortage.group]
+        group = attempt.groups[shortage.group]
         shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)

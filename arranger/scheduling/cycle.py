@@ -17,6 +17,7 @@ from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
 from arranger.scheduling.policies.queues import MergedQueues
+from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
 #: Name and version of every policy and filter that comes with Arranger.
@@ -69,7 +70,7 @@ def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | No
     jobs = queue.waiting(state)
     if not jobs or not state.synced:
         return Plan(())
-    placer = Placer(state, config, policies, witness=witness)
+    placer = Placer(state, config, policies, told_ms=told_ms, witness=witness)
     attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     decisions = [event for attempt in attempts for event in _decisions(placer, attempt, config, told_ms)]
     if decisions:
@@ -82,8 +83,9 @@ def _due_ms(attempt: Attempt, config: CycleConfig, told_ms: int) -> float:
     job, shortage, due_ms = attempt.job, attempt.shortage, math.inf
     if shortage is None:
         return due_ms
+    due_ms = next_end_ms(job, config, told_ms)
     if shortage.infeasible and job.infeasible_since_ms and job.schedule_state != ScheduleState.FAILED:
-        due_ms = job.infeasible_since_ms + config.infeasible_grace_ms
+        due_ms = min(due_ms, job.infeasible_since_ms + config.infeasible_grace_ms)
     if job.waits is not None and job.waits.message != _waits(attempt, shortage, config, told_ms).message:
         due_ms = min(due_ms, job.waits_since_ms + config.reasons_refresh_ms)
     return due_ms

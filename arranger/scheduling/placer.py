@@ -22,6 +22,7 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.pod_filters import places_of, selected_by
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
+from arranger.scheduling.refusals import wary_groups
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import Chosen, ClusterView, Mask, Taken
@@ -65,6 +66,8 @@ class Attempt:
 
     job: JobRecord
     policy: PodPolicy
+    #: The job's pods as this attempt asks for them.
+    groups: tuple[PodGroup, ...]
     pieces: list[Piece] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     #: The job's pods by row, for policies that ask; made when first asked for.
@@ -121,10 +124,16 @@ class _Repeat:
 
 
 class Placer:
-    """One cycle's view and what is remembered on the way."""
+    """One cycle's view and what is remembered on the way. `told_ms` is the state's time unless it is given."""
 
     def __init__(
-        self, state: State, config: CycleConfig, policies: Policies, *, witness: Witness | None = None
+        self,
+        state: State,
+        config: CycleConfig,
+        policies: Policies,
+        *,
+        told_ms: int | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self.view = ClusterView(state.nodes)
         self.view.neighbours = around(state, self.view.roster.rows())
@@ -133,6 +142,7 @@ class Placer:
         self.shares = Shares(self.view)
         self._filters = Filters(self.view, policies.filters)
         self._config = config
+        self._told_ms = state.told_ms if told_ms is None else told_ms
         self._policies = policies
         self._witness = witness
         self._empty: tuple[ClusterView, Filters] | None = None
@@ -147,7 +157,8 @@ class Placer:
     def quorum(self, job: JobRecord) -> Attempt:
         """Place what the job's quorum still lacks, whole or not at all."""
         assert job.spec is not None
-        attempt = Attempt(job, pod_policy(job, self._config, self._policies))
+        groups = wary_groups(job, self._config, self._told_ms)
+        attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
         if self._again(attempt):
             return attempt
         alike = self._alike(job)
@@ -192,14 +203,14 @@ class Placer:
         for split in self._splits(attempt, needs):
             yield filters, split
         if view is self.view and view.neighbours is not None and not attempt.job.placements:
-            for place in self._places_together(filters, attempt.job):
+            for place in self._places_together(filters, attempt):
                 narrowed = Filters(view, self._policies.filters, only=place)
                 for split in self._splits(attempt, needs):
                     yield narrowed, split
 
-    def _places_together(self, filters: Filters, job: JobRecord) -> Iterator[Mask]:
+    def _places_together(self, filters: Filters, attempt: Attempt) -> Iterator[Mask]:
         """Where pods of a job that must join others of it could be: at most `PLACES`, the roomiest for them first."""
-        groups = _groups(job)
+        job, groups = attempt.job, attempt.groups
         pods = [neighbour_of(job, number) for number in range(len(groups))]
         for pod, group in zip(pods, groups, strict=True):
             for term in group.shape.rules.affinity if group.shape.rules is not None else ():
@@ -274,7 +285,7 @@ class Placer:
                 view = self.view.emptied()
                 self._empty = (view, Filters(view, self._policies.filters, ignore_health=True))
             view, filters = self._empty
-            scratch = Attempt(job, policy)
+            scratch = Attempt(job, policy, _groups(job))
             mark = view.mark()
             failed = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
             view.give_back(mark, scratch.taken)
@@ -326,7 +337,7 @@ class Placer:
         """
         if self.view.neighbours is None:
             return False
-        groups = _groups(attempt.job)
+        groups = attempt.groups
         asking = groups if not attempt.policy.local else groups[group : group + 1]
         rules = [of.shape.rules for of in asking]
         return any(of is not None and (of.affinity or of.anti_affinity or of.spread) for of in rules)
@@ -372,7 +383,7 @@ class Placer:
         return ranking.choose(self._filters, ask.count)
 
     def _ask(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, count: int) -> Ask:
-        shape = _groups(attempt.job)[group].shape
+        shape = attempt.groups[group].shape
         unplaced: tuple[Unplaced, ...] = ()
         if not attempt.policy.local:
             if attempt.of_job is None:
@@ -415,7 +426,7 @@ class Placer:
 
     def _unplaced(self, filters: Filters, attempt: Attempt, group: int) -> tuple[Unplaced, ...]:
         """What of the job has no node yet, the pods of this group first."""
-        groups = _groups(attempt.job)
+        groups = attempt.groups
         free = _free_indices(attempt.job, range(len(groups)), attempt.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
         return tuple(
@@ -430,7 +441,7 @@ class Placer:
         if view is not self.view or filters is not self._filters:
             # The reasons of an empty cluster, or of one place among others, are told to nobody.
             return Shortage(group, (), found, asked)
-        reasons = filters.reasons(_groups(attempt.job)[group].shape, self._pod(attempt.job, group))
+        reasons = filters.reasons(attempt.groups[group].shape, self._pod(attempt.job, group))
         shortage = Shortage(group, reasons, found, asked)
         if self._witness is not None:
             self._witness.fell_short(attempt, shortage, view=view, filters=filters)
@@ -441,8 +452,9 @@ class Placer:
     def _alike(self, job: JobRecord) -> Hashable:
         """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
         assert job.spec is not None
-        if job.given_up:
-            return (job.spec, tuple(sorted(job.given_up)))
+        groups = wary_groups(job, self._config, self._told_ms)
+        if job.given_up or groups is not job.spec.groups:
+            return (job.spec, groups, tuple(sorted(job.given_up)), job.seen.namespace, job.seen.name)
         if self.view.neighbours is not None:
             for number, group in enumerate(job.spec.groups):
                 if self._concerned(group.shape, neighbour_of(job, number)):

@@ -15,6 +15,7 @@ from arranger.scheduling.policies.job_affinity import JobAffinity, JobAntiAffini
 from arranger.scheduling.policies.leader_first import LeaderFirst
 from arranger.scheduling.policies.min_fragment import MinFragment
 from arranger.scheduling.policies.queues import DRF, Priority, QueuePolicy
+from arranger.scheduling.refusals import REFUSED_RECENTLY
 
 Policy = QueuePolicy | PodPolicy | Filter
 
@@ -73,7 +74,9 @@ def policies(
         Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), FragmentGradient(), *pod,
     ]  # fmt: skip
     return Policies(
-        {one.name: one for one in queues}, {one.name: one for one in pods}, (*FILTERS, *POD_FILTERS, *filters)
+        {one.name: one for one in queues},
+        {one.name: one for one in pods},
+        (*FILTERS, REFUSED_RECENTLY, *POD_FILTERS, *filters),
     )
 
 

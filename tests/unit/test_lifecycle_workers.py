@@ -337,7 +337,7 @@ def test_counts_lowered_below_a_given_up_worker_and_raised_again_give_it_another
 
 def test_losing_too_many_workers_for_the_minimum_is_another_attempt_not_single_replacements() -> None:
     world, job = running(min_workers=3)
-    fail(world, job, 1, reason="OutOfcpu")
+    fail(world, job, 1, reason="Evicted")
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "WorkersLost")
     world.settle()

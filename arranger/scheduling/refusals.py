@@ -1,0 +1,76 @@
+"""Nodes whose kubelet refused a pod of a job (OutOfcpu, UnexpectedAdmissionError …): the job avoids them for a while.
+
+What the API server says of such a node is not the whole truth, so the next pod would be refused as well. The refusals
+are in the projection, the while (`CycleConfig.refusal_avoid_ms`) is recorded with each cycle.
+"""
+
+import math
+from collections.abc import Hashable
+
+import numpy as np
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import PodGroup
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.filters import Filter
+from arranger.scheduling.view import ClusterView, Mask
+
+
+class WaryShape(PodShape, frozen=True, array_like=True, gc=False):
+    """A shape as a job asks for it that avoids some nodes, sorted by name. Made for one cycle; never in the log."""
+
+    avoid: tuple[str, ...] = ()
+
+
+class RefusedRecently(Filter):
+    """The node's kubelet didn't refuse a pod of this job recently."""
+
+    name, version = "RefusedRecently", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        """The nodes to avoid, if there are any."""
+        return shape.avoid if isinstance(shape, WaryShape) else None
+
+    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
+        """All the others."""
+        found = np.ones(len(view), bool)
+        rows = view.roster.rows()
+        for name in shape.avoid if isinstance(shape, WaryShape) else ():
+            if name in rows:
+                found[rows[name]] = False
+        return found
+
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+        """One phrase for all."""
+        return "refused a pod of it recently"
+
+
+#: The one that comes with Arranger.
+REFUSED_RECENTLY = RefusedRecently()
+
+
+def wary_groups(job: JobRecord, config: CycleConfig, told_ms: int) -> tuple[PodGroup, ...]:
+    """The groups of a job with what they avoid now; its own where that is nothing."""
+    assert job.spec is not None
+    if not job.refusals:
+        return job.spec.groups
+    avoid = tuple(sorted(node for node, since_ms in job.refusals.items() if _avoids(since_ms, config, told_ms)))
+    if not avoid:
+        return job.spec.groups
+    return tuple(PodGroup(group.name, group.count, _wary(group.shape, avoid)) for group in job.spec.groups)
+
+
+def _wary(shape: PodShape, avoid: tuple[str, ...]) -> WaryShape:
+    fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
+    return WaryShape(**fields, avoid=avoid)
+
+
+def next_end_ms(job: JobRecord, config: CycleConfig, told_ms: int) -> float:
+    """When the job stops avoiding one of its nodes, in milliseconds; infinite if it avoids none."""
+    since = [since_ms for since_ms in job.refusals.values() if _avoids(since_ms, config, told_ms)]
+    return min(since) + config.refusal_avoid_ms if since else math.inf
+
+
+def _avoids(since_ms: int, config: CycleConfig, told_ms: int) -> bool:
+    return told_ms < since_ms + config.refusal_avoid_ms
