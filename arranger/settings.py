@@ -99,6 +99,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     infeasible_grace_s: Annotated[
         int, Meta(description="seconds that a job may fit no empty cluster before it fails", ge=0, le=604_800)
     ] = 300
+    lost_node_s: Annotated[
+        int,
+        Meta(description="seconds that a node may be not ready or gone before its pods are lost", ge=1, le=604_800),
+    ] = 60
     refused_node_s: Annotated[
         int, Meta(description="seconds that a job avoids a node whose kubelet refused a pod of it", ge=0, le=604_800)
     ] = 60

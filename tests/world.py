@@ -244,11 +244,11 @@ class World:
         effects = 0
         for job in [self.state.jobs[uid] for uid in sorted(self.state.jobs)]:
             wanted = wanted_pods(self.state, job)
-            for pod in wanted.delete:
+            for pod in (*wanted.delete, *wanted.force):
                 self.pod_gone(pod.uid)
             for place, node in wanted.create:
                 self.run_pod(job, place, node)
-            effects += len(wanted.create) + len(wanted.delete)
+            effects += len(wanted.create) + len(wanted.delete) + len(wanted.force)
         return effects
 
     def run_pod(self, job: JobRecord, place: tuple[int, int], node: str, *, phase: str = "Running") -> str:

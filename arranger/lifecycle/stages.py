@@ -54,7 +54,8 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
         return _leader_missing(state, job)
     if leader.phase == Phase.SUCCEEDED:
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
-    failed = _leader_failed(job, leader) or _image_missing(job, leader, config, told_ms)
+    failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
+    failed = failed or _image_missing(job, leader, config, told_ms)
     decided = failed or _workers_ended(state, job, config, told_ms)
     if decided is not None:
         return decided
@@ -75,6 +76,17 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     if node is not None and state.nodes.has(node):
         return None  # not created yet
     return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
+
+
+def _leader_lost(
+    state: State, job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int
+) -> StageDecided | None:
+    down_ms = state.nodes.down_for_ms(leader.node, told_ms)
+    if down_ms < config.lost_ms:
+        return None
+    how = "not ready" if state.nodes.has(leader.node) else "gone"
+    message = f"the leader's node {leader.node} is {how} for {down_ms // 1000} s; scheduled again"
+    return _decide(job, Stage.RESCHEDULING, "NodeLost", message)
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:

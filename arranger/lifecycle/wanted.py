@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import PodSeen
+from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
@@ -22,21 +23,30 @@ MESSAGE_LIMIT = 1000
 
 
 class Wanted(msgspec.Struct):
-    """Pods to create (place → node, leader first) and to delete. Both are done once the status is stored."""
+    """Pods to create (place → node, leader first) and to delete. Both are done once the status is stored.
+
+    `force` are pods to delete on nodes that are lost: nobody is there to confirm it, so they go without waiting.
+    """
 
     create: list[tuple[PlaceKey, str]]
     delete: list[PodSeen]
+    force: list[PodSeen] = msgspec.field(default_factory=list)
 
 
-def wanted_pods(state: State, job: JobRecord) -> Wanted:
-    """The difference between the job's accepted decisions and its pods as observed."""
+def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Wanted:
+    """The difference between the job's accepted decisions and its pods as observed. `now_ms` tells, with the state's
+    own time, which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
     if job.seen.deleting or not state.synced:
         return Wanted([], [])  # its pods follow it by owner reference
     if job.ended:
         return Wanted([], [pod for pod in pods if not pod.deleting and _cleaned(job, pod)])
-    delete = [pod for pod in pods if not (pod.deleting or _in_place(job, pod) or _shows_why(job, pod))]
-    return Wanted(_missing(state, job), delete)
+    stale = [pod for pod in pods if not (_in_place(job, pod) or _shows_why(job, pod))]
+    now_ms = max(now_ms, state.told_ms)
+    force = [pod for pod in stale if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
+    forced = {pod.uid for pod in force}
+    delete = [pod for pod in stale if not pod.deleting and pod.uid not in forced]
+    return Wanted(_missing(state, job), delete, force)
 
 
 def orphans(state: State, job_uid: str) -> list[PodSeen]:

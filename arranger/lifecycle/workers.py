@@ -40,12 +40,15 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
     found = Fallen()
     restarted: list[tuple[PlaceKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
+    down: dict[str, bool] = {}
     for place, node in job.placements.items():  # thousands of them at every change of a large job
         pod = pods.get(bound.get(place, ""))
         if place == LEADER:
             continue
+        if node not in down:
+            down[node] = nodes.down_for_ms(node, told_ms) >= config.lost_ms
         if pod is None:
-            if not nodes.has(node):
+            if down[node] or not nodes.has(node):
                 found.lost.append((place, None))
         elif pod.phase == Phase.FAILED:
             if blameless(pod):
@@ -53,6 +56,8 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
                     found.lost.append((place, pod))
             else:
                 found.failed.append((place, pod))
+        elif down[node] and pod.phase != Phase.SUCCEEDED:
+            found.lost.append((place, pod))
         elif pod.restarts:
             restarted.append((place, pod))
     found.over = _over_limit(job, found.failed, restarted)
@@ -131,7 +136,7 @@ def _message(job: JobRecord, ended: Fallen) -> str:
     for pods, words in ((ended.failed, "failed"), (ended.lost, "lost"), (ended.over, "given up")):
         if pods:
             place, pod = min(pods, key=lambda one: one[0])
-            why = (pod.reason or pod.message if pod is not None else "") or "no reason given"
+            why = (pod.reason or pod.message if pod is not None else "") or f"node {job.placements[place]}"
             name = f"{job.spec.groups[place[0]].name} {place[1]}"
             others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
             parts.append(f"{words}: {name}{others} ({why})")

@@ -62,12 +62,14 @@ class _Fold:
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
-            event.name, event.uid, event.resource_version, event.facts
+            event.name, event.uid, event.resource_version, event.facts, told_ms=self.told_ms
         ):
             self.changes.schedulable = True
 
     def node_gone(self, _offset: int, event: k.NodeGone) -> None:
-        if self._current(k.Watched.NODE, event.term) and self.state.nodes.forget(event.name, event.uid):
+        if self._current(k.Watched.NODE, event.term) and self.state.nodes.forget(
+            event.name, event.uid, told_ms=self.told_ms
+        ):
             self.changes.schedulable = True
 
     def pod_seen(self, _offset: int, event: k.PodSeen) -> None:

@@ -20,6 +20,8 @@ _Derived = TypeVar("_Derived")
 _DERIVED_KEPT = 4096
 
 PODS = "pods"
+#: In `NodeTable.down_ms`: the node is ready.
+UP = -1
 _FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage")
 _ABSENT = NodeFacts(allocatable=(), ready=False, cordoned=False)
 
@@ -36,6 +38,9 @@ class NodeTable:
         self.versions: list[str] = []
         self.allocatable: Amounts = np.zeros((64, len(self.columns)), np.int64)
         self.used: Amounts = np.zeros_like(self.allocatable)
+        #: Since when a node is not ready or not there, told in milliseconds: `UP` for a node that is ready, 0 for one
+        #: that was never seen.
+        self.down_ms: list[int] = []
         #: How many pods and unconfirmed placements are held on each row.
         self.holders: list[int] = []
         self._free: list[int] = []
@@ -47,9 +52,13 @@ class NodeTable:
 
     # --- facts ---------------------------------------------------------------------------------------------
 
-    def see(self, name: str, uid: str, version: str, facts: NodeFacts) -> bool:
+    def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, told_ms: int) -> bool:
         """Take over a node's facts; answers whether they differ from those known."""
         row = self._row(name)
+        if facts.ready:
+            self.down_ms[row] = UP
+        elif self.down_ms[row] <= 0:
+            self.down_ms[row] = told_ms
         changed = self.uids[row] != uid or self.facts[row] != facts
         self.uids[row], self.versions[row] = uid, version
         if changed:
@@ -58,12 +67,14 @@ class NodeTable:
             self._facts_changed()
         return changed
 
-    def forget(self, name: str, uid: str) -> bool:
+    def forget(self, name: str, uid: str, *, told_ms: int) -> bool:
         """The node object is gone; what is still held on it stays counted. False if that object wasn't there."""
         row = self.rows.get(name)
         if row is None or self.uids[row] != uid:
             return False
         self.uids[row], self.versions[row], self.facts[row] = "", "", _ABSENT
+        if self.down_ms[row] <= 0:
+            self.down_ms[row] = told_ms
         self.allocatable[row] = 0
         self._facts_changed()
         self._drop_if_empty(row)
@@ -77,6 +88,12 @@ class NodeTable:
         """Whether a node of that name is there; a name that only its pods still tell is not."""
         row = self.rows.get(name)
         return row is not None and self.present(row)
+
+    def down_for_ms(self, name: str, told_ms: int) -> int:
+        """For how long a node has not been ready, or not been there, at that time; -1 for one that is ready."""
+        row = self.rows.get(name)
+        since_ms = self.down_ms[row] if row is not None else 0
+        return max(told_ms - since_ms, 0) if since_ms != UP else -1
 
     def by_name(self) -> Amounts:
         """Rows of the present nodes in the order of their names: the order that breaks every tie."""
@@ -139,13 +156,14 @@ class NodeTable:
             return row
         if self._free:
             row = self._free.pop()
-            self.names[row] = name
+            self.names[row], self.down_ms[row] = name, 0
         else:
             row = len(self.names)
             self.names.append(name)
             self.facts.append(_ABSENT)
             self.uids.append("")
             self.versions.append("")
+            self.down_ms.append(0)
             self.holders.append(0)
             if row >= len(self.used):
                 self._grow(rows=2 * len(self.used), columns=self.used.shape[1])

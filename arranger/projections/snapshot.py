@@ -26,6 +26,7 @@ class _NodeImage(msgspec.Struct, frozen=True, array_like=True):
     facts: NodeFacts
     used: tuple[tuple[str, int], ...]
     holders: int
+    down_ms: int
 
 
 class _JobImage(msgspec.Struct, frozen=True, array_like=True):
@@ -112,11 +113,13 @@ def _state(image: _StateImage) -> State:
     )
     for node in image.nodes:
         if node.uid:
-            state.nodes.see(node.name, node.uid, node.version, node.facts)
+            state.nodes.see(node.name, node.uid, node.version, node.facts, told_ms=node.down_ms)
     for pod in image.pods:
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)
+    for node in image.nodes:
+        state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
 
 
@@ -163,6 +166,14 @@ def _node_images(nodes: NodeTable) -> list[_NodeImage]:
         amounts = nodes.used[row, columns].tolist()
         used = tuple((resource, amount) for resource, amount in zip(names, amounts, strict=True) if amount)
         images.append(
-            _NodeImage(name, nodes.uids[row], nodes.versions[row], nodes.facts[row], used, nodes.holders[row])
+            _NodeImage(
+                name=name,
+                uid=nodes.uids[row],
+                version=nodes.versions[row],
+                facts=nodes.facts[row],
+                used=used,
+                holders=nodes.holders[row],
+                down_ms=nodes.down_ms[row],
+            )
         )
     return images

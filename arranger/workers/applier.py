@@ -18,6 +18,7 @@ from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.kube.translate import status_digest
+from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
@@ -91,6 +92,7 @@ class Applier:
         clock: Clock,
         metrics: Metrics,
         in_flight: int,
+        lost_ms: int = LifecycleConfig().lost_ms,
     ) -> None:
         self._cluster = cluster
         self._follower = follower
@@ -98,6 +100,7 @@ class Applier:
         self._membership = membership
         self._clock = clock
         self._metrics = metrics
+        self._lost_ms = lost_ms
         self._reporter = Reporter(cluster, clock)
         self._slots = asyncio.Semaphore(in_flight)
         self._touched: dict[str, None] = {}
@@ -261,9 +264,12 @@ class Applier:
             for key, since_s in progress.settling.items()
             if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
         }
-        wanted = wanted_pods(state, job)
+        wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = [
-            self._delete(job.uid, pod) for pod in wanted.delete if pod.uid not in progress.settling
+            self._delete(job.uid, pod, force=pods is wanted.force)
+            for pods in (wanted.delete, wanted.force)
+            for pod in pods
+            if pod.uid not in progress.settling
         ]
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
         if create:
@@ -368,10 +374,10 @@ class Applier:
         if not permanent:
             self._look_again(job.uid, 5.0)
 
-    async def _delete(self, job_uid: str, pod: PodSeen) -> bool:
+    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
         async def delete() -> bool:
             try:
-                await self._cluster.delete(PODS, pod.namespace, pod.name, uid=pod.uid)
+                await self._cluster.delete(PODS, pod.namespace, pod.name, uid=pod.uid, grace_s=0 if force else None)
             except ApiError as refused:
                 if refused.code not in (404, 409):  # gone already, or another pod of that name
                     raise

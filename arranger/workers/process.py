@@ -183,7 +183,9 @@ class Process:
             follower=self.follower,
             writer=self._writer(controller.ROLE),
             membership=self._membership,
-            config=LifecycleConfig(image_grace_ms=self._settings.image_grace_s * 1000),
+            config=LifecycleConfig(
+                image_grace_ms=self._settings.image_grace_s * 1000, lost_ms=self._settings.lost_node_s * 1000
+            ),
             clock=self._clock,
         )
         self.follower.listen(role)
@@ -215,6 +217,7 @@ class Process:
             clock=self._clock,
             metrics=self.metrics,
             in_flight=self._settings.api_in_flight,
+            lost_ms=self._settings.lost_node_s * 1000,
         )
         self.follower.listen(role)
         self._run(role.run(), applier.ROLE)

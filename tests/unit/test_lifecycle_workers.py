@@ -342,3 +342,112 @@ def test_losing_too_many_workers_for_the_minimum_is_another_attempt_not_single_r
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "WorkersLost")
     world.settle()
     assert (job.stage, job.attempt, job.spent) == (Stage.RUNNING, 1, {})
+
+
+# --- lost nodes ---------------------------------------------------------------------------------------------------
+
+
+def spread_over(nodes: int, **job: object) -> tuple[World, JobRecord]:
+    """A leader on n1 and a worker on each further node."""
+    return running(nodes=nodes, cpu=1, **{"workers": nodes - 1, **job})
+
+
+def test_workers_of_a_node_that_is_not_ready_are_replaced_after_the_grace_and_not_before() -> None:
+    world, job = spread_over(3)
+    world.node("n4", cpu=1)
+    world.node("n3", cpu=1, ready=False)
+    world.pass_time(59.999)
+    assert world.control() == []
+    world.pass_time(0.001)
+    [worker] = decided(world).workers
+    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
+    world.settle()
+    assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n4", {})
+    assert_sound(world.state)
+
+
+def test_a_node_that_flaps_within_the_grace_loses_nothing() -> None:
+    world, job = spread_over(3)
+    for _ in range(5):
+        world.node("n3", cpu=1, ready=False)
+        world.pass_time(50)
+        assert world.control() == []
+        world.node("n3", cpu=1)
+        world.pass_time(50)
+    assert job.stage == Stage.RUNNING and len(job.bound) == 3
+
+
+def test_the_grace_counts_from_the_first_news_however_often_the_node_is_seen_again() -> None:
+    world, job = spread_over(3)
+    world.node("n4", cpu=1)
+    for _ in range(6):
+        world.node("n3", cpu=1, ready=False)
+        world.pass_time(10)
+    assert [worker.place for worker in decided(world).workers] == [k.Place(1, 1)]
+    world.settle()
+    assert job.placements[(1, 1)] == "n4"
+
+
+def test_a_leader_on_a_lost_node_means_a_new_attempt_without_a_restart_counted() -> None:
+    world, job = spread_over(2, restart_limit=0)
+    world.node("n3", cpu=2)
+    world.node("n1", cpu=1, ready=False)
+    world.pass_time(60)
+    world.control()
+    assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeLost")
+    assert job.decided.message == "the leader's node n1 is not ready for 60 s; scheduled again"
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert "n1" not in job.placements.values()
+
+
+def test_too_many_workers_on_lost_nodes_mean_a_new_attempt() -> None:
+    world, job = spread_over(3, min_workers=2)
+    world.node("n4", cpu=1)
+    world.node("n2", cpu=1, ready=False)
+    world.pass_time(60)
+    world.settle()
+    assert (job.stage, job.attempt, job.spent) == (Stage.RUNNING, 1, {})
+
+
+def test_pods_of_a_deleted_node_that_stay_listed_are_lost_after_the_grace() -> None:
+    world, job = spread_over(3)
+    world.node("n4", cpu=1)
+    world.node_gone("n3")
+    world.pass_time(59)
+    assert world.control() == []
+    later(world, 1)
+    assert job.placements[(1, 1)] == "n4" and len(job.bound) == 3
+
+
+def test_a_finished_worker_on_a_lost_node_is_not_run_again() -> None:
+    world, job = spread_over(3)
+    world.change_pod(job.bound[(1, 1)], phase="Succeeded", ready=False)
+    world.node("n3", cpu=1, ready=False)
+    world.pass_time(60)
+    assert world.control() == []
+
+
+def test_pods_that_go_on_a_lost_node_are_deleted_without_waiting_for_its_kubelet() -> None:
+    world, job = spread_over(3)
+    uid = job.bound[(1, 1)]
+    world.node("n3", cpu=1, ready=False)
+    world.pass_time(60)
+    decided(world)
+    world.change_pod(uid, deleting=True)
+    wanted = wanted_pods(world.state, job)
+    assert ([pod.uid for pod in wanted.force], wanted.delete) == ([uid], [])
+    world.node("n3", cpu=1)
+    wanted = wanted_pods(world.state, job)
+    assert (wanted.force, wanted.delete) == ([], []), "its kubelet is back and will see to it"
+
+
+def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -> None:
+    world, _ = spread_over(3)
+    world.node("n2", cpu=1, ready=False)
+    world.pass_time(10)
+    world.node_gone("n3")
+    restored = snapshot.restore(snapshot.encode(world.state))
+    for state in (world.state, restored):
+        assert [state.nodes.down_for_ms(name, world.now_ms + 5) for name in ("n1", "n2", "n3")] == [-1, 10_005, 5]
+    assert snapshot.digest(restored) == world.digest()
