@@ -110,10 +110,11 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     workers += [_ended(place, pod, Replacement.ELSEWHERE, counted=False) for place, pod in ended.lost]
     kept: dict[str, dict[PlaceKey, str]] = {}
     for place, pod in sorted(ended.failed, key=lambda one: one[0]):
-        on_node = {**kept.get(pod.node, {}), place: pod.node}
-        again = _healthy(state, pod.node) and not lacking(state.nodes, job, on_node)
+        node = job.placements[place]
+        on_node = {**kept.get(node, {}), place: node}
+        again = _healthy(state, node) and not lacking(state.nodes, job, on_node)
         if again:
-            kept[pod.node] = on_node
+            kept[node] = on_node
         workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
     workers.sort(key=lambda worker: worker.place)
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), _message(job, ended))

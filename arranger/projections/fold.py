@@ -404,6 +404,7 @@ class _Fold:
             return
         if place in job.placements:
             self.state.nodes.release(job.placements[place], _requests(job, place))
+            job.placements[place] = pod.node  # where it is, should it have been created for an earlier decision
         elif job.adopted_at == job.version and place not in job.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1
             job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence

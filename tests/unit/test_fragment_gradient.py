@@ -23,7 +23,13 @@ def view(*nodes: tuple[int, int]) -> ClusterView:
     table = NodeTable()
     for number, (cpu, gpus) in enumerate(nodes):
         allocatable = tuple(sorted({"cpu": cpu, "pods": 110, GPU: gpus}.items()))
-        table.see(f"n{number:02}", f"uid-{number}", "1", NodeFacts(allocatable=allocatable, ready=True, cordoned=False), told_ms=0)
+        table.see(
+            f"n{number:02}",
+            f"uid-{number}",
+            "1",
+            NodeFacts(allocatable=allocatable, ready=True, cordoned=False),
+            told_ms=0,
+        )
     return ClusterView(table)
 
 
