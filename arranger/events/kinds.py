@@ -162,6 +162,9 @@ class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGo
 #: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
 LEADER_FAILED = "LeaderFailed"
 
+#: `StageDecided.reason` of a job that goes back to Pending because its user suspended it.
+SUSPENDED = "Suspended"
+
 #: Failures of workers of one set that lie further apart than this are seen as different ones.
 FAILURES_APART_MS = 60_000
 #: Replacements in a worker set that lie further apart than this are not in a row.

@@ -6,7 +6,7 @@ and the time told alone; the fold judges them at their own offset, so a stale on
 
 import msgspec
 
-from arranger.events.kinds import LEADER_FAILED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
+from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.workers import blameless, fallen, replacement
 from arranger.model.job import Replacement, ScheduleState, Stage
@@ -30,13 +30,40 @@ def next_decision(state: State, job: JobRecord, config: LifecycleConfig, told_ms
         return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
     if job.spec is None:
         return None
-    if job.spec.terminating:
-        return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
+    stands_still = job.spec.suspend or (job.decided is not None and job.decided.reason == SUSPENDED)
+    if job.spec.terminating or stands_still:
+        return _as_asked(job, told_ms)
+    overdue = _overdue(job, told_ms)
+    if overdue is not None:
+        return overdue
     if job.failure is not None and job.failure.permanent:
         return _decide(job, Stage.FAILED, "PodRefused", f"the API server refuses its pods: {job.failure.message}")
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(job)
     return _with_leader(state, job, config, told_ms)
+
+
+def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
+    """The deadline counts from the job's start; time in which it was suspended before doesn't."""
+    assert job.spec is not None
+    limit_s = job.spec.deadline_s
+    if limit_s is None or not job.start_ms or told_ms - job.start_ms < limit_s * 1000:
+        return None
+    message = f"it was active for longer than activeDeadlineSeconds ({limit_s})"
+    return _decide(job, Stage.FAILED, "DeadlineExceeded", message)
+
+
+def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
+    """What the user asks for: to end, into suspension from every stage, and out of it to the scheduler."""
+    assert job.spec is not None
+    if job.spec.terminating:
+        return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
+    if job.decided is None or job.decided.reason != SUSPENDED:
+        message = "suspended by spec.suspend; it holds no nodes"
+        return _overdue(job, told_ms) or _decide(job, Stage.PENDING, SUSPENDED, message)
+    if not job.spec.suspend:
+        return _decide(job, Stage.PENDING, "Resumed", "resumed; waits for the next scheduling cycle")
+    return None
 
 
 def _pending(job: JobRecord) -> StageDecided | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import SUSPENDED, PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.model.allocations import encode_allocations, text_of
@@ -47,6 +47,13 @@ def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int =
     forced = {pod.uid for pod in force}
     delete = [pod for pod in stale if not pod.deleting and pod.uid not in forced]
     return Wanted(_missing(state, job), delete, force)
+
+
+def expires_ms(job: JobRecord) -> int | None:
+    """When an ended job is to be deleted itself (`ttlSecondsAfterFinished`), in milliseconds; None if it is kept."""
+    if not job.ended or job.spec is None or job.spec.ttl_s is None:
+        return None
+    return job.completion_ms + job.spec.ttl_s * 1000
 
 
 def orphans(state: State, job_uid: str) -> list[PodSeen]:
@@ -170,11 +177,13 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     scheduled = job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)
     ended_ms = job.completion_ms or job.seen.created_ms
     waits = job.waits.message if job.waits is not None else ""
+    suspended = job.decided is not None and job.decided.reason == SUSPENDED
     facts = (
         ("Scheduled", scheduled, str(job.schedule_state), waits, job.scheduled_since_ms),
         ("Running", job.stage == Stage.RUNNING, reason, message, job.stage_since_ms),
         ("Succeeded", job.stage == Stage.SUCCEEDED, reason, message, ended_ms),
         ("Failed", job.stage == Stage.FAILED, reason, message, ended_ms),
+        ("Suspended", suspended, reason, message, job.stage_since_ms),
     )
     return [
         {
@@ -185,7 +194,7 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
             "lastTransitionTime": rfc3339(since_ms),
             "observedGeneration": job.seen.generation,
         }
-        for kind, holds, why, text, since_ms in facts
+        for kind, holds, why, text, since_ms in facts[: None if suspended else -1]
     ]
 
 

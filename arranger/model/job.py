@@ -67,7 +67,8 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given.
 
-    `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies.
+    `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies. `ttl_s` is
+    how long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
     """
 
     groups: tuple[PodGroup, ...]
@@ -78,6 +79,9 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     restart_limit: int
     clean_pod_policy: CleanPodPolicy
     terminating: bool
+    suspend: bool = False
+    ttl_s: int | None = None
+    deadline_s: int | None = None
 
     @property
     def total_workers(self) -> int:

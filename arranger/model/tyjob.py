@@ -39,6 +39,9 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         restart_limit=_whole(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
         clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.ALL),
         terminating=spec.get("terminating") is True,
+        suspend=spec.get("suspend") is True,
+        ttl_s=_seconds(spec, "ttlSecondsAfterFinished"),
+        deadline_s=_seconds(spec, "activeDeadlineSeconds"),
     )
 
 
@@ -47,6 +50,12 @@ def _shape(job: str, group: Mapping[str, Any], *, leader: bool) -> PodShape:
     labels = (template.get("metadata") or {}).get("labels") or {}
     known = known_labels(job, group["name"], leader=leader)
     return pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
+
+
+_CHANGEABLE = (
+    "only terminating, suspend, priority, minWorkersNum, activeDeadlineSeconds, ttlSecondsAfterFinished and the counts "
+    "of worker sets can"
+)
 
 
 def refused_change(old: JobSpec, new: JobSpec) -> str:
@@ -68,8 +77,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
     ]
     if not changed:
         return ""
-    reason = "only terminating, priority, minWorkersNum and the counts of worker sets can"
-    return f"{', '.join(changed)}: can't be changed once the job has started; {reason}"
+    return f"{', '.join(changed)}: can't be changed once the job has started; {_CHANGEABLE}"
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:
@@ -78,6 +86,11 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
     return (old.name, old.shape) == (new.name, shape)
+
+
+def _seconds(spec: Mapping[str, Any], name: str) -> int | None:
+    value = spec.get(name)
+    return int(value) if value is not None else None
 
 
 def _whole(fields: Mapping[str, Any], name: str, default: int) -> int:

@@ -348,6 +348,9 @@ def _spec(policies: PolicyNames) -> Check:
             ),
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
             "terminating": flag,
+            "suspend": flag,
+            "ttlSecondsAfterFinished": whole(0, _MAX_INT32),
+            "activeDeadlineSeconds": whole(1, _MAX_INT32),
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "schedulerPolicy": record(

@@ -288,7 +288,7 @@ class _Fold:
         refused = _outdated(job, event.based_on, event.attempt, spec_needed=False)
         if not self._judge(offset, "StageDecided", refused) or job is None:
             return
-        job.stage = Stage(event.stage)
+        before, job.stage = job.stage, Stage(event.stage)
         job.decided = event
         job.stage_since_ms = self.told_ms
         job.version = offset
@@ -297,6 +297,8 @@ class _Fold:
             job.start_ms = self.told_ms
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, failed=event.reason == k.LEADER_FAILED)
+        if job.stage == Stage.PENDING:
+            self._begin_anew(job, before)
         if job.ended:
             self._release_all(job)
             job.completion_ms = self.told_ms
@@ -385,6 +387,15 @@ class _Fold:
         job.attempt += 1
         job.leader_address = ""
         job.waits = job.failure = None
+
+    def _begin_anew(self, job: JobRecord, before: Stage) -> None:
+        """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""
+        if before != Stage.PENDING:
+            self._begin_attempt(job, failed=False)
+        else:
+            self._unschedule(job)
+        job.start_ms = job.infeasible_since_ms = 0
+        job.waits = None
 
     def _unschedule(self, job: JobRecord) -> None:
         self._release_all(job)

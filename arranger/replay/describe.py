@@ -97,7 +97,8 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
         return f"invalid: {event.invalid}"
     spec = event.spec
     parts = [f"priority {spec.priority}, leader and {spec.total_workers} workers (at least {spec.min_workers})"]
-    parts += [word for word, true in (("terminating", spec.terminating), ("being deleted", event.deleting)) if true]
+    words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
+    parts += [word for word, true in words if true]
     return ", ".join(parts)
 
 

@@ -165,19 +165,25 @@ def waits_for(state: State, job: JobRecord) -> str:
     """What a job waits for, in words without numbers, so that equal words mean the same; empty if for nothing."""
     if job.ended or not job.active:
         return ""
-    if job.stage == Stage.RESCHEDULING and old_pods(state, job):
-        return "the pods of its earlier attempt to be gone"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        if job.schedule_state != ScheduleState.UNSCHEDULED:
-            return "its controller"
-        if job.waits is None:
-            return "a first scheduling cycle"
-        return "nodes for its quorum: " + _kinds(job.waits)
+        return _waits_for_nodes(state, job)
     if job.stage == Stage.STARTING:
         return "enough ready workers" if job.leader_address else "its leader's address"
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return "nodes for further pods: " + _kinds(job.waits)
     return ""
+
+
+def _waits_for_nodes(state: State, job: JobRecord) -> str:
+    if job.spec is not None and job.spec.suspend:
+        return "its user, who suspended it"
+    if old_pods(state, job):
+        return "the pods of its earlier attempt to be gone"
+    if job.schedule_state != ScheduleState.UNSCHEDULED:
+        return "its controller"
+    if job.waits is None:
+        return "a first scheduling cycle"
+    return "nodes for its quorum: " + _kinds(job.waits)
 
 
 def _kinds(waits: k.Waits) -> str:

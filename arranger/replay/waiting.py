@@ -152,6 +152,8 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) 
         return f"its spec is invalid: {job.seen.invalid}"
     if job.seen.deleting or job.spec.terminating:
         return "it is being ended: no node is sought for it any more"
+    if job.spec.suspend:
+        return "it is suspended: no node is sought for it until spec.suspend is false"
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"

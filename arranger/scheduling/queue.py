@@ -1,7 +1,7 @@
 """Which jobs want nodes in this cycle, and by which queue policy each goes."""
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import JobSpec, ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import MergedQueues
@@ -41,11 +41,16 @@ def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:
-    if not job.active or job.spec is None or job.spec.terminating or job.schedule_state == ScheduleState.FAILED:
+    if not job.active or job.spec is None or _stands_still(job.spec) or job.schedule_state == ScheduleState.FAILED:
         return False
     if len(job.placements) >= job.pods_wanted():
         return False
-    return job.stage != Stage.RESCHEDULING or not old_pods(state, job)
+    return job.stage in (Stage.STARTING, Stage.RUNNING) or not old_pods(state, job)
+
+
+def _stands_still(spec: JobSpec) -> bool:
+    """Whether its user wants no further pods of it."""
+    return spec.terminating or spec.suspend
 
 
 def old_pods(state: State, job: JobRecord) -> bool:

@@ -19,7 +19,7 @@ from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.kube.translate import status_digest
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
+from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place
@@ -190,6 +190,7 @@ class Applier:
                 progress = self._progress.setdefault(uid, _Progress())
                 if await self._status_stands(job, progress):
                     await self._mend_pods(job, progress)
+                    await self._expire(job, progress)
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
             self._look_again(uid, getattr(problem, "retry_after_s", 0.0) or 1.0)
@@ -222,6 +223,28 @@ class Applier:
             self._look_again(job.uid, 0.0)
             return False
         return True
+
+    async def _expire(self, job: JobRecord, progress: _Progress) -> None:
+        """Delete the ended TYJob itself once it was kept for as long as it asks; its pods follow it."""
+        due_ms = expires_ms(job)
+        if due_ms is None or job.uid in progress.settling:
+            return
+        wait_s = (due_ms - self._clock.now_ms()) / 1000
+        if wait_s > 0:
+            if wait_s < _SWEEP_S:
+                self._look_again(job.uid, wait_s)
+            return
+
+        async def delete() -> bool:
+            try:
+                await self._cluster.delete(TYJOBS, job.seen.namespace, job.seen.name, uid=job.uid)
+            except ApiError as refused:
+                if refused.code not in (404, 409):  # gone already, or another TYJob of that name
+                    raise
+            return True
+
+        await self._effect("expire", delete())
+        progress.settling[job.uid] = self._clock.monotonic_s()
 
     def _still(self, job: JobRecord, version: int) -> bool:
         """Whether the job is as it was at that version: nothing decided anew, and its epoch hasn't ended."""

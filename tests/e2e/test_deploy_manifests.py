@@ -114,6 +114,8 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             kube.kubectl("cordon", "n1", "n2")
             eventually("the reason changes", lambda: "cordoned" in status_of(kube, "waits").get("message", ""))
             eventually("ended jobs' pods are cleaned up", lambda: not pods_of(kube, "free") + pods_of(kube, "taken"))
+            kube.kubectl("patch", "tyj", "free", "--type=merge", "-p", '{"spec":{"ttlSecondsAfterFinished":0}}')
+            eventually("an ended job goes when its time is over", lambda: "free" not in jobs_there(kube))
         events = kube.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
         assert {"free", "taken"} <= {item["involvedObject"]["name"] for item in events}
         for name, worker in workers.items():
@@ -125,6 +127,11 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
     finally:
         for worker in workers.values():
             worker.close()
+
+
+def jobs_there(kube: RealKube) -> list[str]:
+    """The names of all TYJobs."""
+    return [name.partition("/")[2] for name in kube.kubectl("get", "tyj", "-o", "name").stdout.split()]
 
 
 def may(kube: RealKube, account: str, verb: str, group: str, resource: str) -> bool:
@@ -148,9 +155,11 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     never += [(verb, "", "secrets") for verb in ("get", "list", "watch", "create", "update", "patch", "delete")]
     never += [("create", "", kind) for kind in ("serviceaccounts/token", "pods/exec", "pods/attach", "pods/binding")]
     never += [("create", "rbac.authorization.k8s.io", kind) for kind in ("clusterroles", "clusterrolebindings")]
-    never += [(verb, "arranger.dev", "tyjobs") for verb in ("create", "update", "patch", "delete")]
+    never += [(verb, "arranger.dev", "tyjobs") for verb in ("create", "update", "patch")]
     never += [("get", "", "configmaps"), ("patch", "", "pods"), ("patch", "", "nodes"), ("get", "", "nodes/proxy")]
     assert [(account, *right) for account in ACCOUNTS for right in never if may(kube, account, *right)] == []
+    deleting = [account for account in ACCOUNTS if may(kube, account, "delete", "arranger.dev", "tyjobs")]
+    assert deleting == ["arranger-applier"]
 
 
 def test_the_overlay_with_redis_is_accepted_as_well(kube: RealKube, installed: Objects) -> None:

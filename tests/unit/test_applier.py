@@ -15,6 +15,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen
+from arranger.lifecycle.wanted import wanted_status
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
@@ -214,6 +215,36 @@ async def test_nothing_is_created_by_a_decision_of_an_epoch_that_was_lost_meanwh
     assert scene.stored_stage() == "Starting"
     assert scene.pods() == []
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_an_ended_job_is_deleted_when_its_ttl_is_over_and_not_before() -> None:
+    scene = Scene()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 2_000_000_000}})
+    scene.observe()
+    scene.decide(Stage.SUCCEEDED)
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Succeeded")
+        await asyncio.sleep(0.2)
+        assert scene.stored_stage() == "Succeeded"
+        scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 1}})
+        scene.observe()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: not scene.store.page(TYJOBS, Selection(), limit=10, continuation="").items)
+
+
+async def test_another_job_of_the_name_is_not_deleted_for_the_ended_ones_ttl() -> None:
+    scene = Scene()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
+    scene.observe()
+    scene.decide(Stage.SUCCEEDED)
+    status = wanted_status(scene.world.state, scene.job)
+    scene.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
+    scene.observe()  # the status stands already: the next effect is the deletion
+    scene.store.delete(TYJOBS, "default", "j")
+    scene.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB)))
+    async with scene.running():
+        await asyncio.sleep(0.3)
+    assert scene.decoded(TYJOBS, "default", "j")["metadata"]["uid"] != scene.job.uid
 
 
 async def test_the_status_is_stored_before_the_pod_exists() -> None:

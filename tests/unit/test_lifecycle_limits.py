@@ -1,0 +1,203 @@
+"""What a user asks of a job's time: suspended and resumed, a deadline, and how long it is kept once it has ended."""
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.kube.translate import job_status_seen
+from arranger.lifecycle.wanted import expires_ms, wanted_pods, wanted_status
+from arranger.model.job import ScheduleState, Stage
+from arranger.projections.jobs import JobRecord
+from tests.random_worlds import assert_sound
+from tests.world import World
+
+LEADER = (0, 0)
+
+
+class Asked:
+    """A job of a leader and three workers on one node, and what its user asks of it."""
+
+    def __init__(self, **spec: object) -> None:
+        self.world = World()
+        self.world.node("n1", cpu=4)
+        self.spec: dict[str, object] = {"workers": 3, "min_workers": 1, **spec}
+        self.generation = 0
+        self.job: JobRecord = self.edit()
+
+    def edit(self, **changes: object) -> JobRecord:
+        self.generation += 1
+        self.spec = {**self.spec, **changes}
+        return self.world.job("ppo", generation=self.generation, **self.spec)  # type: ignore[arg-type]
+
+    def settle(self) -> tuple[Stage, str]:
+        self.world.settle()
+        assert_sound(self.world.state)
+        assert self.job.decided is not None
+        return self.job.stage, self.job.decided.reason
+
+    def conditions(self) -> dict[str, str]:
+        return {one["type"]: one["status"] for one in wanted_status(self.world.state, self.job)["conditions"]}
+
+
+# --- suspend ------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_that_is_suspended_gives_its_nodes_back_and_waits_in_pending() -> None:
+    asked = Asked(restart_limit=0)
+    asked.settle()
+    asked.edit(suspend=True)
+    assert asked.settle() == (Stage.PENDING, "Suspended")
+    job, state = asked.job, asked.world.state
+    assert not job.placements and not state.pods and not state.nodes.used.any()
+    assert (job.schedule_state, job.start_ms, job.leader_address) == (ScheduleState.UNSCHEDULED, 0, "")
+    assert wanted_status(state, job)["message"] == "suspended by spec.suspend; it holds no nodes"
+    assert asked.conditions()["Suspended"] == "True" and asked.conditions()["Running"] == "False"
+    other = asked.world.job("other", workers=3, min_workers=3)
+    asked.settle()
+    assert other.stage == Stage.RUNNING
+
+
+def test_a_resumed_job_is_scheduled_again_as_a_new_attempt_without_a_restart_counted() -> None:
+    asked = Asked(restart_limit=0)
+    asked.settle()
+    for attempt in (1, 2):
+        asked.edit(suspend=True)
+        asked.settle()
+        asked.world.pass_time(1000)
+        asked.edit(suspend=False)
+        assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+        assert (asked.job.attempt, asked.job.restarts, asked.job.spent) == (attempt, 0, {})
+        assert asked.job.start_ms == asked.world.now_ms and "Suspended" not in asked.conditions()
+
+
+def test_a_resumed_job_waits_for_the_pods_of_the_suspended_attempt_to_go() -> None:
+    asked = Asked()
+    asked.settle()
+    asked.edit(suspend=True)
+    asked.world.control()
+    assert len(wanted_pods(asked.world.state, asked.job).delete) == 4
+    asked.edit(suspend=False)
+    asked.world.control()
+    assert asked.world.cycle() == () and asked.job.stage == Stage.PENDING
+    asked.settle()
+    assert asked.job.stage == Stage.RUNNING
+
+
+def test_a_job_suspended_from_the_start_is_not_scheduled_until_it_is_resumed() -> None:
+    asked = Asked(suspend=True)
+    assert asked.settle() == (Stage.PENDING, "Suspended")
+    assert asked.world.cycle() == () and asked.job.waits is None
+    asked.edit(suspend=False)
+    asked.settle()
+    assert (asked.job.stage, asked.job.attempt) == (Stage.RUNNING, 0)
+
+
+@pytest.mark.parametrize("until", ["placed", "starting", "rescheduling", "waiting"])
+def test_a_job_can_be_suspended_in_every_stage(until: str) -> None:
+    asked = Asked(**({"workers": 9, "min_workers": 9} if until == "waiting" else {}))
+    asked.world.cycle()
+    if until in ("starting", "rescheduling"):
+        asked.world.control()
+    if until == "rescheduling":
+        asked.settle()
+        asked.world.pod_gone(asked.job.bound[LEADER])
+        asked.world.control()
+        assert asked.job.stage == Stage.RESCHEDULING
+    asked.edit(suspend=True)
+    assert asked.settle() == (Stage.PENDING, "Suspended")
+    assert not asked.job.placements and not asked.world.state.pods and asked.job.waits is None
+    asked.edit(suspend=False, workers=3, min_workers=1)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+
+
+def test_a_placement_that_was_decided_before_the_suspension_is_void() -> None:
+    asked = Asked()
+    asked.world.cycle()
+    placed = next(e for e in asked.world.entries[-1].batch.events if isinstance(e, k.Placed))
+    late = Asked()
+    late.edit(suspend=True)
+    late.world.say(*asked.world.entries[-1].batch.events)
+    assert isinstance(placed, k.Placed) and not late.world.verdict("Placed").accepted
+
+
+def test_terminating_ends_a_suspended_job_and_an_ended_job_is_not_suspended() -> None:
+    asked = Asked()
+    asked.settle()
+    asked.edit(suspend=True)
+    asked.settle()
+    asked.edit(terminating=True)
+    assert asked.settle() == (Stage.SUCCEEDED, "Terminated")
+    asked.edit(suspend=False)
+    assert asked.settle() == (Stage.SUCCEEDED, "Terminated")
+
+
+def test_a_suspended_job_stays_suspended_after_the_loss_of_the_log() -> None:
+    asked = Asked()
+    asked.settle()
+    asked.edit(suspend=True)
+    asked.settle()
+    status = wanted_status(asked.world.state, asked.job)
+    new = World()
+    new.node("n1", cpu=4)
+    again = new.job("ppo", workers=3, min_workers=1, suspend=True, status=job_status_seen(status, asked.job.spec))
+    new.settle()
+    assert (again.stage, again.attempt, again.placements) == (Stage.PENDING, 1, {})
+    new.job("ppo", workers=3, min_workers=1, generation=2)
+    new.settle()
+    assert (again.stage, again.attempt) == (Stage.RUNNING, 1)
+
+
+# --- deadline -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_active_for_too_long_fails_and_not_a_moment_before() -> None:
+    asked = Asked(deadline_s=100)
+    asked.world.pass_time(500)  # time before the start doesn't count
+    asked.settle()
+    asked.world.pass_time(99.999)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(0.001)
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+    assert wanted_status(asked.world.state, asked.job)["message"].endswith("activeDeadlineSeconds (100)")
+    assert not asked.world.state.pods
+
+
+def test_a_new_attempt_does_not_begin_the_deadline_anew_but_a_suspension_does() -> None:
+    asked = Asked(deadline_s=100)
+    asked.settle()
+    asked.world.pass_time(60)
+    asked.edit(suspend=True)
+    asked.settle()
+    asked.world.pass_time(60)
+    asked.edit(suspend=False)
+    asked.settle()
+    asked.world.pass_time(60)
+    asked.world.pod_gone(asked.job.bound[LEADER])
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(40)
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+
+
+def test_a_deadline_can_be_set_and_moved_on_a_running_job() -> None:
+    asked = Asked()
+    asked.settle()
+    asked.world.pass_time(1000)
+    asked.edit(deadline_s=2000)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.edit(deadline_s=500)
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+
+
+# --- ttl ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_ended_job_is_due_to_go_when_it_was_kept_for_its_ttl() -> None:
+    asked = Asked(ttl_s=30)
+    asked.settle()
+    assert expires_ms(asked.job) is None
+    asked.world.change_pod(asked.job.bound[LEADER], phase="Succeeded", ready=False)
+    asked.settle()
+    assert expires_ms(asked.job) == asked.job.completion_ms + 30_000
+    asked.edit(ttl_s=0)
+    assert expires_ms(asked.job) == asked.job.completion_ms
+    asked.edit(ttl_s=None)
+    assert expires_ms(asked.job) is None
