@@ -177,7 +177,7 @@ class _Printer:
     def _times(self, lines: list[Line]) -> Times:
         """How their moments are shown; on a terminal the date is said when it is another one than before."""
         times = Times.of(line.told_ms for line in lines)
-        if self._fitting and times.heading != self._said:
+        if self._fitting and times.heading not in ("", self._said):
             click.echo(times.heading)
             self._said = times.heading
         return times

@@ -49,7 +49,7 @@ from arranger.settings import Settings
 @click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: whichever has the job]")
 @click.option("--pod", metavar="NAME", help="Why this one of its pods is where it is.")
 @point_option("--at", "Explain it as of this point. [default: the end of the log]")
-@click.option("--all", "everything", is_flag=True, help="In tables too: what changed nothing, and long lists uncut.")
+@click.option("--all", "everything", is_flag=True, help="Leave nothing out of the tables, and cut no long list.")
 @output_option
 def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
     r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.

@@ -1,9 +1,11 @@
 """What a terminal shows: rows that fit its width, whatever they say, and moments without what they have in common."""
 
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from arranger.cli.events import KindType
 from arranger.cli.main import main
 from arranger.cli.output import Times, Told, print_table, print_text
 from arranger.cli.terminal import Layout, folded
@@ -182,13 +185,18 @@ def test_every_setting_comes_with_its_meaning_and_what_is_allowed(capsys: pytest
     assert "flag --lease-s" in lines["lease_s"]
 
 
-def test_a_redis_where_nothing_listens_is_said_plainly(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
-    assert main(["replay", "--log", f"unix://{tmp_path}/none.sock"], prog_name="arranger") == 1
-    assert "doesn't answer: nothing listens there (is it running?" in capsys.readouterr().err
+def test_a_redis_where_nothing_listens_is_said_plainly(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        port = taken.getsockname()[1]
+        for url in (f"redis://127.0.0.1:{port}", f"unix://{tmp_path}/none.sock"):
+            assert main(["replay", "--log", url], prog_name="arranger") == 1
+            told = capsys.readouterr().err
+            assert told.startswith(f"arranger: Redis at {url} doesn't answer: nothing listens there (is it running?")
 
 
 def test_without_a_log_named_a_redis_that_is_not_there_leads_to_log(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ARRANGER_REDIS_URL", f"unix://{tmp_path}/none.sock")
     assert main(["events"], prog_name="arranger") == 1
@@ -197,8 +205,6 @@ def test_without_a_log_named_a_redis_that_is_not_there_leads_to_log(
 
 
 def test_a_kind_may_be_written_in_any_case() -> None:
-    from arranger.cli.events import KindType
-
     assert KindType().convert("placed", None, None) == "Placed"
     with pytest.raises(click.BadParameter):
         KindType().convert("placed ", None, None)
