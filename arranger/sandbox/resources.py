@@ -27,8 +27,9 @@ _STANDARD = frozenset(
     }
 )
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMAL = ("m", "", "k", "M", "G", "T", "P", "E")
-_FRACTION = re.compile(r"[+-]?[0-9]*(\.[0-9]+)?([KMGTPE]i|[numkMGTPE])?")
+_DECIMAL = ("k", "M", "G", "T", "P", "E")
+#: Digits after a point, and the suffix.
+_WRITTEN = re.compile(r"[+-]?[0-9]*(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -46,31 +47,38 @@ _SUBDOMAIN_TEXT = (
 
 
 def canonical(given: str | int | float) -> str:
-    """A quantity as the API server writes it back: numbers and fractions in whole units, to the thousandth rounded up.
+    """A quantity as the API server writes it back: with the largest suffix that leaves no fraction.
 
-    Raises `ValueError` for what is not a quantity.
+    Fractions are rounded up to the thousandth. Raises `ValueError` for what is not a quantity.
     """
     text = str(given)
-    value = exact(text)
-    if isinstance(given, int):
-        return _with_suffix(given * 1000, 1000, _DECIMAL)
-    found = _FRACTION.fullmatch(text)
-    if found is None or (found.group(1) is None and found.group(2) not in ("n", "u", "m")):
-        return text
-    milli = -(-value * 1000 // 1)
-    if (found.group(2) or "").endswith("i"):
-        return _with_suffix(milli, 1024, ("m", "", *_BINARY)) if milli % 1000 == 0 else f"{milli}m"
-    return _with_suffix(milli, 1000, _DECIMAL)
+    milli = -(-exact(text) * 1000 // 1)
+    found = _WRITTEN.fullmatch(text)
+    fraction, unit = (found.group(1), found.group(2)) if found else (None, "")
+    step: int
+    units: tuple[str, ...]
+    step: int
+    units: tuple[str, ...]
+    if unit.endswith("i"):
+        step, units = 1024, ("m", "", *_BINARY)
+    elif len(unit) > 1:
+        step, units = 1000, ("e-3", "", *(f"e{power}" for power in range(3, 19, 3)))
+        unit = f"e{int(unit[1:])}"
+    else:
+        step, units = 1000, ("m", "", *_DECIMAL)
+    number, best = _shortest(milli, step, units)
+    # What is written with that suffix already stays as it is, as in "+2" or "1e+3".
+    return text if isinstance(given, str) and not fraction and unit == best else f"{number}{best}"
 
 
-def _with_suffix(milli: int, step: int, suffixes: tuple[str, ...]) -> str:
-    """Thousandths with the largest suffix that leaves a whole number; the first suffix is "m", then none."""
-    if milli % 1000 or not milli:
-        return f"{milli}m" if milli else "0"
-    count, place = milli // 1000, 1
-    while count % step == 0 and place + 1 < len(suffixes):
-        count, place = count // step, place + 1
-    return f"{count}{suffixes[place]}"
+def _shortest(milli: int, step: int, units: tuple[str, ...]) -> tuple[int, str]:
+    """Thousandths as a whole number of the largest unit; of the units, the first is thousandths and the second 1."""
+    if milli % 1000:
+        return milli, units[0]
+    number, place = milli // 1000, 1
+    while number and number % step == 0 and place + 1 < len(units):
+        number, place = number // step, place + 1
+    return number, units[place]
 
 
 def _is_native(name: str) -> bool:
