@@ -57,8 +57,6 @@ def canonical(given: str | int | float) -> str:
     fraction, unit = (found.group(1), found.group(2)) if found else (None, "")
     step: int
     units: tuple[str, ...]
-    step: int
-    units: tuple[str, ...]
     if unit.endswith("i"):
         step, units = 1024, ("m", "", *_BINARY)
     elif len(unit) > 1:
