@@ -20,6 +20,7 @@ from tests.world import World, shape
 Step = tuple[str, int, int]
 
 _POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient")
+_REASONS = {2: "OutOfcpu", 7: "Evicted"}
 _QUEUES = ("", "Priority", "DRF")
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
 #: A stranger that wants its pool without pods of a job, and what pods of a job may ask of others.
@@ -52,12 +53,16 @@ def calm_down(world: World) -> None:
             world.pod_gone(uid)
         elif pod.phase in ("Pending", "Running", "Unknown"):
             world.change_pod(uid, phase="Running", ready=True, ip="10.0.0.1")
-    for _ in range(60):
+    quiet = 0
+    for _ in range(90):
         for uid, pod in sorted(world.state.pods.items()):
             if pod.deleting:
                 world.pod_gone(uid)
-        if not (world.cycle() or world.control() or world.apply()):
+        quiet = 0 if world.cycle() or world.control() or world.apply() else quiet + 1
+        if quiet == 3:
             return
+        if quiet:
+            world.pass_time(400)  # longer than every grace and back-off
     raise AssertionError("the world doesn't come to rest")
 
 
@@ -126,7 +131,7 @@ def _job(world: World, a: int, b: int) -> None:
     workers = sum(count for _, count, _ in sets)
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
               priority=1 + b % 3, policy=_POLICIES[(a + b) % 8], queue=_QUEUES[a % 3], created=a,
-              restart_limit=1, terminating=b == 11,
+              restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
               deleting=b == 10, invalid="spec: bad" if b == 9 and a > 8 else "")  # fmt: skip
 
 
@@ -151,7 +156,7 @@ def _pod_changes(world: World, a: int, b: int) -> None:
     if uid:
         traits = _REPELLING if b == 8 else NO_TRAITS if b == 9 else world.state.pods[uid].traits
         world.change_pod(uid, phase=_PHASES[b % 5], restarts=b % 3, deleting=b == 4, ready=b < 5, traits=traits,
-                         reason="Evicted" if b == 7 else "")  # fmt: skip
+                         reason=_REASONS.get(b, ""))  # fmt: skip
 
 
 def _pod_gone(world: World, a: int, _b: int) -> None:

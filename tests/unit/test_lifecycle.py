@@ -529,10 +529,16 @@ def test_once_faults_stop_every_job_has_ended_or_runs_or_says_why_it_waits(histo
         if job.ended or job.seen.deleting:
             continue
         leader = world.state.pods.get(job.bound.get(LEADER, ""))
-        if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        assert job.spec is not None
+        if job.spec.suspend:
+            assert job.stage == Stage.PENDING and not job.placements and not job.bound
+        elif job.stage in (Stage.PENDING, Stage.RESCHEDULING):
             assert job.waits is not None and not job.placements
         else:
-            assert leader is not None
+            assert leader is not None and job.bound.keys() == job.placements.keys()
+            phases = [world.state.pods[uid].phase for uid in job.bound.values()]
+            assert "Failed" not in phases, "whoever failed was replaced or given up"
+            assert not job.retired
             assert job.quorum_placed() or job.waits is not None  # an edit can make a started job's quorum grow
 
 
