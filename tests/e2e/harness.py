@@ -309,6 +309,10 @@ class Kubelets:
         """One more node."""
         self._thread.call(self._kubelets.add(node))
 
+    def set_ready(self, name: str, *, ready: bool) -> None:
+        """A node is reported ready, or not."""
+        self._thread.call(self._kubelets.set_ready(name, ready))
+
     def close(self) -> None:
         """Stop them; nodes and pods stay."""
         self._thread.call(self._kubelets.stop())

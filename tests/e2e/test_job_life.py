@@ -1,0 +1,149 @@
+"""What happens to running jobs, on a real API server: workers fail, nodes go, users change their minds."""
+
+from pathlib import Path
+from typing import Any
+
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.e2e.harness import (
+    PODS,
+    TYJOBS,
+    apply,
+    arranger,
+    await_stage,
+    eventually,
+    fleet,
+    job,
+    kubelets,
+    pods_of,
+    stages,
+    status_of,
+)
+from tests.servers import RealKube, RealRedis
+
+NODES = [NodeTemplate(f"node-{number}", cpu="4") for number in range(3)]
+MERGE = "application/merge-patch+json"
+
+
+def by_name(kube: RealKube, name: str) -> dict[str, dict[str, Any]]:
+    """A job's pods that aren't being deleted."""
+    pods = [pod for pod in pods_of(kube, name) if not pod["metadata"].get("deletionTimestamp")]
+    return {pod["metadata"]["name"]: pod for pod in pods}
+
+
+def running(kube: RealKube, name: str) -> dict[str, str]:
+    """Pod → UID of those that run."""
+    pods = by_name(kube, name)
+    return {
+        pod: it["metadata"]["uid"] for pod, it in pods.items() if (it.get("status") or {}).get("phase") == "Running"
+    }
+
+
+def fail(kube: RealKube, pod: str, **status: str) -> None:
+    """A kubelet reports that a pod failed."""
+    kube.request("PATCH", f"{PODS}/{pod}/status", {"status": {"phase": "Failed", **status}}, content_type=MERGE)
+
+
+def edit(kube: RealKube, name: str, **spec: Any) -> None:
+    """The user changes fields of a spec."""
+    code, answer = kube.request("PATCH", f"{TYJOBS}/{name}", {"spec": spec}, content_type=MERGE)
+    assert code == 200, answer
+
+
+def resize(kube: RealKube, name: str, counts: int) -> None:
+    """The user changes the counts of the one worker set."""
+    change = [{"op": "replace", "path": "/spec/workerSets/0/counts", "value": counts}]
+    code, answer = kube.request("PATCH", f"{TYJOBS}/{name}", change, content_type="application/json-patch+json")
+    assert code == 200, answer
+
+
+def sound(redis: RealRedis) -> bool:
+    """Whether every recorded cycle comes out the same again."""
+    return arranger("verify", "--log", redis.url).returncode == 0
+
+
+def test_workers_that_end_are_replaced_while_their_job_goes_on(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    with kubelets(kube, *NODES), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
+        workers.start()
+        apply(kube, job("ppo", workers=3, least=1, restartLimit=1))
+        await_stage(kube, "Running", "ppo")
+        eventually("all run", lambda: len(running(kube, "ppo")) == 4)
+        before = running(kube, "ppo")
+        fail(kube, "ppo-actors-1")
+        eventually(
+            "it is replaced", lambda: running(kube, "ppo").get("ppo-actors-1", "") not in ("", before["ppo-actors-1"])
+        )
+        after = running(kube, "ppo")
+        assert {name: uid for name, uid in after.items() if before[name] != uid}.keys() == {"ppo-actors-1"}
+        eventually("it is counted", lambda: status_of(kube, "ppo").get("restarts") == 1)
+        refused = by_name(kube, "ppo")["ppo-actors-2"]
+        fail(kube, "ppo-actors-2", reason="OutOfcpu")
+        eventually(
+            "it runs again", lambda: running(kube, "ppo").get("ppo-actors-2", "") not in ("", before["ppo-actors-2"])
+        )
+        again = by_name(kube, "ppo")["ppo-actors-2"]
+        assert again["spec"]["nodeName"] != refused["spec"]["nodeName"]
+        fail(kube, "ppo-actors-0")
+        eventually("it is given up", lambda: status_of(kube, "ppo")["workers"][0].get("givenUp") == "0")
+        status = status_of(kube, "ppo")
+        assert (status["stage"], status["attempt"], status["restarts"], status["ready"]) == ("Running", 0, 2, "2/3")
+        assert sound(redis)
+
+
+def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    with kubelets(kube, *NODES), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
+        workers.start()
+        apply(kube, job("ppo", workers=2, least=1, restartLimit=0))
+        await_stage(kube, "Running", "ppo")
+        for counts in (6, 3):
+            resize(kube, "ppo", counts)
+            eventually(f"it has {counts} workers", lambda counts=counts: len(by_name(kube, "ppo")) == counts + 1)  # type: ignore[misc]
+            eventually("they run", lambda counts=counts: status_of(kube, "ppo")["ready"] == f"{counts}/{counts}")  # type: ignore[misc]
+        assert set(by_name(kube, "ppo")) == {"ppo-learner-0", *(f"ppo-actors-{index}" for index in range(3))}
+        edit(kube, "ppo", suspend=True)
+        eventually("its pods are gone", lambda: not pods_of(kube, "ppo"))
+        kube.kubectl("wait", "tyj/ppo", "--for=condition=Suspended", "--timeout=30s")
+        status = status_of(kube, "ppo")
+        assert (status["stage"], status.get("allocations"), "startTime" in status) == ("Pending", [], False)
+        edit(kube, "ppo", suspend=False, ttlSecondsAfterFinished=1)
+        await_stage(kube, "Running", "ppo")
+        status = status_of(kube, "ppo")
+        assert (status["attempt"], status["restarts"]) == (1, 0)
+        edit(kube, "ppo", activeDeadlineSeconds=1)
+        eventually("it has failed and is gone", lambda: "ppo" not in stages(kube))
+        events = kube.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout.split()
+        assert {"Scheduled", "WorkersReady", "Suspended", "DeadlineExceeded"} <= set(events)
+        assert sound(redis)
+
+
+def test_pods_on_a_node_that_is_not_ready_for_long_are_replaced_elsewhere(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    nodes = [NodeTemplate(f"node-{number}", cpu="1") for number in range(4)]
+    with (
+        kubelets(kube, *nodes) as cluster,
+        fleet(redis_url=redis.url, kube=kube, folder=tmp_path, lost_node_s=2) as workers,
+    ):
+        workers.start()
+        apply(kube, job("ppo", workers=2, least=1, restartLimit=0))
+        await_stage(kube, "Running", "ppo")
+        eventually("all run", lambda: len(running(kube, "ppo")) == 3)
+        places = {name: pod["spec"]["nodeName"] for name, pod in by_name(kube, "ppo").items()}
+        [spare] = {node.name for node in nodes} - set(places.values())
+        cluster.set_ready(places["ppo-actors-0"], ready=False)
+
+        def moved() -> bool:
+            return by_name(kube, "ppo").get("ppo-actors-0", {"spec": {}})["spec"].get("nodeName") == spare
+
+        eventually("the worker moves", moved)
+        eventually("it runs there", lambda: len(running(kube, "ppo")) == 3)
+        status = status_of(kube, "ppo")
+        assert (status["stage"], status["attempt"], status["restarts"]) == ("Running", 0, 0)
+        cluster.set_ready(places["ppo-actors-0"], ready=True)
+        cluster.set_ready(places["ppo-learner-0"], ready=False)
+        eventually("a new attempt", lambda: status_of(kube, "ppo")["attempt"] == 1)
+        await_stage(kube, "Running", "ppo")
+        assert status_of(kube, "ppo")["restarts"] == 0 and sound(redis)
