@@ -334,6 +334,8 @@ class _Fold:
             streak, last_ms = job.replaced.get(name, (0, 0))
             job.replaced[name] = (streak + 1 if self.told_ms - last_ms < k.STREAK_MS else 1, self.told_ms)
         self._settle_schedule(job)
+        job.replacements += 1
+        job.replacement = event.message
         job.version = offset
         self.changes.schedulable = True
 

@@ -47,6 +47,9 @@ class JobRecord:
     failing_since: dict[str, int] = field(default_factory=dict)
     #: Worker set → replacements in a row, and when the last was decided.
     replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Accepted decisions on workers that ended alone: how many, and what the last of them said.
+    replacements: int = 0
+    replacement: str = ""
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
     waits: Waits | None = None

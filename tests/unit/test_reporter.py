@@ -90,3 +90,20 @@ async def test_an_event_that_expired_is_recorded_anew() -> None:
     scene.world.cycle()
     await scene.report(job)
     assert [count for _, count in scene.waiting()] == [1]
+
+
+async def test_workers_that_are_replaced_are_one_event_with_the_last_of_them() -> None:
+    scene = Scene()
+    world = scene.world
+    world.node("n1", cpu=9)
+    job = world.job("j", workers=3, min_workers=1)
+    world.settle()
+    await scene.report(job)
+    for index in (1, 2):
+        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, reason="Evicted")
+        world.settle()
+        await scene.report(job)
+        await scene.report(job)
+    [event] = [e for e in scene.events() if e["reason"] == "WorkersReplaced"]
+    assert (event["type"], event["count"]) == ("Warning", 2)
+    assert event["message"] == "workers replaced: lost: actors 2 (Evicted)"
