@@ -141,6 +141,10 @@ def invalid_message(errors: list[FieldError]) -> str:
     return f"{told}; and {more} more" if more > 0 else told
 
 
+#: The field of a status that its digest leaves aside.
+QUEUE_POSITION = "queuePosition"
+
+
 def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
     """What the status of a TYJob says of its past; None when it has no stage yet."""
     stage = status.get("stage")
@@ -175,8 +179,11 @@ def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
 def status_digest(status: Any) -> str:
     """A short name for a status, the same before and after it went through the API server; "" for an empty one.
 
-    Null, absent and empty mean the same, and so do all orders of an object's fields.
+    Null, absent and empty mean the same, and so do all orders of an object's fields. The place in the queue is left
+    aside: it changes with every job that comes or goes, and is no reason to write all the others.
     """
+    if isinstance(status, Mapping):
+        status = {name: value for name, value in status.items() if name != QUEUE_POSITION}
     kept = _without_empty(status)
     if kept is None:
         return ""

@@ -7,7 +7,8 @@ from the cluster. Every effect is safe to repeat; "already exists" counts only i
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+import math
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -17,14 +18,14 @@ from arranger.errors import ClusterError, EpochLost
 from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
 from arranger.kube.manifests import pod_manifest
-from arranger.kube.translate import status_digest
+from arranger.kube.translate import QUEUE_POSITION, status_digest
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place
 from arranger.projections.jobs import JobRecord, PlaceKey
-from arranger.projections.state import Changes
+from arranger.projections.state import Changes, State
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
 from arranger.workers.reporter import Reporter, Told
@@ -52,8 +53,12 @@ _COUNTS_S = 0.5
 _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
-    "completionTime",
+    "completionTime", QUEUE_POSITION,
 )  # fmt: skip
+#: Jobs up to this place in the queue are told when it changes; all of them would be a storm.
+_NEAR = 10
+#: The order of the queue is worked out at most this often.
+_QUEUE_S = 5.0
 #: What a new epoch needs to take a job over, and what a user waits for: written at once.
 _URGENT_FIELDS = (
     "stage", "scheduleState", "attempt", "restartsOfEarlierPods", "leaderAddress", "allocations", "message",
@@ -77,6 +82,26 @@ class _Progress(msgspec.Struct):
     #: (attempt, place) or pod UID → when the API server took the effect.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     template: Object | None = None
+    #: The place in the queue that was stored last.
+    position: int | None = None
+
+
+class _Queue:
+    """Places in the queue, worked out anew once in a while."""
+
+    def __init__(self, order: Callable[[State], list[JobRecord]] | None) -> None:
+        self._order = order
+        self._places: dict[str, int] = {}
+        self._since_s = -math.inf
+
+    def position(self, state: State, job: JobRecord, now_s: float) -> int | None:
+        """The place of a job without any nodes, from 1; None if it isn't in the queue."""
+        if self._order is None or job.placements or job.ended:
+            return None
+        if now_s - self._since_s >= _QUEUE_S:
+            self._places = {of.uid: place for place, of in enumerate(self._order(state), start=1)}
+            self._since_s = now_s
+        return self._places.get(job.uid)
 
 
 class Applier:
@@ -93,7 +118,9 @@ class Applier:
         metrics: Metrics,
         in_flight: int,
         lost_ms: int = LifecycleConfig().lost_ms,
+        order: Callable[[State], list[JobRecord]] | None = None,
     ) -> None:
+        """`order` gives the waiting jobs in the order of the queue, for `status.queuePosition`."""
         self._cluster = cluster
         self._follower = follower
         self._writer = writer
@@ -101,6 +128,7 @@ class Applier:
         self._clock = clock
         self._metrics = metrics
         self._lost_ms = lost_ms
+        self._queue = _Queue(order)
         self._reporter = Reporter(cluster, clock)
         self._slots = asyncio.Semaphore(in_flight)
         self._touched: dict[str, None] = {}
@@ -204,7 +232,9 @@ class Applier:
         digest = status_digest(status)
         now_s = self._clock.monotonic_s()
         unseen = digest == progress.digest and now_s - progress.written_s < _SETTLE_S
-        if digest == job.seen.status_digest or unseen:
+        status[QUEUE_POSITION] = position = self._queue.position(self._follower.state, job, now_s)
+        moved = position is not None and position <= _NEAR and position != progress.position
+        if (digest == job.seen.status_digest or unseen) and not moved:
             progress.told.stage = progress.told.stage or status["stage"]
             return True
         urgent = _key(status)
@@ -218,6 +248,7 @@ class Applier:
         if not await self._effect("status", self._patch_status(job, status, progress)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
+        progress.position = position
         await self._reporter.report(job, status, progress.told)
         if not self._still(job, version):  # decided anew meanwhile: that status isn't stored yet
             self._look_again(job.uid, 0.0)

@@ -13,6 +13,7 @@ import socket
 import uuid
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 from arranger.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
+from arranger.scheduling.queue import in_order
 from arranger.settings import Settings
 from arranger.workers import applier, controller, maintenance, scheduler
 from arranger.workers.ending import end
@@ -209,6 +211,7 @@ class Process:
 
     def _start_applier(self) -> dict[str, Handler]:
         assert self._cluster is not None
+        config = self._settings.cycle_config(self._installed.policies.versions())
         role = applier.Applier(
             cluster=self._cluster,
             follower=self.follower,
@@ -218,6 +221,7 @@ class Process:
             metrics=self.metrics,
             in_flight=self._settings.api_in_flight,
             lost_ms=self._settings.lost_node_s * 1000,
+            order=partial(in_order, config=config, policies=self._installed.policies),
         )
         self.follower.listen(role)
         self._run(role.run(), applier.ROLE)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, Object, Resource
 from arranger.kube.crd import tyjob_crd
-from arranger.kube.translate import job_seen, node_seen
+from arranger.kube.translate import job_seen, node_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -23,7 +24,7 @@ from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applier import Applier
+from arranger.workers.applier import Applier, _Queue
 from tests.world import World
 
 JOB = {
@@ -256,3 +257,39 @@ async def test_the_status_is_stored_before_the_pod_exists() -> None:
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
     assert seen == [([], "Starting")]
+
+
+async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_first_places_only() -> None:
+    scene = Scene()
+    order: list[JobRecord] = [scene.job]
+    scene.applier._queue = _Queue(lambda _state: order)
+    others = [scene.world.job(f"other-{number}") for number in range(20)]
+
+    def shown() -> int | None:
+        status: Object = scene.decoded(TYJOBS, "default", "j").get("status") or {}
+        return status.get("queuePosition")
+
+    async def look() -> None:
+        scene.observe()  # the status that was stored
+        scene.applier._queue._since_s = -math.inf
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+
+    async with scene.running():
+        await until(lambda: shown() == 1)
+        order[:] = [*others[:4], scene.job]
+        await look()
+        await until(lambda: shown() == 5)
+        order[:] = [*others[:15], scene.job]
+        await look()
+        await asyncio.sleep(1.0)
+        assert shown() == 5, "far back, and nothing else has changed"
+        scene.world.cycle()
+        scene.decide(Stage.STARTING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Starting" and shown() is None)
+
+
+def test_the_place_in_the_queue_is_no_part_of_what_a_status_is_known_by() -> None:
+    status = {"stage": "Pending", "attempt": 0}
+    assert status_digest({**status, "queuePosition": 7}) == status_digest(status) != status_digest({"stage": "Pending"})
+    assert status_digest({"queuePosition": 1}) == status_digest({}) == ""
