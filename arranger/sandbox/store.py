@@ -411,7 +411,10 @@ class Store:
             self._empty(stored.name)
         elif garbage.FOREGROUND in (stored.object["metadata"].get("finalizers") or []):
             self._drop_dependents(stored)
-            self._finish_foreground(stored)
+            # The last dependent that went at once has taken it along, or others have changed it meanwhile.
+            current = self.collections[stored.kind.key].objects.get((stored.namespace, stored.name))
+            if current is not None and current.uid == stored.uid:
+                self._finish_foreground(current)
 
     def _empty(self, namespace: str) -> None:
         for collection in list(self.collections.values()):

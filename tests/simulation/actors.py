@@ -113,7 +113,7 @@ class User:
         if "run-seconds" in notes and chance.random() < 0.3:
             notes["failures"] = str(chance.randrange(1, 4))
         if leader and chance.random() < 0.05:
-            notes["fail"] = chance.choice(("ErrImagePull", "OutOfcpu"))
+            notes["fail"] = "ErrImagePull"
         requests = {"cpu": str(chance.choice((1, 1, 2, 3, 7))), "memory": "1Gi"}
         if chance.random() < 0.1:
             requests["nvidia.com/gpu"] = "1"
@@ -402,5 +402,6 @@ class Disasters:
             self._did("clock jumps", f"the clock of {process.name} is off by {process.clock.skew_ms} ms")
 
     async def _compact(self) -> None:
+        self._world.checks.after_step()
         self._world.store.compact()
         self._did("watch history compacted", "the API server compacts its history")

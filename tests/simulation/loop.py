@@ -74,14 +74,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def resume(self, owner: Owner) -> None:
         """Let a paused owner go on, with everything that came due meanwhile."""
-        owner.paused = False
+        owner.paused = owner.dead = False
         self._ready.extend(owner.held)
         owner.held.clear()
 
     def kill(self, owner: Owner) -> None:
         """Nothing of this owner ever runs again."""
         owner.dead = True
-        owner.held.clear()
 
     def _run_once(self) -> None:
         if not self._ready:
@@ -97,10 +96,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         owner = handle._context.get(_OWNER)  # type: ignore[attr-defined]
         if owner is not None:
-            if owner.dead:
-                return
-            if owner.paused:
-                owner.held.append(handle)
+            if owner.dead or owner.paused:
+                owner.held.append(handle)  # also of a dead one: what nobody refers to would be closed, and act
                 return
         self.turns += 1
         handle._run()

@@ -432,7 +432,6 @@ class World:
         self.faults.on = self.log_away = self.api_away = False
         self.loop.after_each = lambda: None
         for process in [*self.processes, *self.graveyard]:
-            process.owner.dead = False
             self.loop.resume(process.owner)
         self.loop.resume(self.machines.owner)
         deadline_s = self.loop.time() + 1000.0
