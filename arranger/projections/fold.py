@@ -130,9 +130,19 @@ class _Fold:
         place = job.place_of(pod.owner) if job is not None else None
         if job is None or place is None or job.bound.get(place) != pod.uid:
             return
-        del job.bound[place]  # still wanted there: the place holds its room again until a pod is seen
-        self.state.nodes.hold(job.placements[place], _requests(job, place))
+        del job.bound[place]
+        self._keep_or_release(job, place, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
+
+    def _keep_or_release(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now."""
+        node = job.placements[place]
+        if holds(pod) or not _lacking(self.state.nodes, job, {place: node}):
+            self.state.nodes.hold(node, _requests(job, place))
+            return
+        del job.placements[place]
+        self._settle_schedule(job)
+        self.changes.schedulable = True
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
         if not self._current(k.Watched.JOB, event.term):

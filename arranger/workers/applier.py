@@ -35,7 +35,7 @@ ROLE = "applier"
 _SWEEP_S = 5.0
 #: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
 _SETTLE_S = 10.0
-#: After a conflict, the watch is given so long to show what was changed.
+#: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
 _CONFLICT_S = 0.1
 #: What the API server found invalid is tried again after so long.
 _HOPELESS_S = 60.0
@@ -64,6 +64,8 @@ class _Progress(msgspec.Struct):
     #: When the status was last stored by us, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -_SETTLE_S
     resource_version: str = ""
+    #: Conflicts since the status was last stored.
+    conflicts: int = 0
     told: Told = msgspec.field(default_factory=Told)
     #: The status that the API server finds invalid for this TYJob as it is, and since when.
     invalid: tuple[str, str] = ("", "")
@@ -235,7 +237,8 @@ class Applier:
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
-                self._look_again(job.uid, _CONFLICT_S)
+                self._look_again(job.uid, min(_CONFLICT_S * 2**progress.conflicts, _SWEEP_S))
+                progress.conflicts += 1
             if refused.code == 422:  # an object older than its schema may be beyond any write: then an Event tells it
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
@@ -245,6 +248,7 @@ class Applier:
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
+        progress.conflicts = 0
         return True
 
     async def _mend_pods(self, job: JobRecord, progress: _Progress) -> None:
