@@ -282,7 +282,8 @@ class Checks:
         told = None
         for process in self._world.processes:
             theirs = process.follower.state
-            if (theirs.epoch, theirs.offset) == (state.epoch, state.offset):
+            at = (theirs.epoch, theirs.offset, process.follower.position.chain)  # one may stand in a tail that was lost
+            if at == (state.epoch, state.offset, self._world.oracle.chain):
                 told = told or snapshot.encode(state)
                 if snapshot.encode(theirs) != told:
                     raise Violation(f"{process.name} holds another state at offset {state.offset}")
