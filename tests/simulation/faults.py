@@ -39,8 +39,13 @@ WORLD = (
     "user deletes a job and its name is used again at once", "a stranger takes a pod's name",
 )  # fmt: skip
 
+ROGUE = tuple(
+    f"two writers: {what}"
+    for what in ("part of a quorum", "no room", "an old term", "an old version", "a superseded cycle")
+)
+
 #: Every named site; tests fail if one of them was never hit over the fixed seeds.
-SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD)
+SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE)
 
 _FAMILIES = {
     "crash": (CRASHES, 0.004),

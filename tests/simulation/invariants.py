@@ -51,6 +51,8 @@ class Oracle:
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
         self.rejected: Counter[str] = Counter()
         self.epochs: list[int] = []
+        #: (writer, sequence number) of every batch of this epoch.
+        self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
 
     def begin(self, epoch: int) -> None:
@@ -60,6 +62,7 @@ class Oracle:
         self.verify_snapshots()
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
+        self._identities = set()
 
     def add(self, stored: StoredEntry) -> None:
         """One entry more, right after the last."""
@@ -67,6 +70,10 @@ class Oracle:
             raise Violation(f"entry {stored.first}-{stored.last} follows offset {self.state.offset}")
         [entry] = verified_run([stored], Position(self.state.epoch, self.state.offset, self.chain))
         self.chain = stored.chain
+        identity = (entry.batch.writer, entry.batch.seq)
+        if identity in self._identities:
+            raise Violation(f"batch {identity[1]} of {identity[0]} was appended twice")
+        self._identities.add(identity)
         self.entries.append(entry)
         changes = Changes()
         jobs = {uid: job for uid, job in self.state.jobs.items()}
@@ -106,6 +113,7 @@ class Oracle:
         kept = [entry for entry in self.entries if entry.last <= offset]
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
+        self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
         self.chain = kept[-1].chain if kept else ""
         self.snapshots = [each for each in self.snapshots if each.position.offset <= offset]
 
@@ -342,7 +350,8 @@ class Checks:
             if (stage, status.get("attempt", 0), status.get("scheduleState")) != (record.stage, record.attempt, record.schedule_state):
                 found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
             waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
-            if not (waiting or stage in (*ENDED, "Running")):
+            refused = record.failure is not None and "refused" in status.get("message", "")  # a stranger has a pod's name
+            if not (waiting or refused or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays()]
 
@@ -369,6 +378,8 @@ class Checks:
                 whole[place.job] += 1
         for uid, pods in sorted(whole.items()):
             spec = state.jobs[uid].spec
+            if state.jobs[uid].failure is not None:
+                continue
             if spec is not None and pods <= spec.min_workers:
                 found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
         return found

@@ -21,11 +21,13 @@ import msgspec
 import yaml
 
 from arranger.events.kinds import Watched
-from arranger.kube.cluster import CRDS
 from arranger.kube.crd import tyjob_crd
 from arranger.lifecycle.stages import LifecycleConfig
 from arranger.model.config import CycleConfig
-from arranger.sandbox.store import Store
+from arranger.sandbox.kinds import Kind, custom_kind
+from arranger.sandbox.status import FieldError
+from arranger.sandbox.store import Collection, Store
+from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS
 from arranger.workers import applier, backoff, controller, maintenance, scheduler
 from arranger.workers.applier import Applier
@@ -35,7 +37,7 @@ from arranger.workers.maintenance import Maintenance
 from arranger.workers.membership import Lease, Membership
 from arranger.workers.scheduler import Scheduler
 from arranger.workers.watcher import Watcher
-from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.actors import Caretaker, Disasters, Machines, Rogue, User
 from tests.simulation.faults import Faults
 from tests.simulation.gateways import FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
@@ -46,6 +48,8 @@ _LEASE_S = 5.0
 _HEARTBEAT_S = 1.0
 #: All must be well so long after the faults stopped, in virtual seconds.
 _SETTLES_WITHIN_S = 400.0
+#: Changes of a resource that a watch may lag behind.
+_HISTORY = 400
 #: Projections are compared with each other every so many steps.
 _COMPARE_EVERY = 100
 
@@ -244,9 +248,42 @@ class SimulatedProcess:
             self.world.loop.resume(self.owner)
 
 
+class _CheckedOnce:
+    """The TYJob's schema, which looks at the same spec only once: nearly all writes are of the status alone."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._good: set[bytes] = set()
+
+    def _known(self, obj: dict[str, Any]) -> bool:
+        return msgspec.json.encode(obj["spec"]) in self._good
+
+    def prune(self, obj: dict[str, Any]) -> list[str]:
+        return [] if self._known(obj) else self._schema.prune(obj)
+
+    def default(self, obj: dict[str, Any]) -> None:
+        if not self._known(obj):
+            self._schema.default(obj)
+
+    def verdict(self, new: dict[str, Any], old: dict[str, Any] | None, found: list[FieldError]) -> list[FieldError]:
+        if old is not None and new["spec"] == old["spec"] and self._known(new):
+            return found
+        errors = self._schema.verdict(new, old, found)
+        if not errors:
+            self._good.add(msgspec.json.encode(new["spec"]))
+        return errors
+
+
 @lru_cache(maxsize=1)
-def _crd() -> bytes:
-    return msgspec.json.encode(yaml.safe_load(tyjob_crd()))
+def _tyjob_schema() -> tuple[Kind, Schema]:
+    kind = custom_kind(yaml.safe_load(tyjob_crd()))
+    assert kind.schema is not None
+    return kind, kind.schema
+
+
+def _tyjob_kind() -> Kind:
+    kind, schema = _tyjob_schema()
+    return msgspec.structs.replace(kind, schema=_CheckedOnce(schema))  # type: ignore[arg-type]
 
 
 class World:
@@ -268,8 +305,9 @@ class World:
         self.oracle = Oracle()
         self.home = Home(self)
         self.clock = SimulatedClock(self.loop)
-        self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=400)
-        self.store.create(CRDS, "", msgspec.json.decode(_crd()))
+        self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
+        kind = _tyjob_kind()
+        self.store.collections[kind.key] = Collection(kind, _HISTORY)
         self.redis = SimulatedRedis(self)
         self.cycle_config = CycleConfig(versions=VERSIONS, infeasible_grace_ms=20_000)
         self.skews_ms = self._skews()
@@ -406,6 +444,8 @@ class World:
         self.spawn(self.user.run(), "user")
         self.spawn(self.machines.run(), "machines")
         self.spawn(Caretaker(self).run(), "caretaker")
+        if self.chance.random() < 0.6:
+            self.spawn(Rogue(self).run(), "rogue")
         self.spawn(self.disasters.run(), "disasters")
 
     async def _end_faults(self) -> None:
