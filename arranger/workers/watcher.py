@@ -185,18 +185,19 @@ class Watcher:
     def _cursor(self, version: str) -> Cursor:
         return Cursor(self._kind, f"{self._term}:{version}")
 
-    async def _hold_log_to(self, items: Sequence[Object]) -> None:
+    async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
         """Notice a log that has lost its tail while nobody ran who had read it: a TYJob's status is ahead of it then.
 
         A status is written after the decision that it shows was folded, so the log as it is now must hold that. Where
         it doesn't, a new epoch begins, which takes the jobs over from their statuses. Raises `EpochLost`.
         """
-        if self._kind != k.Watched.JOB or not any(ahead_of_log(item, self._follower.state) for item in items):
-            return
-        if not await self._follower.catch_up():
+        if self._kind != k.Watched.JOB:
             return
         state = self._follower.state
-        names = [item["metadata"]["name"] for item in items if ahead_of_log(item, state)]
+        suspects = [item for item in items if ahead_of_log(item, state, adopts=listing)]
+        if not suspects or not await self._follower.catch_up():
+            return
+        names = [item["metadata"]["name"] for item in suspects if ahead_of_log(item, state, adopts=listing)]
         if names:
             reason = f"the status of TYJob {names[0]} shows a decision that the log doesn't hold: its tail was lost"
             log_event(_log, "the log has lost its tail", level=logging.WARNING, reason=reason)
@@ -218,7 +219,7 @@ class Watcher:
         version = ""
         async for page in self._cluster.listing(RESOURCES[self._kind]):
             version = page.resource_version
-            await self._hold_log_to(page.items)
+            await self._hold_log_to(page.items, listing=True)
             seen = [self._translate(item, with_status=True) for item in page.items]
             there.update(event.uid for event in seen)
             news = [event for event in seen if not self._known(event)]
@@ -241,7 +242,8 @@ class Watcher:
             self._metrics.heard(self._kind)
             self.problem = ""
             version = changes[-1].resource_version or version
-            await self._hold_log_to([change.object for change in changes if change.type != "BOOKMARK"])
+            there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
+            await self._hold_log_to(there, listing=False)
             events = self._news(changes)
             if events:
                 await self._append(events, cursor=self._cursor(version))
@@ -289,14 +291,20 @@ class Watcher:
         return job is not None and _same(job.seen, event, ("term", "status"))
 
 
-def ahead_of_log(item: Object, state: State) -> bool:
-    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't come to."""
+def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
+    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't come to.
+
+    A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet.
+    """
     job = state.jobs.get(item["metadata"]["uid"])
-    shown = job_status_seen(item.get("status") or {}, None) if isinstance(item.get("status"), dict) else None
-    if job is None or shown is None or shown.stage not in _ORDER:
+    status = item.get("status")
+    shown = job_status_seen(status, None) if isinstance(status, dict) else None
+    if shown is None or shown.stage not in _ORDER:
         return False
-    if job.ended and shown.stage in ENDED:
-        return shown.stage != job.stage
+    if job is None:
+        return not adopts
+    if shown.stage in ENDED:
+        return shown.stage != job.stage  # final, whatever else was decided since
     return (shown.attempt, _ORDER[shown.stage]) > (job.attempt, _ORDER[job.stage])
 
 

@@ -5,8 +5,8 @@ import time
 from collections import Counter
 
 from tests.simulation.faults import SITES
-from tests.simulation.run import told
 from tests.simulation.invariants import Violation
+from tests.simulation.run import told
 from tests.simulation.world import World
 
 
@@ -38,7 +38,10 @@ def main() -> int:
     spent_s = time.perf_counter() - began_s
     print(f"{given.seeds} seeds, {steps} steps, {steps / spent_s:.0f} a second; failed: {failed or 'none'}")
     missed = [site for site in SITES if not hits[site]]
-    print(f"fault sites hit: {len(SITES) - len(missed)} of {len(SITES)}", f"; never: {missed}" if missed and given.seeds > 1 else "")
+    print(
+        f"fault sites hit: {len(SITES) - len(missed)} of {len(SITES)}",
+        f"; never: {missed}" if missed and given.seeds > 1 else "",
+    )
     return 1 if failed else 0
 
 

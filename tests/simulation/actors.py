@@ -40,13 +40,13 @@ class User:
         #: UID → name of every TYJob that ever was.
         self.names: dict[str, str] = {}
         self._used: set[str] = set()
-        self._strangers = 0
+        self._strangers = self._names_taken = 0
 
     async def run(self) -> None:
         """Act until the faults stop."""
         acts = [
             (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1), (self._terminate, 1),
-            (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1), (self._take_name, 0.5),
+            (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1), (self._take_name, 1),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -79,7 +79,10 @@ class User:
         self.names[stored.uid] = name
         again = name in self._used
         self._used.add(name)
-        self._world.step("user", f"creates {name} [{stored.uid}] {stored.object['spec']['minWorkersNum']} of {self._counts(stored.object)}")
+        self._world.step(
+            "user",
+            f"creates {name} [{stored.uid}] {stored.object['spec']['minWorkersNum']} of {self._counts(stored.object)}",
+        )
         if again:
             self._world.faults.hit("user creates a job again")
 
@@ -127,11 +130,16 @@ class User:
         spec: dict[str, Any] = {"containers": [container]}
         if chance.random() < 0.3:
             spec["restartPolicy"] = "Never"
-        return {"metadata": {"annotations": {f"sandbox.arranger.dev/{key}": text for key, text in notes.items()}}, "spec": spec}
+        return {
+            "metadata": {"annotations": {f"sandbox.arranger.dev/{key}": text for key, text in notes.items()}},
+            "spec": spec,
+        }
 
     def _patch(self, name: str, spec: dict[str, Any], site: str) -> None:
         self._world.store.patch(TYJOBS, "default", name, {"spec": spec})
-        self._did(site, f"edits {name} {msgspec.json.encode({k: v for k, v in spec.items() if k != 'workerSets'}).decode()}")
+        self._did(
+            site, f"edits {name} {msgspec.json.encode({k: v for k, v in spec.items() if k != 'workerSets'}).decode()}"
+        )
 
     def _edit_counts(self) -> None:
         found = self._some_job()
@@ -176,7 +184,9 @@ class User:
         owned = [stored for stored in pods if stored.object["metadata"].get("ownerReferences")]
         if owned:
             pod = self._chance.choice(owned)
-            self._world.store.delete(PODS, pod.namespace, pod.name, DeleteOptions(grace_s=self._chance.choice((None, 0))))
+            self._world.store.delete(
+                PODS, pod.namespace, pod.name, DeleteOptions(grace_s=self._chance.choice((None, 0)))
+            )
             self._did("user deletes a pod", f"deletes pod {pod.name}")
 
     def _pod(self, name: str, labels: dict[str, str]) -> None:
@@ -194,15 +204,20 @@ class User:
             return
         self._strangers += 1
         name = f"stranger{self._strangers}"
-        labels = {"arranger.dev/job": self._chance.choice(_NAMES), "arranger.dev/role": "worker", "arranger.dev/index": "0"}
+        labels = {
+            "arranger.dev/job": self._chance.choice(_NAMES),
+            "arranger.dev/role": "worker",
+            "arranger.dev/index": "0",
+        }
         self._pod(name, labels if self._chance.random() < 0.5 else {})
         self._did("stranger's pod", f"creates {name}")
 
     def _take_name(self) -> None:
-        name = pod_name(self._chance.choice(_NAMES), "w0", self._chance.randrange(2, 4), 0)
-        if self._strangers >= 4 or ("default", name) in self._world.store.collection(PODS).objects:
+        group, index = self._chance.choice((("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
+        name = pod_name(self._chance.choice(_NAMES), group, index, 0)
+        if self._names_taken >= 3 or ("default", name) in self._world.store.collection(PODS).objects:
             return
-        self._strangers += 1
+        self._names_taken += 1
         self._pod(name, {})
         self._did("a stranger takes a pod's name", f"creates {name}")
 
@@ -215,7 +230,9 @@ class Machines:
         self._chance = random.Random(world.chance.getrandbits(64))
         chance = self._chance
         self.templates = [
-            NodeTemplate(f"n{n}", cpu=str(chance.choice((4, 6, 8))), memory="32Gi", pods=12, gpus=chance.choice((0, 0, 2)))
+            NodeTemplate(
+                f"n{n}", cpu=str(chance.choice((4, 6, 8))), memory="32Gi", pods=12, gpus=chance.choice((0, 0, 2))
+            )
             for n in range(chance.randrange(2, 6))
         ]
         self.owner = Owner("kubelets")
@@ -484,7 +501,9 @@ class Rogue:
         jobs = [job for job in self._world.oracle.state.jobs.values() if not job.ended]
         if jobs:
             job = self._chance.choice(jobs)
-            decided = k.StageDecided(job.uid, job.version - 1, job.attempt, "Failed", "Late", "decided on an old version")
+            decided = k.StageDecided(
+                job.uid, job.version - 1, job.attempt, "Failed", "Late", "decided on an old version"
+            )
             await self._say("two writers: an old version", decided)
 
     async def _old_cycle(self) -> None:
@@ -494,12 +513,17 @@ class Rogue:
             job, cycle = self._chance.choice(jobs), msgspec.structs.replace(self._cycle(), base=state.last_cycle - 1)
             assert job.spec is not None
             groups = enumerate(job.spec.groups)
-            pods = tuple(PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups)
+            pods = tuple(
+                PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
+            )
             placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "superseded")
             await self._say("two writers: a superseded cycle", cycle, placed)
 
 
 def _substance(state: State) -> Any:
     """What decisions and observations change, without the counts of verdicts."""
-    jobs = [(uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound)) for uid, job in state.jobs.items()]
+    jobs = [
+        (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound))
+        for uid, job in state.jobs.items()
+    ]
     return jobs, sorted(state.pods)

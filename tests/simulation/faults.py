@@ -9,10 +9,21 @@ from collections import Counter
 
 #: Effects of the workers, in whose middle a process can be killed or paused, and which can fail or lose their answer.
 WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events")
-READS = ("get pods", "get tyjobs", "list nodes", "list pods", "list tyjobs", "watch nodes", "watch pods", "watch tyjobs")
+READS = (
+    "get pods",
+    "get tyjobs",
+    "list nodes",
+    "list pods",
+    "list tyjobs",
+    "watch nodes",
+    "watch pods",
+    "watch tyjobs",
+)
 KINDS = ("nodes", "pods", "tyjobs")
 
-CRASHES = tuple(f"crash {when} {what}" for what in ("append", "snapshot", "trim", *WRITES[:3]) for when in ("before", "after"))
+CRASHES = tuple(
+    f"crash {when} {what}" for what in ("append", "snapshot", "trim", *WRITES[:3]) for when in ("before", "after")
+)
 PAUSES = tuple(f"pause {when} {what}" for what in ("append", *WRITES[:3]) for when in ("before", "after"))
 LOG = (
     "append unavailable", "append answer lost", "read unavailable", "log away for a while", "log lost its tail",
@@ -28,7 +39,9 @@ API = (
     "API away for a while",
 )
 WATCH = tuple(
-    f"watch {kind}: {how}" for kind in KINDS for how in ("410", "ended", "silent", "late", "dropped", "doubled", "broken")
+    f"watch {kind}: {how}"
+    for kind in KINDS
+    for how in ("410", "ended", "silent", "late", "dropped", "doubled", "broken")
 ) + tuple(f"list {kind}: 410" for kind in KINDS)
 TICKS = ("tick lost", "tick doubled", "tick late")
 TIME = ("clock differs", "clock jumps")

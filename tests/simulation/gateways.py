@@ -112,7 +112,9 @@ class FaultyLog(MemoryLog):
         try:
             appended = await super().append(batch, epoch=epoch, cursor=cursor)
         except ArrangerError as problem:
-            self._world.step(gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq}: {type(problem).__name__}")
+            self._world.step(
+                gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq}: {type(problem).__name__}"
+            )
             raise
         again = " again" if appended.duplicate else ""
         span = f"{appended.first}-{appended.last}"

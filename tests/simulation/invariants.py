@@ -95,7 +95,7 @@ class Oracle:
             place = (event.job_uid, event.attempt, job.spec.groups[group].name, index)
             self.placed.setdefault(place, set()).add(node)
         workers = len(job.placements) - 1
-        if not (0, 0) in job.placements or workers < job.spec.min_workers:
+        if (0, 0) not in job.placements or workers < job.spec.min_workers:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
 
     def _tell(self, offset: int, event: k.Event, refused: str, jobs: dict[str, Any]) -> None:
@@ -106,7 +106,9 @@ class Oracle:
             uid = event.owner.job_uid
         if uid:
             text = repr(event)
-            self.story.append((uid, f"    log {self.state.epoch}:{offset} {text[:260]}{' REJECTED: ' + refused if refused else ''}"))
+            self.story.append(
+                (uid, f"    log {self.state.epoch}:{offset} {text[:260]}{' REJECTED: ' + refused if refused else ''}")
+            )
 
     def lose_after(self, offset: int) -> None:
         """The log's tail is gone: fold again what is left."""
@@ -186,7 +188,9 @@ class Checks:
         self._store = world.store
         self._watches: dict[str, Watch] = {}
         for resource in (NODES, PODS, TYJOBS):
-            self._watches[resource.plural] = self._store.watch(resource, Selection(), str(self._store.version), lambda: None)
+            self._watches[resource.plural] = self._store.watch(
+                resource, Selection(), str(self._store.version), lambda: None
+            )
         self._room: dict[str, Counter[str]] = {}
         #: (job, attempt, group, role, index) → UID of the pod that is there.
         self._there: dict[_Place, str] = {}
@@ -219,7 +223,8 @@ class Checks:
         before_attempt, before = self._status.get(uid, (0, ""))
         if (attempt, _RANK[stage]) < (before_attempt, _RANK[before]) or (_RANK[before] == 3 and stage != before):
             raise Violation(
-                f"the status of {name} went back from {before} of attempt {before_attempt} to {stage} of {attempt}", job=uid
+                f"the status of {name} went back from {before} of attempt {before_attempt} to {stage} of {attempt}",
+                job=uid,
             )
         self._status[uid] = (attempt, stage)
 
@@ -323,7 +328,11 @@ class Checks:
         for uid in sorted(pods.keys() | state.pods.keys()):
             seen = pod_seen(pods[uid], 0) if uid in pods else None
             held = state.pods.get(uid)
-            if seen is None or held is None or msgspec.structs.replace(held, term=0, resource_version=seen.resource_version) != seen:
+            if (
+                seen is None
+                or held is None
+                or msgspec.structs.replace(held, term=0, resource_version=seen.resource_version) != seen
+            ):
                 found.append(("", f"pod {uid} is {seen} and the projection holds {held}"))
         for uid in sorted(jobs.keys() | state.jobs.keys()):
             if uid not in jobs or uid not in state.jobs:
@@ -333,7 +342,9 @@ class Checks:
             if (spec.spec, spec.generation) != (state.jobs[uid].seen.spec, state.jobs[uid].seen.generation):
                 found.append((uid, "the projection holds another spec"))
         nodes = {node["metadata"]["name"]: node_seen(node, 0).facts for node in self._objects(NODES)}
-        held_nodes = {name: state.nodes.facts[row] for name, row in state.nodes.rows.items() if state.nodes.present(row)}
+        held_nodes = {
+            name: state.nodes.facts[row] for name, row in state.nodes.rows.items() if state.nodes.present(row)
+        }
         if nodes != held_nodes:
             found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
         return found
@@ -347,10 +358,16 @@ class Checks:
             if record is None:
                 continue
             stage = status.get("stage", "")
-            if (stage, status.get("attempt", 0), status.get("scheduleState")) != (record.stage, record.attempt, record.schedule_state):
+            if (stage, status.get("attempt", 0), status.get("scheduleState")) != (
+                record.stage,
+                record.attempt,
+                record.schedule_state,
+            ):
                 found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
             waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
-            refused = record.failure is not None and "refused" in status.get("message", "")  # a stranger has a pod's name
+            refused = record.failure is not None and "refused" in status.get(
+                "message", ""
+            )  # a stranger has a pod's name
             if not (waiting or refused or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays()]
@@ -388,7 +405,9 @@ class Checks:
         """Reasons are current, and nobody has anything left to do."""
         state, world = self._world.oracle.state, self._world
         events = take_cycle(state, world.cycle_config, state.told_ms)
-        found = [("", f"a cycle would still say {type(event).__name__}") for event in events if isinstance(event, k.Placed)]
+        found = [
+            ("", f"a cycle would still say {type(event).__name__}") for event in events if isinstance(event, k.Placed)
+        ]
         for job in state.jobs.values():
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
                 found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))

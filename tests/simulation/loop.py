@@ -95,10 +95,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if handle._cancelled:
             return
         owner = handle._context.get(_OWNER)  # type: ignore[attr-defined]
-        if owner is not None:
-            if owner.dead or owner.paused:
-                owner.held.append(handle)  # also of a dead one: what nobody refers to would be closed, and act
-                return
+        if owner is not None and (owner.dead or owner.paused):
+            owner.held.append(handle)  # also of a dead one: what nobody refers to would be closed, and act
+            return
         self.turns += 1
         handle._run()
         self.after_each()

@@ -422,7 +422,9 @@ class World:
 
     def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
         if not self.closing:
-            self.fail(Violation(f"unhandled: {context.get('message')} {context.get('exception')!r}"), context.get("exception"))
+            self.fail(
+                Violation(f"unhandled: {context.get('message')} {context.get('exception')!r}"), context.get("exception")
+            )
 
     async def _whole(self) -> None:
         await self._begin()
@@ -439,7 +441,9 @@ class World:
         await self.machines.start()
         count = self.chance.choice((1, 2, 3, 3))
         for slot in range(count):
-            roles = ROLES if slot < 2 else self.chance.choice((ROLES, ("controller", "applier"), ("scheduler", "watcher")))
+            roles = (
+                ROLES if slot < 2 else self.chance.choice((ROLES, ("controller", "applier"), ("scheduler", "watcher")))
+            )
             self.launch(slot, tuple(roles), 1)
         self.spawn(self.user.run(), "user")
         self.spawn(self.machines.run(), "machines")
@@ -464,7 +468,9 @@ class World:
             good = 0 if unsettled else good + 1
             if self.loop.time() > deadline_s:
                 told = "; ".join(text for _, text in unsettled[:5])
-                raise Violation(f"not settled {_SETTLES_WITHIN_S:.0f} s after the faults stopped: {told}", job=unsettled[0][0])
+                raise Violation(
+                    f"not settled {_SETTLES_WITHIN_S:.0f} s after the faults stopped: {told}", job=unsettled[0][0]
+                )
 
     def _close(self) -> None:
         """End every task in an orderly way, the dead ones' too, so that nothing is left to the garbage collector."""
@@ -490,6 +496,9 @@ class World:
         name = self.user.names.get(job, "")
         if not job:
             return "\n".join(self.trace[-lines:])
-        told = [line for line in self.trace if job in line or (name and f" {name}" in line) or line.split()[2:3] == ["CRASH"]]
+        told = [
+            line
+            for line in self.trace
+            if job in line or (name and f" {name}" in line) or line.split()[2:3] == ["CRASH"]
+        ]
         return f"the story of {name} ({job}):\n" + "\n".join(told[-lines:])
-
