@@ -37,6 +37,8 @@ _SWEEP_S = 5.0
 _SETTLE_S = 10.0
 #: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
 _CONFLICT_S = 0.1
+#: A place whose pod was refused is tried again after so long.
+_REFUSED_S = 5.0
 #: What the API server found invalid is tried again after so long.
 _HOPELESS_S = 60.0
 #: Looking at a job costs about a microsecond a pod, so a job rests after each look for this long a pod: a job of 5,000
@@ -72,6 +74,8 @@ class _Progress(msgspec.Struct):
     invalid_s: float = 0.0
     #: (attempt, place) or pod UID → when the API server took the effect.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
+    #: (attempt, place) → why its pod was refused, as it was told last.
+    refused: dict[Any, str] = msgspec.field(default_factory=dict)
     template: Object | None = None
 
 
@@ -356,16 +360,20 @@ class Applier:
         return False
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:
-        """Tell the log, once, and go on trying unless it can't help."""
+        """Tell the log, once for each place, and go on trying after a while unless it can't help."""
         permanent = refused.code in (400, 422)
         failed = EffectFailed(
             job.uid, job.attempt, "create", Place(*place), refused.code, refused.reason, refused.detail, permanent
         )
         log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
-        if job.failure is None or job.failure.message != failed.message:
+        progress, key = self._progress.setdefault(job.uid, _Progress()), (job.attempt, place)
+        if job.failure is None or progress.refused.get(key) != failed.message:
             await self._writer.append([failed])
+            progress.refused[key] = failed.message
         if not permanent:
-            self._look_again(job.uid, 5.0)
+            # What was told touches the job: without this rest, two such places would be told in turn without end.
+            progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + _REFUSED_S
+            self._look_again(job.uid, _REFUSED_S)
 
     async def _delete(self, job_uid: str, pod: PodSeen) -> bool:
         async def delete() -> bool:

@@ -368,7 +368,8 @@ class Checks:
             refused = record.failure is not None and "refused" in status.get(
                 "message", ""
             )  # a stranger has a pod's name
-            if not (waiting or refused or stage in (*ENDED, "Running")):
+            further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
+            if not (waiting or refused or (stage == "Starting" and further) or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays()]
 
@@ -395,8 +396,9 @@ class Checks:
                 whole[place.job] += 1
         for uid, pods in sorted(whole.items()):
             spec = state.jobs[uid].spec
-            if state.jobs[uid].failure is not None:
-                continue
+            job = state.jobs[uid]
+            if job.failure is not None or (job.schedule_state == ScheduleState.PARTLY and job.waits is not None):
+                continue  # a stranger has a pod's name, or the user asked for more than fits: it says so
             if spec is not None and pods <= spec.min_workers:
                 found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
         return found
