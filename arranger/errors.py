@@ -48,7 +48,7 @@ class DamagedEntry(LogError):
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(
             f"log entry at offset {offset} can't be read: {reason}",
-            hint="run the version of Arranger that wrote it, or restore the log from its archive",
+            hint="run the version of Arranger that wrote it, or restore Redis from a backup",
         )
         self.offset = offset
         self.reason = reason

@@ -11,6 +11,8 @@ import time
 from arranger.events import kinds as k
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
+from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -27,7 +29,7 @@ _SNAPSHOT_LIMIT_S = 60.0
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
     nodes, pods, tail = (50, 500, 100) if quick else (5_000, 50_000, 2_000)
-    return asyncio.run(_run(nodes, pods, tail))
+    return [*asyncio.run(_run(nodes, pods, tail)), *asyncio.run(_largest(nodes, 2 * pods, pods // 5, tail))]
 
 
 async def _run(nodes: int, pods: int, tail: int) -> list[Figure]:
@@ -56,11 +58,27 @@ async def _run(nodes: int, pods: int, tail: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _write(log: RedisLog, nodes: int, pods: int, tail: int) -> State:
+async def _largest(nodes: int, pods: int, jobs: int, tail: int) -> list[Figure]:
+    """The same process with twice the pods and with many jobs that wait, each of which it has looked at."""
+    with real_redis() as redis:
+        log = RedisLog(redis.url, "default")
+        await _write(log, nodes, pods, tail, waiting=jobs)
+        async with workers([_ROLES], redis_url=redis.url) as (worker,):
+            await worker.ready()
+            await asyncio.sleep(10 * CycleConfig().reasons_refresh_ms / 10_000)  # cycles, and the life cycle's sweeps
+            resident_mb = worker.memory_mb()
+        await log.close()
+    what = f"{nodes:,} nodes, {pods:,} pods, {jobs:,} waiting jobs"
+    return [Figure(name="resident with more", value=resident_mb, unit="MB", at_most=400, note=what)]
+
+
+async def _write(log: RedisLog, nodes: int, pods: int, tail: int, *, waiting: int = 0) -> State:
     """Write the log and a snapshot; answers what all of it folds to."""
     history = History()
     names = history.nodes(nodes)
     history.pods(pods, names, jobs=pods // 100)
+    if waiting:
+        history.jobs(waiting, 3, leader=PodShape((("cpu", 65_000),)), worker=PodShape((("cpu", 1_000),)))
     history.listed()
     until = len(history.batches)
     for begin in range(0, tail, 100):

@@ -75,7 +75,7 @@ def _objects(name: str, content: bytes) -> Iterator[Found]:
     if content.lstrip()[:1] == b"{":
         try:
             value = msgspec.json.decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # YAML may look like that too, and its errors tell the line
         else:
             yield from _taken_apart(value, name, [f"{name}: items[{i}]" for i in range(len(_items(value) or ()))])
@@ -91,6 +91,8 @@ def _objects(name: str, content: bytes) -> Iterator[Found]:
         mark = problem.problem_mark or problem.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
         raise UsageError(f"{name}{line}: no valid YAML: {problem.problem or problem.context}") from problem
+    except RecursionError as problem:
+        raise UsageError(f"{name} is nested too deeply") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise UsageError(f"{name} is no text file with YAML or JSON: {problem}") from problem
     finally:

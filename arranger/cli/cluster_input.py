@@ -91,6 +91,9 @@ def _with_name(found: Found) -> Found:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
         raise UsageError(f"{found.where}: metadata.name is missing", hint=f"every {found.kind} needs a name")
+    for field in ("namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field) or "", str):
+            raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
     by_hand = not metadata.get("uid")
     metadata = dict(metadata)
     if _KINDS[found.kind, found.group]:
@@ -99,7 +102,10 @@ def _with_name(found: Found) -> Found:
     metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"
     item["metadata"] = metadata
     if found.kind != KIND:
-        item = _with_text_amounts(item)
+        try:
+            item = _with_text_amounts(item)
+        except RecursionError as problem:
+            raise UsageError(f"{found.where}: {found.kind} {name} contains itself") from problem
     if found.kind == "Node" and by_hand:
         item = _with_kubelet(item)
     return msgspec.structs.replace(found, item=item)

@@ -1,14 +1,25 @@
 """`arranger events`: list and follow the log."""
 
 import asyncio
+import difflib
+import sys
 from collections.abc import Iterable
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from arranger.cli.output import local_time, output_option, print_json_lines, print_table
-from arranger.cli.reading import begin_at_span, feed, log_options, opened, point_option, span_of
+from arranger.cli.output import Times, Told, local_time, output_option, print_json_lines, print_table
+from arranger.cli.reading import (
+    begin_at_span,
+    feed,
+    log_options,
+    opened,
+    point_option,
+    roster_of,
+    span_of,
+    unknown_job,
+)
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
 from arranger.replay.describe import as_object
@@ -21,8 +32,26 @@ _WAIT_S = 1.0
 #: Rows of one table: a long list is several, so that it begins at once and needs little memory.
 _AT_ONCE = 5000
 _COLUMNS = ("offset", "time", "kind", "subject", "verdict", "text")
-#: Widths of a row that is printed before the next ones are known.
+#: Widths of a row that is printed before the next ones are known: piped, and on a terminal.
 _FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
+_FOLLOW_FITTING = (6, 12, 15, 28, 8, 30)
+
+
+class KindType(click.Choice[str]):
+    """A kind of event by name, however it is capitalised."""
+
+    def __init__(self) -> None:
+        super().__init__([kind.__name__ for kind in get_args(kinds.Event)], case_sensitive=False)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The kind as it is written; click's error names the flag."""
+        names = {name.lower(): str(name) for name in self.choices}
+        kind = names.get(value.lower())
+        if kind is None:
+            close = difflib.get_close_matches(value.lower(), names, n=1)
+            hint = f"did you mean {names[close[0]]}? " if close else ""
+            self.fail(f"no kind {value!r}: {hint}allowed: {', '.join(names.values())}", param, ctx)
+        return kind
 
 
 @click.command()
@@ -36,7 +65,7 @@ _FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
     "--kind",
     "chosen",
     multiple=True,
-    type=click.Choice([kind.__name__ for kind in get_args(kinds.Event)], case_sensitive=False),
+    type=KindType(),
     metavar="KIND",
     help="Only events of this kind: NodeSeen, Placed, Waits, StageDecided …; may be given several times.",
 )
@@ -70,10 +99,11 @@ async def _list(target: str | None, settings: Settings, wanted: Filter, *, follo
         listing = Listing(state, wanted)
         lines: list[Line] = []
         last = position
+        printer = _Printer(output)
 
         def show(*, all_of_them: bool) -> None:
             if lines and (all_of_them or len(lines) >= _AT_ONCE):
-                print_table(_COLUMNS, map(_cells, lines), right=("offset",))
+                printer.table(lines)
                 lines.clear()
 
         def take(entry: Entry) -> None:
@@ -81,48 +111,92 @@ async def _list(target: str | None, settings: Settings, wanted: Filter, *, follo
             last = Position(last.epoch, entry.last, entry.chain)
             found = listing.feed(entry)
             if follow or output == "json":
-                _print_now(found, output)
+                printer.now(found)
             else:
                 lines.extend(found)
                 show(all_of_them=False)
 
-        if follow and output == "table":
-            _print_row([column.upper() for column in _COLUMNS])
+        if follow:
+            printer.begin()
         try:
             doing = "reading the log" if output == "table" and not follow else ""
             await feed(log, position, take, until=wanted.span.last or END, doing=doing)
         finally:
             show(all_of_them=True)
-        if not listing.found and not follow:
-            click.echo("arranger: no such events", err=True)
         if follow:
-            await _follow(log, last, listing, output)
+            await _follow(log, last, listing, printer)
+        elif not listing.found:
+            await _say_nothing_found(log, listing, wanted)
 
 
-async def _follow(log: Log, after: Position, listing: Listing, output: str) -> None:
+async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printer") -> None:
     while True:
         for entry in await log.read(after, wait_s=_WAIT_S):
             after = Position(after.epoch, entry.last, entry.chain)
-            _print_now(listing.feed(entry), output)
+            printer.now(listing.feed(entry))
 
 
-def _print_now(lines: Iterable[Line], output: str) -> None:
-    if output == "json":
-        print_json_lines(as_json(line) for line in lines)
-        return
-    for line in lines:
-        _print_row(_cells(line))
+async def _say_nothing_found(log: Log, listing: Listing, wanted: Filter) -> None:
+    """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
+    if wanted.job and not listing.knows(wanted.job):
+        roster = await roster_of(log, END)
+        place, _, name = wanted.job.rpartition("/")
+        if not any(known == name and place in ("", namespace) for namespace, known in roster.jobs):
+            raise unknown_job(wanted.job, roster)
+    click.echo("arranger: no such events", err=True)
 
 
-def _print_row(cells: Iterable[object]) -> None:
-    offset, *middle, text = map(str, cells)
-    padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
-    click.echo("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
+class _Printer:
+    """Prints lines in tables, or each as it comes."""
+
+    def __init__(self, output: str) -> None:
+        self._json = output == "json"
+        self._fitting = sys.stdout.isatty()
+        self._said = ""
+
+    def table(self, lines: list[Line]) -> None:
+        """A table of these."""
+        print_table(_COLUMNS, map(_cells, lines), right=("offset",), times=self._times(lines))
+
+    def begin(self) -> None:
+        """The names of the columns, before lines that come one by one."""
+        if not self._json:
+            self._row([column.upper() for column in _COLUMNS])
+
+    def now(self, lines: Iterable[Line]) -> None:
+        """These lines, at once."""
+        if self._json:
+            print_json_lines(as_json(line) for line in lines)
+            return
+        for line in lines:
+            cells = _cells(line)
+            if self._fitting:
+                cells = (cells[0], self._times([line]).text(line.told_ms), *cells[2:])
+            self._row(list(map(str, cells)))
+
+    def _times(self, lines: list[Line]) -> Times:
+        """How their moments are shown; on a terminal the date is said when it is another one than before."""
+        times = Times.of(line.told_ms for line in lines)
+        if self._fitting and times.heading not in ("", self._said):
+            click.echo(times.heading)
+            self._said = times.heading
+        return times
+
+    def _row(self, cells: list[str]) -> None:
+        if self._fitting:
+            from arranger.cli.terminal import Layout, terminal_width
+
+            for line in Layout(_FOLLOW_FITTING, width=terminal_width(), right=(0,)).row(cells):
+                click.echo(line)
+            return
+        offset, *middle, text = cells
+        padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
+        click.echo("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
 
 
 def _cells(line: Line) -> tuple[object, ...]:
     text = f"{line.reason}: {line.text}" if line.reason else line.text
-    return (line.offset, local_time(line.told_ms), line.kind, line.subject, line.verdict, text)
+    return (line.offset, Told(line.told_ms), line.kind, line.subject, line.verdict, text)
 
 
 def as_json(line: Line) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),
     "completion": ("arranger.cli.completion", "Print a script that completes arranger in a shell."),
 }
+
+#: What is left of a point such as `10m ago` or `2026-05-04 10:30` whose second word came without quotes.
+_POINT_IN_PIECES = re.compile(r"unexpected extra arguments? \((ago|\d\d:\d\d\S*)\)")
 
 
 class LazyGroup(click.Group):
@@ -93,7 +97,7 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
         click.echo(problem.format_message())
         return 2
     except click.ClickException as problem:
-        return _complain(_usage_line(problem, prog_name), problem.exit_code)
+        return _complain(_usage_line(problem, arguments, prog_name), problem.exit_code)
     except ArrangerError as problem:
         return _complain(str(problem), problem.exit_status)
     except (click.Abort, KeyboardInterrupt):
@@ -106,12 +110,22 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _usage_line(problem: click.ClickException, prog_name: str) -> str:
+def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_name: str) -> str:
+    """What was wrong, what is allowed, and the command whose help says more."""
     line = problem.format_message().rstrip(".")
-    if isinstance(problem, click.UsageError):
-        path = problem.ctx.command_path if problem.ctx else prog_name
-        line += f" (see {path} --help)"
-    return line
+    if not isinstance(problem, click.UsageError):
+        return line
+    kind = getattr(problem.param, "type", None) if isinstance(problem, click.BadParameter) else None
+    if isinstance(kind, click.IntRange | click.FloatRange) and " is not " in line:
+        noun = "whole number" if isinstance(kind, click.IntRange) else "number"
+        first = f"above {kind.min} and at most" if kind.min_open else f"from {kind.min} to"
+        line = f"{line.partition(' is not ')[0]} is not a {noun} {first} {kind.max}"
+    if _POINT_IN_PIECES.search(line):
+        line += ": quote a point that has a space in it, as in --at '10m ago'"
+    # Click's parser doesn't say which command's option lacks its value.
+    command = next((word for word in arguments if word in COMMANDS), "")
+    path = problem.ctx.command_path if problem.ctx else f"{prog_name} {command}".rstrip()
+    return f"{line} (see {path} --help)"
 
 
 def _complain(line: str, status: int) -> int:

@@ -1,7 +1,7 @@
 """What all commands share in printing and reading: tables and JSON, moments and durations.
 
-Tables are for people: coloured and wrapped on a terminal, plain and never cut when piped. JSON is for programs: one
-value, indented on a terminal, or one object a line. Times are shown in local time with their UTC offset.
+Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and never cut when piped. JSON is
+for programs: one value, indented on a terminal, or one object a line. Times are local, with their UTC offset.
 """
 
 import datetime
@@ -17,9 +17,6 @@ import msgspec
 from arranger.clock import SystemClock
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-#: Cells that a table's last column gets on a terminal, however narrow that is.
-_LEAST_LAST_WIDTH = 30
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
@@ -76,6 +73,40 @@ def local_time(told_ms: int) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
+class Told(int):
+    """A moment in a table, in milliseconds since 1970; 0 is never. As text it is whole: date, time and UTC offset."""
+
+    def __str__(self) -> str:
+        return local_time(self)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """How moments are shown together: what they have in common, the date and the UTC offset, is said once instead."""
+
+    #: What was left out of each, empty if nothing.
+    heading: str
+    #: Characters of the whole text that each keeps: from, and up to.
+    kept: tuple[int, int | None]
+
+    @classmethod
+    def of(cls, moments: Iterable[int]) -> "Times":
+        """What these moments, in milliseconds since 1970, have in common."""
+        texts = [local_time(moment) for moment in moments if moment]
+        days = {text[:10] for text in texts}
+        offsets = {text[23:] for text in texts}
+        if len(offsets) != 1:
+            return cls("", (0, None))
+        (offset,) = offsets
+        if len(days) != 1:
+            return cls(f"times are UTC{offset}", (0, 23))
+        return cls(f"times are of {days.pop()}, UTC{offset}", (11, 23))
+
+    def text(self, told_ms: int) -> str:
+        """One of them."""
+        first, end = self.kept
+        return local_time(told_ms)[first:end] if told_ms else "-"
+
+
 def duration(span_ms: int) -> str:
     """A length of time in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
     if span_ms < 1000:
@@ -129,20 +160,37 @@ def print_table(
     right: Collection[str] = (),
     styles: Callable[[Sequence[object]], str] | None = None,
     empty: str = "",
+    times: Times | None = None,
 ) -> None:
     """A table under upper-case column names; those in `right` are aligned to the right.
 
-    On a terminal the last column is wrapped to fit, and `styles` gives a row its rich style ("red"). `empty` is said
-    when there are no rows.
+    On a terminal rows are made to fit, columns in which nothing stands are left out, `times` says how moments (`Told`)
+    are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no rows.
     """
     cells = [(row, ["" if cell is None else str(cell) for cell in row]) for row in rows]
     if not cells and empty:
         click.echo(empty)
         return
-    if sys.stdout.isatty():
-        _print_rich(columns, cells, right, styles)
-    else:
+    if not sys.stdout.isatty():
         _print_plain(columns, [texts for _, texts in cells], right)
+        return
+    if times is not None:
+        cells = [(row, _with_times(row, texts, times)) for row, texts in cells]
+    _print_fitting(columns, cells, right, styles)
+
+
+def print_text(text: str, *, indent: int = 0) -> None:
+    """A line for people; on a terminal it is folded between words, what follows the first line `indent` further in."""
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    from arranger.cli.terminal import folded, terminal_width
+
+    width = terminal_width()
+    first, *_ = folded(text, width) or [""]
+    click.echo(first)
+    for line in folded(text[len(first) :].lstrip(), width - indent) if len(text) > len(first) else ():
+        click.echo(" " * indent + line)
 
 
 def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
@@ -158,27 +206,26 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: C
         click.echo("  ".join(parts).rstrip())
 
 
-def _print_rich(
+def _with_times(row: Sequence[object], texts: Sequence[str], times: Times) -> list[str]:
+    return [times.text(cell) if isinstance(cell, Told) else text for cell, text in zip(row, texts, strict=True)]
+
+
+def _print_fitting(
     columns: Sequence[str],
     rows: Sequence[tuple[Sequence[object], Sequence[str]]],
     right: Collection[str],
     styles: Callable[[Sequence[object]], str] | None,
 ) -> None:
     from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns[:-1]:
-        table.add_column(column.upper(), justify="right" if column in right else "left", no_wrap=True)
-    table.add_column(columns[-1].upper(), justify="right" if columns[-1] in right else "left", overflow="fold")
-    for row, texts in rows:
-        table.add_row(*(Text(text) for text in texts), style=styles(row) if styles else None)
-    # Names are never cut: where they leave no room for the last column, the terminal wraps whole lines.
-    heads = [column.upper() for column in columns]
-    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in rows)]) for i in range(len(columns))]
-    needed = sum(width + 2 for width in widths[:-1]) + min(widths[-1], _LEAST_LAST_WIDTH)
-    console = Console(no_color=not coloured(), highlight=False)
-    console.width = max(console.width, needed)
-    console.print(table, crop=False)
+    from arranger.cli.terminal import Layout, print_lines, shown_columns, terminal_width
+
+    kept = shown_columns([texts for _, texts in rows], len(columns)) if rows else list(range(len(columns)))
+    heads = [columns[column].upper() for column in kept]
+    shown = [(styles(row) if styles else "", [texts[column] for column in kept]) for row, texts in rows]
+    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in shown)]) for i in range(len(kept))]
+    aligned = [place for place, column in enumerate(kept) if columns[column] in right]
+    layout = Layout(widths, width=terminal_width(), right=aligned)
+    print_lines(layout.row(heads), style="bold", coloured=coloured())
+    for style, texts in shown:
+        print_lines(layout.row(texts), style=style, coloured=coloured())

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from arranger.cli.flags import with_settings
-from arranger.cli.output import At, AtType
-from arranger.errors import DamagedEntry, LogError
+from arranger.cli.output import At, AtType, local_time
+from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.state import State
+from arranger.replay.explain import Roster
 from arranger.replay.history import Point, Span
 from arranger.settings import Settings
 
@@ -27,6 +28,10 @@ _WORTH_A_BAR = 20_000
 
 #: Events after which a bar moves: it costs more than folding one.
 _A_STEP = 1000
+
+
+class NotFound(ArrangerError):
+    """No such job or pod in the log, with the nearest names."""
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,7 +62,13 @@ def span_of(first: At | None, last: At | None) -> Span:
 @asynccontextmanager
 async def opened(target: str | None, settings: Settings) -> AsyncIterator[Log]:
     """The log that the user means, open for reading only."""
-    log = await open_log(target or settings.redis_url, settings.cluster, read_only=True)
+    try:
+        log = await open_log(target or settings.redis_url, settings.cluster, read_only=True)
+    except LogUnavailable as problem:
+        if target is not None:
+            raise
+        hint = f"{problem.hint} --log URL|FILE or ARRANGER_REDIS_URL names another log".lstrip()
+        raise LogUnavailable(problem.message, hint=hint) from problem
     try:
         yield log
     finally:
@@ -172,3 +183,25 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+async def before_beginning(log: Log) -> LogError:
+    """The error for a point at which nothing had been said yet; it says where the log begins."""
+    async for entry in entries(log, await log.start()):
+        begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.told_ms)}"
+        return LogError("nothing had been said yet at that point", hint=begins)
+    return LogError("nothing has been said in this log yet", hint="run workers, or arranger demo, to begin one")
+
+
+async def roster_of(log: Log, until: Point) -> Roster:
+    """All jobs that the log tells of up to a point, those from before a trimmed stretch left out."""
+    roster = Roster()
+    await feed(log, await log.start(), roster.feed, until=until, doing="looking for the job")
+    return roster
+
+
+def unknown_job(name: str, roster: Roster) -> NotFound:
+    """The error for a job that the log doesn't know, `name` or `namespace/name`."""
+    close = roster.nearest(name.rpartition("/")[2])
+    hint = f"did you mean {' or '.join(close)}?" if close else "was it refused at apply? arranger replay lists the jobs"
+    return NotFound(f"the log knows no job {name!r} up to there", hint=hint)

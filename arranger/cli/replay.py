@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from arranger.cli.output import At, local_time, output_option, print_json, print_table
-from arranger.cli.reading import begin, feed, log_options, opened, point_of, point_option
-from arranger.errors import LogError
+from arranger.cli.output import At, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.reading import before_beginning, begin, feed, log_options, opened, point_of, point_option
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -54,14 +53,16 @@ async def _state(target: str | None, settings: Settings, point: Point) -> State:
         journey = Journey(state, point)
         await feed(log, position, journey.feed, until=point, doing="replaying")
         if not journey.state.offset:
-            raise LogError("nothing had been said yet at that point", hint="arranger events shows when the log begins")
+            raise await before_beginning(log)
         return journey.state
 
 
 def _print(seen: Overview) -> None:
-    click.echo(f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.told_ms)}, digest {seen.digest}")
+    print_text(
+        f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.told_ms)}, digest {seen.digest}", indent=2
+    )
     if not seen.synced:
-        click.echo("not everything had been listed in this epoch yet: nobody decides before that")
+        print_text("not everything had been listed in this epoch yet: nobody decides before that")
     click.echo()
     print_table(
         ("queue", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),

@@ -17,7 +17,7 @@ def command(flags: dict[str, Any], output: str) -> None:
     """Show every setting: its value, where that comes from, and its name in file, environment and flags.
 
     Defaults are overridden by the TOML file (--config or ARRANGER_CONFIG), that by environment variables, and those
-    by flags. A password in the Redis URL is not shown. What each setting means is below; JSON has it all.
+    by flags. A password in the Redis URL is not shown. With each setting come the values it may have and its meaning.
     """
     loaded = load(flags, os.environ)
     rows = [
@@ -36,8 +36,9 @@ def command(flags: dict[str, Any], output: str) -> None:
     if output == "json":
         print_json_lines(rows)
         return
-    columns = ("name", "value", "origin", "default", "flag", "variable")
+    columns = ("name", "value", "origin", "default", "flag", "variable", "meaning")
     for row in rows:
         # Said only where it differs, so that what was set stands out.
         row["default"] = "" if row["origin"] == "default" else row["default"]
+        row["meaning"] += f". Allowed: {row['allowed']}" if row["allowed"] != "text" else ""
     print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])

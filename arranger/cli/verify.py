@@ -6,7 +6,7 @@ import json
 import click
 import msgspec
 
-from arranger.cli.output import At, output_option, print_json
+from arranger.cli.output import At, output_option, print_json, print_text
 from arranger.cli.reading import begin_early, feed, log_options, opened, point_option, position_before, span_of
 from arranger.errors import DamagedEntry
 from arranger.plugins import installed
@@ -63,37 +63,38 @@ async def _verify(target: str | None, settings: Settings, span: Span) -> tuple[R
 
 
 def _print(report: Report, damage: DamagedEntry | None) -> None:
-    click.echo(
+    print_text(
         f"{report.cycles} cycles with {report.decisions} decisions: {report.identical} identical, "
         f"{report.different} different ({report.events_folded} events folded)"
     )
     if report.out_of_reach:
-        click.echo(
+        print_text(
             f"{report.out_of_reach} cycles were taken before the oldest state that this log can give: not checked"
         )
     unknown = report.first_other_version
     if unknown is not None:
         missing = ", ".join(f"{name} {version}" for name, version in unknown.missing)
-        click.echo(
+        print_text(
             f"{report.other_versions} cycles were taken by policy versions that aren't installed here: not checked. "
             f"The first: the cycle at offset {unknown.cycle}, by {missing}; "
             "install the version of Arranger, or the package, that has them"
         )
     if report.stray_decisions:
-        click.echo(f"{report.stray_decisions} decisions stand outside of any cycle")
+        print_text(f"{report.stray_decisions} decisions stand outside of any cycle")
     if report.first_difference is not None:
         _print_difference(report.first_difference)
     if report.sound and damage is None:
-        click.echo("every cycle is identical" if report.cycles else "there is no cycle to verify")
+        print_text("every cycle is identical" if report.cycles else "there is no cycle to verify")
 
 
 def _print_difference(found: Difference) -> None:
     where = f"the cycle at offset {found.cycle}, taken on offset {found.base}" if found.cycle else "no cycle"
-    click.echo(f"\nThe first difference: {where}")
-    click.echo(f"  decision  {found.kind} at offset {found.offset}{f' on job {found.job}' if found.job else ''}")
-    click.echo(f"  what      {found.what}")
-    click.echo(f"  recorded  {found.recorded or '-'}")
-    click.echo(f"  retaken   {found.retaken or '-'}")
+    click.echo()
+    print_text(f"The first difference: {where}")
+    print_text(f"  decision  {found.kind} at offset {found.offset}{f' on job {found.job}' if found.job else ''}")
+    print_text(f"  what      {found.what}", indent=12)
+    print_text(f"  recorded  {found.recorded or '-'}", indent=12)
+    print_text(f"  retaken   {found.retaken or '-'}", indent=12)
     for name, (recorded, retaken) in found.fields.items():
-        click.echo(f"  field {name}: recorded {json.dumps(recorded)}, retaken {json.dumps(retaken)}")
-    click.echo(f"See the state that it was taken on: arranger replay --at {found.base or found.offset}")
+        print_text(f"  field {name}: recorded {json.dumps(recorded)}, retaken {json.dumps(retaken)}")
+    print_text(f"See the state that it was taken on: arranger replay --at {found.base or found.offset}")

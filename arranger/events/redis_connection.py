@@ -133,6 +133,10 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
                 f"no TLS connection to Redis at {where}: {_line(error)}",
                 hint="check the certificate authority (?ssl_ca_certs=FILE) and that the port speaks TLS",
             ) from error
+        if _nothing_listens(error):
+            raise LogUnavailable(
+                f"Redis at {where} doesn't answer: nothing listens there", hint="is it running? is the URL right?"
+            ) from error
         hint = "does that port speak TLS?" if where.startswith("rediss:") else ""
         raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}", hint=hint) from error
     except ResponseError as error:
@@ -155,6 +159,15 @@ def _passing(error: ResponseError) -> bool:
 def _is_tls_trouble(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _nothing_listens(error: BaseException | None) -> bool:
+    # redis-py keeps the system's error as the cause or the context of its own.
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -7,9 +7,12 @@ ANY_GPU = "*/gpu"
 
 
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no
-    empty cluster could hold is failed. `reasons_refresh_ms` is how old the numbers in an otherwise unchanged
-    reason may grow: every waiting job in every cycle would be a storm. `versions` are `(policy name, version)` of every policy installed."""
+    """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
+    cluster could hold is failed.
+
+    `reasons_refresh_ms` is how old the numbers in an otherwise unchanged reason may grow: every waiting job in every
+    cycle would be a storm. `versions` are `(name, version)` of every policy and filter installed.
+    """
 
     queue_policy: str = "Priority"
     pod_policy: str = "BinPack"

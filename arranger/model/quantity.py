@@ -5,6 +5,7 @@ rounded up, as Kubernetes does. Reference: the API convention for `resource.Quan
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 #: The largest amount told apart; more counts as this much. It keeps sums of a cluster within 64-bit columns.
@@ -22,6 +23,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
 _MAX_EXPONENT = 64
+_INT64 = 1 << 63
 
 
 class QuantityError(ValueError):
@@ -52,9 +54,37 @@ def quantity(resource: str, value: int) -> str:
     return str(value)
 
 
+def exact(quantity: int | str) -> Fraction:
+    """The quantity as it is written, in units (cpu: cores), not rounded. Raises `QuantityError` for none."""
+    if isinstance(quantity, int):
+        return Fraction(quantity)
+    mantissa, exponent = _scanned(quantity)
+    return Fraction(mantissa) * Fraction(10) ** exponent
+
+
+def is_integer(quantity: int | str) -> bool:
+    """Whether it is written as a whole number of 64 bits, as in 2 or "1k", but not "1.0" or "1000m"; so says CEL.
+
+    Raises `QuantityError` for what is not a quantity.
+    """
+    if isinstance(quantity, str):
+        mantissa, exponent = _scanned(quantity)
+        return exponent >= 0 and -_INT64 <= mantissa * int(10**exponent) < _INT64
+    return -_INT64 <= quantity < _INT64
+
+
 @lru_cache(maxsize=4096)
 def _parse(text: str, scale: int) -> int:
-    """The text times 10**scale, rounded up. Bounds on digits and exponent keep a hostile text cheap."""
+    """The text times 10**scale, rounded up."""
+    mantissa, exponent = _scanned(text)
+    exponent += scale
+    if exponent >= 0:
+        return _bounded(mantissa * 10**exponent)
+    return _bounded(-(-mantissa // 10**-exponent))
+
+
+def _scanned(text: str) -> tuple[int, int]:
+    """Mantissa and decimal exponent of a text. Bounds on digits and exponent keep a hostile text cheap."""
     found = _NUMBER.fullmatch(text)
     if found is None or len(text) > _MAX_DIGITS:
         raise QuantityError(f"{text[:_MAX_DIGITS]!r} is not a quantity: a number as in '2', '500m', '16Gi' or '1e3'")
@@ -63,11 +93,8 @@ def _parse(text: str, scale: int) -> int:
         raise QuantityError(f"{text!r} is not a quantity: it has no digits")
     factor = _BINARY.get(suffix, 1)
     exponent = 0 if suffix in _BINARY else _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    exponent = max(-_MAX_EXPONENT * 2, min(_MAX_EXPONENT, exponent)) + scale - len(fraction)
-    mantissa = int(whole + fraction) * factor * (-1 if sign == "-" else 1)
-    if exponent >= 0:
-        return _bounded(mantissa * 10**exponent)
-    return _bounded(-(-mantissa // 10**-exponent))
+    exponent = max(-_MAX_EXPONENT * 2, min(_MAX_EXPONENT, exponent)) - len(fraction)
+    return int(whole + fraction) * factor * (-1 if sign == "-" else 1), exponent
 
 
 def _bounded(value: int) -> int:

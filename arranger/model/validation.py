@@ -30,7 +30,7 @@ from arranger.model.checks import (
 )
 from arranger.model.job import CleanPodPolicy
 from arranger.model.names import LABEL_PREFIX, MAX_NAMES_LENGTH
-from arranger.model.quantity import PATTERN
+from arranger.model.quantity import PATTERN, exact, is_integer
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
@@ -53,6 +53,9 @@ DEFAULT_PRIORITY = 5
 
 #: Workers that one job may have, all sets together.
 MAX_WORKERS = 10_000
+
+#: Resources that may be requested in fractions and without a limit; of others, whole ones are given away.
+_DIVISIBLE = ("cpu", "memory", "ephemeral-storage")
 
 _MAX_INT32 = (1 << 31) - 1
 
@@ -115,39 +118,55 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
     """What holds between fields of a spec whose fields are well-typed."""
     leader_name = spec["leader"]["name"]
     if any(workers["name"] == leader_name for workers in spec["workerSets"]):
-        yield invalid(
-            f"{path}.workerSets",
-            leader_name,
-            "a worker set can't have the leader's name: every name must be used once",
-        )
+        reason = f"a worker set can't have the leader's name '{leader_name}': every name must be used once"
+        yield _refused(f"{path}.workerSets", reason)
     total = _workers(spec)
     least = _or_default(spec.get("minWorkersNum"), DEFAULT_MIN_WORKERS)
     if least > total:
-        yield invalid(
-            f"{path}.minWorkersNum",
-            least,
-            f"must not be above the sum of the worker sets' counts, here {total} "
-            '(a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")',
-        )
+        reason = f"must not be above the sum of the worker sets' counts, which is {total}, but is {int(least)}"
+        alone = '(a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
+        yield _refused(f"{path}.minWorkersNum", f"{reason} {alone}")
     if total > MAX_WORKERS:
-        yield invalid(
-            f"{path}.workerSets", total, f"the counts of all worker sets together must be at most {MAX_WORKERS}"
-        )
+        reason = f"the counts of all worker sets together must be at most {MAX_WORKERS}, but are {total}"
+        yield _refused(f"{path}.workerSets", reason)
+
+
+def _refused(path: str, reason: str) -> FieldError:
+    """What a rule of the schema refuses: its message tells the values."""
+    return FieldError(path, f"Invalid value: {reason}")
+
+
+def _requests_and_limits(resources: dict[str, Any], path: str) -> Errors:
+    """What the API server would refuse at the creation of a pod, said at `kubectl apply`."""
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for name, limit in limits.items():
+        if name not in _DIVISIBLE and not name.startswith("hugepages-") and not is_integer(limit):
+            yield _refused(f"{path}.limits", f"{name} must be a whole number as in 1, here {limit}")
+    for name, request in requests.items():
+        if name not in limits:
+            if name not in _DIVISIBLE:
+                yield FieldError(f"{path}.limits", f"Required value: {name} is requested: it must have an equal limit")
+        elif name not in _DIVISIBLE and exact(request) != exact(limits[name]):
+            yield _refused(f"{path}.requests", f"{name} must be equal to its limit of {limits[name]}, here {request}")
+        elif exact(request) > exact(limits[name]):
+            yield _refused(f"{path}.requests", f"{name} must not be above its limit of {limits[name]}, here {request}")
 
 
 def _names_fit(tyjob: dict[str, Any], path: str) -> Errors:
     """The names of the pods fit into 63 characters."""
     room = MAX_NAMES_LENGTH - len(tyjob["metadata"]["name"])
     spec = tyjob["spec"]
-    both_names = f"together may have at most {MAX_NAMES_LENGTH} characters, so that pod names fit into 63"
     if len(spec["leader"]["name"]) > room:
-        yield invalid(
-            "spec.leader.name", spec["leader"]["name"], f"too long: the job's name and the leader's name {both_names}"
-        )
+        yield _refused("spec.leader.name", _too_long("the leader's name", tyjob, spec["leader"]["name"]))
     for workers in spec["workerSets"]:
         if len(workers["name"]) > room:
-            reason = f"too long: the job's name and a worker set's name {both_names}"
-            yield invalid("spec.workerSets", workers["name"], reason)
+            yield _refused("spec.workerSets", _too_long("a worker set's name", tyjob, workers["name"]))
+
+
+def _too_long(what: str, tyjob: dict[str, Any], name: str) -> str:
+    own: str = tyjob["metadata"]["name"]
+    most = f"together may have at most {MAX_NAMES_LENGTH} characters, so that pod names fit into 63"
+    return f"too long: the job's name and {what} {most}, but '{own}' and '{name}' have {len(own) + len(name)}"
 
 
 _REQUIREMENTS = items(
@@ -243,8 +262,8 @@ _TOLERATION = record(
     }
 )
 
-_QUANTITIES = keyed(_quantity, most=64)
-_RESOURCES = record({"requests": _QUANTITIES, "limits": _QUANTITIES})
+_QUANTITIES = keyed(_quantity, most=32)
+_RESOURCES = both(record({"requests": _QUANTITIES, "limits": _QUANTITIES}), _requests_and_limits)
 
 _CONTAINER = record(
     {

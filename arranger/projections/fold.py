@@ -17,6 +17,9 @@ from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
 
+#: How a decision's verdict begins when its cycle was taken on a state that another cycle had left behind.
+SUPERSEDED = "superseded by the cycle at offset"
+
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     """Fold one entry. Its offsets must follow the state's; the same entry twice is a bug in the reader."""
@@ -213,7 +216,7 @@ class _Fold:
 
     def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
         last = self.state.last_cycle
-        self.cycle_refused = f"superseded by the cycle at offset {last}" if event.base < last else ""
+        self.cycle_refused = f"{SUPERSEDED} {last}" if event.base < last else ""
         self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset

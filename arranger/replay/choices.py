@@ -61,6 +61,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     `passed` of `nodes` could take it; `refused` counts the others by reason. `ranking` has the best, the winner
     first. `retaken_on` is the node that the cycle gives it now: another one only if the cycle can't be repeated.
+    `lasts`: at the point asked about the pod still has that node.
     """
 
     pod: str
@@ -76,6 +77,7 @@ class Choice(msgspec.Struct, frozen=True):
     ranking: tuple[Ranked, ...]
     why: str
     retaken_on: str
+    lasts: bool = True
 
 
 class Choices:

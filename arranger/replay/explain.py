@@ -3,6 +3,7 @@ nodes for its pods. See `story`, `waiting` and `choices`; here they become one a
 """
 
 import difflib
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,13 +14,14 @@ from arranger.projections.jobs import JobRecord, PlaceKey, compact, expand
 from arranger.projections.state import State
 from arranger.replay.choices import Choice, Choices
 from arranger.replay.describe import label, pods_text
-from arranger.replay.story import Moment, Placement, Spell, Story
+from arranger.replay.story import FOR_FURTHER, FOR_QUORUM, Moment, Placement, Spell, Story
 from arranger.replay.waiting import Waiting, explain_waiting
 from arranger.scheduling.registry import BUILT_IN, Policies
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a job stands. `pods_running` are placed pods that were seen; times are milliseconds since 1970."""
+    """Where a job stands. `pods_seen` are placed pods that were seen, `pods_present` all of its pods that are there,
+    those of earlier attempts and of an ended job included. Times are milliseconds since 1970."""
 
     job: str
     uid: str
@@ -40,6 +42,19 @@ class Standing(msgspec.Struct, frozen=True):
     pods_seen: int
     min_workers: int
     allocation: str
+    ended: bool = False
+    pods_present: int = 0
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest spell for what
+    (reasons as cycles count them). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
+    says why."""
+
+    further: bool
+    span_ms: int
+    reasons: str
+    offset: int
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -59,6 +74,7 @@ class Explanation(msgspec.Struct, frozen=True):
     rejected: tuple[Moment, ...]
     spells: tuple[Spell, ...]
     timeline: tuple[Moment, ...]
+    waited: tuple[Waited, ...] = ()
 
 
 class Roster:
@@ -133,13 +149,38 @@ def explanation(story: Story, job: JobRecord, choices: Choices | None, *, polici
         began=story.began,
         standing=_standing(story, job),
         waiting=explain_waiting(story, job, policies),
-        choices=tuple(choices.found) if choices is not None else (),
+        choices=_with_present(choices.found, job) if choices is not None else (),
         unexplained=choices.out_of_reach if choices is not None else 0,
         other_versions=choices.other_versions if choices is not None else 0,
         rejected=tuple(story.rejected),
         spells=tuple(story.spells),
         timeline=tuple(story.moments),
+        waited=tuple(waited(story.spells)),
     )
+
+
+def waited(spells: Sequence[Spell]) -> list[Waited]:
+    """The waits for nodes that are over: at most one for the quorum and one for further pods."""
+    found = []
+    for words in (FOR_QUORUM, FOR_FURTHER):
+        spent = [spell for spell in spells if spell.waiting_for.startswith(words)]
+        if not spent or spent[-1].lasts:
+            continue
+        longest = max(spent, key=lambda spell: spell.until_ms - spell.since_ms)
+        span_ms = sum(spell.until_ms - spell.since_ms for spell in spent)
+        reasons = longest.waiting_for.removeprefix(words)
+        found.append(Waited(words == FOR_FURTHER, span_ms, reasons, longest.since_offset))
+    return found
+
+
+def _with_present(choices: Iterable[Choice], job: JobRecord) -> tuple[Choice, ...]:
+    """The choices, each with whether its pod is still where it was put."""
+    groups = job.spec.groups if job.spec is not None else ()
+    there = {
+        pod_name(job.seen.name, groups[group].name, index, job.attempt): node
+        for (group, index), node in job.placements.items()
+    }
+    return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in choices)
 
 
 def _standing(story: Story, job: JobRecord) -> Standing:
@@ -164,6 +205,8 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         pods_seen=len(job.bound),
         min_workers=spec.min_workers if spec is not None else 0,
         allocation=pods_text(compact(job.placements), spec),
+        ended=job.ended,
+        pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
     )
 
 

@@ -65,15 +65,17 @@ class Listing:
         self.found += len(lines)
         return lines
 
+    def knows(self, job: str) -> bool:
+        """Whether a job of this name, or namespace/name, was come across."""
+        return any(_named(job, label) for label in self._labels.values())
+
     def _wanted(self, event: k.Event, job_uid: str) -> bool:
         """Asked before the event is folded."""
         wanted = self._filter
         if wanted.kinds and k.kind_of(event) not in wanted.kinds:
             return False
-        if wanted.job:
-            name = self._labels.get(job_uid, "")
-            if wanted.job not in (name, name.partition("/")[2]):
-                return False
+        if wanted.job and not _named(wanted.job, self._labels.get(job_uid, "")):
+            return False
         if wanted.node and wanted.node not in nodes_of(event, self.state):
             return False
         return not wanted.pod or wanted.pod in self._pods(event)
@@ -123,3 +125,7 @@ class Listing:
         if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded)):
             return str(event.kind)
         return job
+
+
+def _named(wanted: str, label: str) -> bool:
+    return wanted in (label, label.partition("/")[2])

@@ -103,7 +103,8 @@ class Simulation:
         self._turns: dict[str, None] = {}
         self._say([k.EpochBegun(1, 0, "simulated"), *(k.WatchClaimed(kind, "simulated") for kind in k.Watched)])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
-        self._before: dict[str, list[PlaceKey]] = {uid: list(job.placements) for uid, job in self.state.jobs.items()}
+        #: What each job had to begin with.
+        self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
 
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one cycle and hold what it decides; answers its record, nothing when there was nothing to say."""

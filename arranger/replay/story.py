@@ -8,15 +8,22 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, PlacedPods, ScheduleState, Stage
+from arranger.projections.fold import SUPERSEDED
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.describe import SEEN_AGAIN, describe, label
 from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged, fold_judged
 from arranger.scheduling.queue import old_pods
 
+#: How a spell says that nodes were waited for; the reasons follow.
+FOR_QUORUM = "nodes for its quorum: "
+FOR_FURTHER = "nodes for further pods: "
+
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that concerned the job: an observation, a decision with its verdict, or an outcome."""
+    """Something that concerned the job: an observation, a decision with its verdict, or an outcome. `again`: the job
+    was seen with nothing changed. `superseded`: of a cycle that another overtook, as is usual with several schedulers.
+    """
 
     offset: int
     told_ms: int
@@ -25,6 +32,8 @@ class Moment(msgspec.Struct, frozen=True):
     text: str
     verdict: str
     reason: str
+    again: bool = False
+    superseded: bool = False
 
 
 class Spell(msgspec.Struct):
@@ -139,7 +148,20 @@ class Story:
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
         kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else describe(event, self.state)
-        self.moments.append(Moment(judged.offset, told_ms, kind, subject, text, judged.verdict, judged.reason))
+        superseded = judged.verdict == REJECTED and judged.reason.startswith(SUPERSEDED)
+        self.moments.append(
+            Moment(
+                judged.offset,
+                told_ms,
+                kind,
+                subject,
+                text,
+                judged.verdict,
+                judged.reason,
+                again=judged.again,
+                superseded=superseded,
+            )
+        )
 
     def _keep_spell(self, entry: Entry) -> None:
         job = self.state.jobs.get(self.uid)
@@ -172,11 +194,11 @@ def waits_for(state: State, job: JobRecord) -> str:
             return "its controller"
         if job.waits is None:
             return "a first scheduling cycle"
-        return "nodes for its quorum: " + _kinds(job.waits)
+        return FOR_QUORUM + _kinds(job.waits)
     if job.stage == Stage.STARTING:
         return "enough ready workers" if job.leader_address else "its leader's address"
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
-        return "nodes for further pods: " + _kinds(job.waits)
+        return FOR_FURTHER + _kinds(job.waits)
     return ""
 
 

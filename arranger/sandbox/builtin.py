@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import Object
-from arranger.model.quantity import amount
+from arranger.sandbox import resources
 from arranger.sandbox.status import FieldError, bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
 
@@ -108,6 +108,7 @@ class _PodSpec(msgspec.Struct):
     terminationGracePeriodSeconds: int | None = None
     activeDeadlineSeconds: int | None = None
     priority: int | None = None
+    resources: _Resources | None = None
     overhead: _Quantities | None = None
 
 
@@ -260,20 +261,30 @@ def hold_pod_types(pod: Object) -> None:
     _hold_type(pod, _Pod, "Pod", "v1")
 
 
-def _canonical(name: str, quantity: Any) -> str:
-    """A quantity as the API server gives it back, as far as whole numbers go; `Refusal` 400 for what isn't one."""
-    if isinstance(quantity, float):
-        quantity = f"{quantity * 1000:.0f}m" if name == "cpu" else repr(quantity)
+def _canonical(quantity: Any) -> str:
+    """A quantity as the API server gives it back; `Refusal` 400 for what isn't one."""
     try:
-        amount(name, quantity)
+        return resources.canonical(quantity)
     except ValueError as error:
         raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: {_QUANTITY_TEXT}') from error
-    text = str(quantity)
-    return text[:-4] if text.endswith("000m") and len(text) > 4 else text
 
 
 def _amounts(values: dict[str, Any]) -> dict[str, str]:
-    return {name: _canonical(name, quantity) for name, quantity in values.items()}
+    return {name: _canonical(quantity) for name, quantity in values.items()}
+
+
+def _settle_amounts(asked: dict[str, Any]) -> None:
+    for side in ("limits", "requests"):
+        if side in asked:
+            asked[side] = _amounts(asked[side])
+
+
+def _default_pod_resources(spec: dict[str, Any]) -> None:
+    if "overhead" in spec:
+        spec["overhead"] = _amounts(spec["overhead"])
+    if "resources" in spec:
+        _settle_amounts(spec["resources"])
+        resources.default_pod_level(spec)
 
 
 def _default_container(container: dict[str, Any]) -> None:
@@ -282,12 +293,10 @@ def _default_container(container: dict[str, Any]) -> None:
     container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
-    if "limits" in resources:
-        resources["limits"] = _amounts(resources["limits"])
-        resources["requests"] = resources["limits"] | resources.get("requests", {})
-    if "requests" in resources:
-        resources["requests"] = _amounts(resources["requests"])
+    asked = container.setdefault("resources", {})
+    _settle_amounts(asked)
+    if "limits" in asked:
+        asked["requests"] = asked["limits"] | asked.get("requests", {})
 
 
 def settle_pod(pod: Object) -> None:
@@ -296,33 +305,17 @@ def settle_pod(pod: Object) -> None:
     for field in _CONTAINER_LISTS:
         for container in pod["spec"].get(field) or []:
             _default_container(container)
-
-
-def _resource_errors(resources: dict[str, Any], path: str) -> list[FieldError]:
-    """Negative amounts, and requests above their limits."""
-    limits = resources.get("limits") or {}
-    found = [
-        wrong(f"{path}.resources.{side}[{name}]", quantity, "must be greater than or equal to 0")
-        for side in ("limits", "requests")
-        for name, quantity in (resources.get(side) or {}).items()
-        if amount(name, quantity) < 0
-    ]
-    for name, quantity in (resources.get("requests") or {}).items():
-        if name in limits and amount(name, quantity) > amount(name, limits[name]):
-            why = f"must be less than or equal to {name} limit of {limits[name]}"
-            found.append(wrong(f"{path}.resources.requests", quantity, why))
-    return found
+    _default_pod_resources(pod["spec"])
 
 
 def quality(spec: dict[str, Any]) -> str:
     """A pod's quality-of-service class."""
-    resources = [container.get("resources", {}) for container in spec.get("containers") or []]
-    named = [part.get(side, {}) for part in resources for side in ("requests", "limits")]
+    asked = [container.get("resources", {}) for container in spec.get("containers") or []]
+    named = [part.get(side, {}) for part in asked for side in ("requests", "limits")]
     if not any(name in amounts for amounts in named for name in ("cpu", "memory")):
         return "BestEffort"
     full = all(
-        {"cpu", "memory"} <= part.get("limits", {}).keys() and part.get("requests") == part["limits"]
-        for part in resources
+        {"cpu", "memory"} <= part.get("limits", {}).keys() and part.get("requests") == part["limits"] for part in asked
     )
     return "Guaranteed" if full else "Burstable"
 
@@ -335,6 +328,7 @@ def default_pod(pod: Object) -> None:
     for field in _CONTAINER_LISTS:
         for container in spec.get(field) or []:
             _default_container(container)
+    _default_pod_resources(spec)
     tolerations = spec.get("tolerations") or []
     keys = {(each.get("key"), each.get("effect")) for each in tolerations}
     if not any(each.get("operator") == "Exists" and not each.get("key") for each in tolerations):
@@ -360,7 +354,7 @@ def _container_errors(containers: list[dict[str, Any]], path: str) -> list[Field
         names.add(name)
         if not container.get("image"):
             found.append(required(f"{where}.image"))
-        found += _resource_errors(container["resources"], where)
+        found += resources.container_errors(container["resources"], f"{where}.resources")
     return found
 
 
@@ -371,6 +365,8 @@ def pod_errors(pod: Object) -> list[FieldError]:
     found = [] if containers else [required("spec.containers")]
     found += _container_errors(containers, "spec.containers")
     found += _container_errors(spec.get("initContainers") or [], "spec.initContainers")
+    if "resources" in spec:
+        found += resources.pod_level_errors(spec)
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
         found.append(unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never")))
     if node := spec.get("nodeName"):

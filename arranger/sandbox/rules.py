@@ -1,4 +1,4 @@
-"""`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own list functions."""
+"""`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own functions of lists and quantities."""
 
 import itertools
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 import cel
 import cel.stdlib
 
+from arranger.model.quantity import exact, is_integer
 from arranger.sandbox.status import CauseReason, FieldError
 
 _REASONS: dict[str, tuple[CauseReason, str]] = {
@@ -29,6 +30,21 @@ def _last_index_of(items: Any, item: Any) -> int:
     return len(items) - 1 - items[::-1].index(item) if item in items else -1
 
 
+def _quantity(text: str) -> str:
+    """A quantity stays the text that it is written as; `ValueError` for what is none."""
+    exact(text)
+    return text
+
+
+def _compare(left: str, right: str) -> int:
+    return (exact(left) > exact(right)) - (exact(left) < exact(right))
+
+
+def _format(text: str, values: list[Any]) -> str:
+    """`%s` and `%d` of texts and whole numbers; the clauses for other types are not known here."""
+    return text.replace("%d", "%s") % tuple(values)
+
+
 #: Functions that Kubernetes adds to CEL's own.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": sum,
@@ -36,6 +52,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "distinct": lambda items: [item for place, item in enumerate(items) if item not in items[:place]],
+    "format": _format,
+    "quantity": _quantity,
+    "isInteger": is_integer,
+    "compareTo": _compare,
 }
 
 

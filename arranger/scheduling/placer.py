@@ -71,6 +71,8 @@ class Attempt:
     of_job: Scores | None = None
     shortage: Shortage | None = None
     quorum_stands: bool = False
+    #: The quorum was found at the first try: worker sets in the order given, on all nodes.
+    as_given: bool = False
     #: Group → what is left to place beyond the quorum, and how much was asked for.
     left: dict[int, tuple[Sequence[int], int]] | None = None
 
@@ -174,6 +176,7 @@ class Placer:
         for tried, split in self._ways(view, filters, attempt, needs):
             failed = self._place_all(view, tried, attempt, needs, split)
             if failed is None:
+                attempt.as_given = split is None and tried is filters
                 return None
             shortage = shortage or failed
             view.give_back(mark, attempt.taken)
@@ -192,27 +195,32 @@ class Placer:
         for split in self._splits(attempt, needs):
             yield filters, split
         if view is self.view and view.neighbours is not None and not attempt.job.placements:
-            for place in self._places_together(filters, attempt.job):
+            asked = sum(len(indices) for indices in needs.values())
+            for place in self._places_together(filters, attempt.job, asked):
                 narrowed = Filters(view, self._policies.filters, only=place)
                 for split in self._splits(attempt, needs):
                     yield narrowed, split
 
-    def _places_together(self, filters: Filters, job: JobRecord) -> Iterator[Mask]:
-        """Where pods of a job that must join others of it could be: at most `PLACES`, the roomiest for them first."""
+    def _places_together(self, filters: Filters, job: JobRecord, asked: int) -> Iterator[Mask]:
+        """Where a quorum of which pods must join others could be: places that hold so many of the job's pods counted
+        shape by shape, at most `PLACES`, the roomiest for those pods first."""
+        joining = _joining(job)
+        if joining is None:
+            return
+        number, key = joining
+        places = places_of(self.view, key)
         groups = _groups(job)
-        pods = [neighbour_of(job, number) for number in range(len(groups))]
-        for pod, group in zip(pods, groups, strict=True):
-            for term in group.shape.rules.affinity if group.shape.rules is not None else ():
-                selected = selected_by(term, pod)
-                if not any(selected.matches(other) for other in pods):
-                    continue
-                places = places_of(self.view, term.topology_key)
-                room = np.bincount(places, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
-                room[0] = 0
-                for place in np.argsort(-room, kind="stable")[:PLACES].tolist():
-                    if room[place]:
-                        yield places == place
-                return
+        rooms = np.array(
+            [
+                np.bincount(places, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
+                for group in groups
+            ]
+        )
+        enough = np.minimum(rooms, [[group.count] for group in groups]).sum(axis=0) >= asked
+        enough[0] = False  # nodes in no place
+        ranked = np.argsort(-rooms[number], kind="stable")
+        for place in ranked[enough[ranked]][:PLACES].tolist():
+            yield places == place
 
     def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
         """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
@@ -458,6 +466,8 @@ class Placer:
         self._repeat = None
         if not (policy.local and policy.rising) or len(rows) != 1 or attempt.job.placements or self._witness:
             return
+        if not attempt.as_given:
+            return
         assert attempt.job.spec is not None
         if self._alike(attempt.job) is not attempt.job.spec:
             return
@@ -544,6 +554,18 @@ def _lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: Pod
     if int((there[:, asked] // least[asked]).min(axis=1).sum()) < 1 + workers:
         return True
     return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
+
+
+def _joining(job: JobRecord) -> tuple[int, str] | None:
+    """The first group whose pods must join pods of their own job, and the topology in which they must."""
+    groups = _groups(job)
+    pods = [neighbour_of(job, number) for number in range(len(groups))]
+    for number, group in enumerate(groups):
+        for term in group.shape.rules.affinity if group.shape.rules is not None else ():
+            selected = selected_by(term, pods[number])
+            if any(selected.matches(other) for other in pods):
+                return number, term.topology_key
+    return None
 
 
 def _groups(job: JobRecord) -> tuple[PodGroup, ...]:

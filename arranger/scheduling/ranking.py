@@ -66,6 +66,11 @@ class Ranking:
         room = fitting(part, self._ask.shape)
         room *= self._static[rows]
         self._room[rows] = room
+        self._offers[rows] = NONE
+        if room.any():
+            self._offer(rows, room, part)
+
+    def _offer(self, rows: Scores, room: Scores, part: Part) -> None:
         scores = self._policy.scores(part, self._ask, self._config)
         if self._ask.preference is not None:
             scores = replace(self._ask, preference=self._ask.preference[rows]).preferring(scores)

@@ -43,7 +43,9 @@ class Maintenance:
         self._every_events = every_events
         self._every_ms = int(every_s * 1000)
         self._keep_events = keep_events
+        #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
         self._stored_offset = 0
+        self._trimmed_offset = 0
         self._stored_ms = clock.now_ms()
 
     def changed(self, changes: Changes) -> None:
@@ -51,7 +53,7 @@ class Maintenance:
 
     def epoch_began(self) -> None:
         """No snapshot of this epoch is known yet."""
-        self._stored_offset = 0
+        self._stored_offset = self._trimmed_offset = 0
         self._stored_ms = self._clock.now_ms()
 
     async def maintain(self) -> None:
@@ -78,11 +80,12 @@ class Maintenance:
         log_event(_log, "snapshot stored", offset=position.offset, bytes=len(content))
 
     async def _trim(self) -> None:
-        stored = await self._follower.log.newest_snapshot()
         epoch = self._follower.state.epoch
-        slowest = await self._membership.slowest_offset(epoch)
-        if stored is None or slowest is None or stored.position.epoch != epoch:
+        kept = self._follower.state.offset - self._keep_events
+        if min(self._stored_offset, kept) <= self._trimmed_offset:
             return
-        before = min(stored.position.offset, slowest, self._follower.state.offset - self._keep_events)
-        if before > 0:
+        slowest = await self._membership.slowest_offset(epoch)
+        before = min(self._stored_offset, kept, slowest if slowest is not None else 0)
+        if before > self._trimmed_offset:
             self._metrics.trimmed.inc(await self._follower.log.trim(before, epoch=epoch))
+            self._trimmed_offset = before

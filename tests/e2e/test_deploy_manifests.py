@@ -106,9 +106,8 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             kube.request("DELETE", "/api/v1/namespaces/default/pods/taken-learner-0?gracePeriodSeconds=0")
             await_stage(kube, "Succeeded", "taken")
             never = job("waits", workers=0)
-            never["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = (
-                "1"
-            )
+            resources = never["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"]
+            resources |= {"limits": {"nvidia.com/gpu": "1"}}
             apply(kube, never)
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
             kube.kubectl("cordon", "n1", "n2")

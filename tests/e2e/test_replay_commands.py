@@ -22,7 +22,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from tests.servers import RealRedis
-from tests.unit.replay_worlds import crowded, entry_with, forged
+from tests.unit.replay_worlds import crowded, entry_with, forged, late_cycle
 from tests.world import World, shape
 
 CLUSTER = "replayed"
@@ -240,8 +240,10 @@ def test_replay_beyond_the_end_says_where_the_log_ends(tmp_path: Path, capsys: p
 
 
 def test_replay_to_before_the_log_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, "replay", *_to_file(World().entries, tmp_path / "run.log"), "--at", "0")
-    assert run.status == 1 and "nothing had been said yet at that point" in run.err
+    options = _to_file(World().entries, tmp_path / "run.log")
+    for words in (["replay"], ["explain", "j"]):
+        run = Run(capsys, *words, *options, "--at", "0")
+        assert run.status == 1 and "nothing had been said yet at that point (the log begins at offset 1, " in run.err
 
 
 def test_replay_to_what_was_trimmed_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,8 +278,34 @@ def test_events_lists_a_stretch_and_from_a_snapshot_too(written: Writer, capsys:
 
 
 def test_events_without_a_match_says_so_beside_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, "events", *_to_file(World().entries, tmp_path / "run.log"), "--job", "none")
+    options = _to_file(crowded().entries, tmp_path / "run.log")
+    run = Run(capsys, "events", *options, "--job", "wide", "--kind", "NodeGone")
     assert (run.status, run.out, run.err) == (0, "", "arranger: no such events\n")
+
+
+def test_events_of_a_job_that_nobody_knows_is_an_error_with_the_nearest_names(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = written(crowded().entries)
+    run = Run(capsys, "events", *options, "--job", "default/smal")
+    assert (run.status, run.out) == (1, "")
+    assert run.err == "arranger: the log knows no job 'default/smal' up to there (did you mean default/small?)\n"
+    run = Run(capsys, "events", *options, "--job", "team-a/small", "-o", "json")
+    assert (run.status, run.out) == (1, "")
+
+
+def test_a_job_whose_events_lie_outside_of_the_stretch_is_known_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = crowded()
+    world.job_gone(world.state.jobs["uid-wide"])
+    gone = world.state.offset
+    world.node("n7")
+    options = _to_file(world.entries, tmp_path / "run.log", snapshot_after=len(world.entries) - 1)
+    run = Run(capsys, "events", *options, "--job", "wide", "--to", "3")
+    assert (run.status, run.err) == (0, "arranger: no such events\n")
+    run = Run(capsys, "events", *options, "--job", "wide", "--from", str(gone + 1))
+    assert (run.status, run.err) == (0, "arranger: no such events\n")
 
 
 def test_events_follows_what_is_appended(tmp_path: Path) -> None:
@@ -398,6 +426,60 @@ def test_explain_asks_which_of_several_jobs(tmp_path: Path, capsys: pytest.Captu
     assert run.status == 2 and "default/j, team-a/j" in run.err
     assert Run(capsys, "explain", "j", "-n", "team-a", *options, "-o", "json").json["standing"]["uid"] == "another"
     assert Run(capsys, "explain", "default/j", "-n", "team-a", *options).status == 2
+
+
+def test_explain_of_a_job_that_the_log_never_saw_asks_whether_it_was_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, "explain", "zzzz", *_to_file(crowded().entries, tmp_path / "run.log"))
+    assert run.status == 1
+    assert "the log knows no job 'zzzz' up to there (was it refused at apply?" in run.err
+
+
+def _ended_after_waiting() -> World:
+    world = World()
+    job = world.job("waits", leader=shape(gpus=1))
+    late_cycle(world, world.cycle)
+    world.say(job.seen)
+    world.pass_time(30)
+    world.node("n1", gpus=1)
+    world.settle()
+    world.pass_time(7)
+    world.run_pod(world.state.jobs["uid-waits"], (0, 0), "n1", phase="Succeeded")
+    world.control()
+    return world
+
+
+def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = written(_ended_after_waiting().entries)
+    run = Run(capsys, "explain", "waits", *options)
+    assert "pods      1 wanted; the job has ended, 1 of its pods is still there" in run.out
+    assert "Why waits-learner-0 was on n1: " in run.out and " is on n1" not in run.out
+    line = next(line for line in run.out.splitlines() if line.startswith("  waited"))
+    said, _, command = line.partition(": ")
+    assert said == "  waited    it waited 30.0s for nodes (there are none)"
+    assert command.startswith("arranger explain waits --log ")
+    run = Run(capsys, *command.split()[1:])
+    assert run.status == 0 and "Why it waits: 0 of 1 pods find room" in run.out
+
+
+def test_explain_leaves_out_what_changed_nothing_and_lists_it_when_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = _to_file(_ended_after_waiting().entries, tmp_path / "run.log")
+    run = Run(capsys, "explain", "waits", *options)
+    assert "seen again" not in run.out and "superseded" not in run.out
+    assert "1 decision about it took no effect because another scheduler's cycle came first: normal" in run.out
+    assert "Decisions about it that took no effect" not in run.out
+    assert run.out.endswith("\n2 events that changed nothing are not shown: --all\n")
+    everything = Run(capsys, "explain", "waits", "--all", *options).out
+    assert "seen again, its spec as before" in everything and "superseded by the cycle at offset" in everything
+    assert "Decisions about it that took no effect" in everything and "not shown" not in everything
+    answer = Run(capsys, "explain", "waits", *options, "-o", "json").json
+    hidden = [moment["again"] or moment["superseded"] for moment in answer["timeline"]]
+    assert hidden.count(True) == 2 and len(answer["rejected"]) == 1
 
 
 # --- all of them ----------------------------------------------------------------------------------------------

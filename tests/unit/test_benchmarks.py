@@ -37,7 +37,7 @@ def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]
 def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path: Path) -> None:
     figures = {str(figure["name"]): figure for figure in quick_run(tmp_path, name)[name]}
     equal = {
-        "fold": "restored equals encoded", "cycle": "same nodes as the scan", "openb": "same devices as that",
+        "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "openb": "same devices as that",
     }[name]  # fmt: skip
     assert figures[equal]["value"] == 1.0
 

@@ -133,6 +133,14 @@ def test_jobs_without_a_creation_time_are_as_old_as_their_place_in_the_files(sim
     assert [one["scheduleState"] for one in plan["jobs"]] == ["ScheduledSucceed", "ScheduledSucceed", "Unscheduled"]
 
 
+def test_a_time_is_a_text_quoted_or_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = yaml.safe_dump(job("old")).replace("name: old", "name: old\n  creationTimestamp: 2026-01-01T00:00:00Z")
+    path = tmp_path / "c.yaml"
+    path.write_text("---\n".join([yaml.safe_dump(job("new")), old]))
+    assert main(["simulate", str(path), "-o", "json"], prog_name="arranger") == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["jobs"]] == ["old", "new"]
+
+
 def test_pods_that_are_there_hold_their_room_and_ended_ones_none(simulate: Simulate) -> None:
     def pod(name: str, phase: str) -> dict[str, Any]:
         spec = {"nodeName": "n1", **template(cpu=0.5)["spec"]}
@@ -274,6 +282,9 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("kind: Node\nmetadata: {name: a, labels: {rack: 1}}\n", "c.yaml:1: Node a can't be understood: "),
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n", "c.yaml:1: Pod default/a can't be understood: "),
         ("kind: Node\nmetadata: {name: a}\nstatus: 3\n", "c.yaml:1: Node a can't be understood: "),
+        ("kind: Pod\nmetadata: {name: a, namespace: 3}\n", "c.yaml:1: metadata.namespace of Pod a must be a text"),
+        ("kind: Node\nmetadata: {name: a}\nspec: &x {b: *x}\n", "c.yaml:1: Node a contains itself"),
+        ('{"a": ' + "[" * 20_000, "c.yaml"),
         ("\x01", "c.yaml is no text file with YAML or JSON"),
     ],
 )  # fmt: skip

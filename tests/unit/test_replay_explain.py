@@ -226,7 +226,7 @@ def test_rejected_decisions_are_told_with_their_reason() -> None:
     at = late_cycle(world, world.cycle)
     (rejected,) = explained(world.entries, "a").rejected
     assert (rejected.offset, rejected.kind) == (at + 1, "Placed")
-    assert rejected.reason.startswith("superseded by the cycle at offset")
+    assert rejected.reason.startswith("superseded by the cycle at offset") and rejected.superseded
 
 
 def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> None:
@@ -250,6 +250,27 @@ def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> 
     ]
     assert [s.until_ms - s.since_ms for s in spells if s.until_ms > s.since_ms] == [2000, 30_000, 7000]
     assert spells[-1].stage == "Succeeded" and spells[-1].lasts
+    (wait,) = answer.waited
+    assert (wait.further, wait.span_ms, wait.reasons) == (False, 30_000, "there are none")
+
+
+def test_a_wait_that_goes_on_is_not_told_as_one_that_is_over() -> None:
+    answer = explained(crowded().entries, "wide")
+    assert answer.waiting is not None and answer.spells[-1].waiting_for
+    assert answer.waited == ()
+
+
+def test_a_choice_says_whether_the_pod_still_has_its_node() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=1))
+    world.settle()
+    assert [choice.lasts for choice in explained(world.entries, "j").choices] == [True]
+    world.run_pod(world.state.jobs["uid-j"], (0, 0), "n1", phase="Succeeded")
+    world.control()
+    answer = explained(world.entries, "j")
+    assert [choice.lasts for choice in answer.choices] == [False]
+    assert (answer.standing.ended, answer.standing.pods_placed, answer.standing.pods_present) == (True, 0, 1)
 
 
 def test_the_timeline_has_everything_about_the_job_and_nothing_else() -> None:
@@ -305,6 +326,9 @@ def test_in_every_random_history_the_reasons_add_up_and_every_winner_has_the_bes
         for choice in answer.choices:
             assert choice.node == choice.retaken_on == choice.ranking[0].node
             assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
+        for wait in answer.waited:
+            earlier = [entry for entry in entries if entry.first <= wait.offset]
+            assert explained(earlier, name).waiting is not None, "the command that it is told with says why"
         assert [spell.until_ms for spell in answer.spells[:-1]] == [spell.since_ms for spell in answer.spells[1:]]
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -135,6 +137,19 @@ async def test_a_deleted_pod_is_gone_once_it_has_stopped() -> None:
         await until(cluster, "a", phase("Running"))
         await cluster.delete(PODS, "default", "a")
         await gone(cluster, "a")
+
+
+async def test_a_pod_that_is_gone_before_it_began_to_stop_leaves_no_work_behind() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        async with running() as (cluster, _):
+            await create(cluster, "a")
+            await until(cluster, "a", phase("Running"))
+            await cluster.delete(PODS, "default", "a")
+            await cluster.delete(PODS, "default", "a", grace_s=0)
+            await asyncio.sleep(0.05)
+        gc.collect()
+    assert [str(each.message) for each in told if "never awaited" in str(each.message)] == []
 
 
 async def test_a_lost_node_is_unreachable_and_its_pods_are_not_stopped() -> None:

@@ -63,6 +63,8 @@ def holder(folder: Path) -> subprocess.Popen[str]:
         "    finally:\n"
         "        daemon.stop()\n"
     )
+    # A shell that runs the tests in the background has them ignore SIGINT, and a child would inherit that.
+    program = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{program}"
     return subprocess.Popen(
         [sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -83,6 +83,7 @@ def _bad(case: str, field: str, says: str, changes: dict[str, Any]) -> Bad:
 LEADER = "spec/leader/template/spec"
 WORKER = "spec/workerSets/0/template/spec"
 REQUEST = f"{LEADER}/containers/0/resources/requests"
+LIMIT = f"{LEADER}/containers/0/resources/limits"
 IN_LEADER = "spec.leader.template.spec"
 IN_WORKER = "spec.workerSets[0].template.spec"
 NODE_TERMS = f"{LEADER}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
@@ -123,8 +124,15 @@ GOOD: list[Good] = [
     _good("a name that begins with a digit", {"spec/leader/name": "0learner"}),
     _good("names that just fit", {"spec/leader/name": "l" * 47, "spec/workerSets/0/name": "w" * 47}),
     _good(
-        "integer and text quantities", {REQUEST: {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1", "x.io/y": "1e3"}}
+        "integer and text quantities",
+        {
+            REQUEST: {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1", "x.io/y": "1e3"},
+            LIMIT: {"cpu": "2500m", "memory": "1536Mi", "nvidia.com/gpu": 1, "x.io/y": "1k"},
+        },
     ),
+    _good("whole devices by their limits alone", {LIMIT: {"nvidia.com/gpu": 8, "rdma/hca": "1k"}}),
+    _good("huge pages", {LIMIT: {"cpu": 2, "hugepages-2Mi": "4Mi"}}),
+    _good("fractions of what can be shared", {LIMIT: {"cpu": "2.5", "memory": "4.5Gi", "ephemeral-storage": "0.5Gi"}}),
     _good("limits alone", {f"{LEADER}/containers/0/resources": {"limits": {"cpu": "+1", "memory": ".5G"}}}),
     _good(
         "pod-level resources and overhead",
@@ -220,9 +228,9 @@ BAD: list[Bad] = [
          {"spec/workerSets/0/counts": 1.5}),
     _bad("counts too high", "spec.workerSets[0].counts", "less than or equal to 10000",
          {"spec/workerSets/0/counts": 10001}),
-    _bad("too many workers in all", "spec.workerSets", "together must be at most 10000",
+    _bad("too many workers in all", "spec.workerSets", "together must be at most 10000, but are 12000",
          {"spec/workerSets": [{**workers, "counts": 6000} for workers in SETS[:2]]}),
-    _bad("minWorkersNum above the counts", "spec.minWorkersNum", "sum of the worker sets' counts",
+    _bad("minWorkersNum above the counts", "spec.minWorkersNum", "worker sets' counts, which is 2, but is 3",
          {"spec/minWorkersNum": 3}),
     _bad("the default minWorkersNum of a leader alone", "spec.minWorkersNum", '"minWorkersNum: 0"',
          {"spec/workerSets": []}),
@@ -249,7 +257,7 @@ BAD: list[Bad] = [
     _bad("unknown field of the job", "workers", "unknown field", {"workers": []}),
     _bad("two sets of one name", "spec.workerSets[2]", "Duplicate value",
          {"spec/workerSets": [*SETS[:2], SETS[0]]}),
-    _bad("a set with the leader's name", "spec.workerSets", "every name must be used once",
+    _bad("a set with the leader's name", "spec.workerSets", "the leader's name 'learner': every name must be used once",
          {"spec/workerSets/0/name": "learner"}),
     _bad("a leader name in capitals", "spec.leader.name", "must be a DNS label", {"spec/leader/name": "Learner"}),
     _bad("an empty leader name", "spec.leader.name", "must be a DNS label", {"spec/leader/name": ""}),
@@ -258,9 +266,11 @@ BAD: list[Bad] = [
     _bad("a set name that ends in a dash", "spec.workerSets[0].name", "must be a DNS label",
          {"spec/workerSets/0/name": "a-"}),
     _bad("a leader name of 50", "spec.leader.name", "Too long", {"spec/leader/name": "l" * 50}),
-    _bad("job and leader name too long", "spec.leader.name", "together may have at most 50 characters",
+    _bad("job and leader name too long", "spec.leader.name",
+         f"so that pod names fit into 63, but 'job' and '{'l' * 48}' have 51",
          {"spec/leader/name": "l" * 48}),
-    _bad("job and set name too long", "spec.workerSets", "together may have at most 50 characters",
+    _bad("job and set name too long", "spec.workerSets",
+         f"so that pod names fit into 63, but 'job' and '{'w' * 48}' have 51",
          {"spec/workerSets/0/name": "w" * 48}),
     _bad("a job name with a dot", "metadata.name", "must be a DNS label", {"metadata/name": "my.job"}),
     _bad("a job name of 50", "metadata.name", "Too long", {"metadata/name": "j" * 50}),
@@ -300,6 +310,33 @@ BAD: list[Bad] = [
          "Invalid value", {f"{WORKER}/initContainers": [
              {"name": "i", "image": "i", "resources": {"limits": {"memory": "4GB"}}}]}),
     _bad("a wrong overhead", f"{IN_LEADER}.overhead.cpu", "Invalid value", {f"{LEADER}/overhead": {"cpu": "1 core"}}),
+    _bad("half a device", f"{IN_LEADER}.containers[0].resources.limits",
+         "nvidia.com/gpu must be a whole number as in 1, here 0.5",
+         {REQUEST: {"nvidia.com/gpu": "0.5"}, LIMIT: {"nvidia.com/gpu": "0.5"}}),
+    _bad("half a device by its limit alone", f"{IN_WORKER}.containers[0].resources.limits",
+         "nvidia.com/gpu must be a whole number as in 1, here 500m",
+         {f"{WORKER}/containers/0/resources/limits": {"nvidia.com/gpu": "500m"}}),
+    _bad("a device without a limit", f"{IN_LEADER}.containers[0].resources.limits",
+         "Required value: nvidia.com/gpu is requested: it must have an equal limit", {REQUEST: {"nvidia.com/gpu": 1}}),
+    _bad("a device limited elsewhere", f"{IN_LEADER}.initContainers[0].resources.limits", "must have an equal limit",
+         {f"{LEADER}/initContainers": [
+             {"name": "i", "image": "i", "resources": {"requests": {"rdma/hca": 1}, "limits": {"cpu": 1}}}]}),
+    _bad("more devices than the limit", f"{IN_LEADER}.containers[0].resources.requests",
+         "nvidia.com/gpu must be equal to its limit of 2, here 3",
+         {REQUEST: {"nvidia.com/gpu": "3"}, LIMIT: {"nvidia.com/gpu": "2"}}),
+    _bad("fewer devices than the limit", f"{IN_LEADER}.containers[0].resources.requests",
+         "nvidia.com/gpu must be equal to its limit of 2, here 1",
+         {REQUEST: {"nvidia.com/gpu": 1}, LIMIT: {"nvidia.com/gpu": 2}}),
+    _bad("huge pages without a limit", f"{IN_LEADER}.containers[0].resources.limits",
+         "hugepages-2Mi is requested: it must have an equal limit", {REQUEST: {"cpu": 1, "hugepages-2Mi": "4Mi"}}),
+    _bad("more cpu than the limit", f"{IN_WORKER}.containers[0].resources.requests",
+         "cpu must not be above its limit of 1, here 1500m",
+         {f"{WORKER}/containers/0/resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}}),
+    _bad("more memory than the limit", f"{IN_LEADER}.containers[0].resources.requests",
+         "memory must not be above its limit of 3Gi, here 4Gi", {LIMIT: {"memory": "3Gi"}}),
+    _bad("more cpu than the limit of the pod", f"{IN_LEADER}.resources.requests",
+         "cpu must not be above its limit of 3, here 4",
+         {f"{LEADER}/resources": {"requests": {"cpu": 4}, "limits": {"cpu": "3"}}}),
     _bad("a nodeSelector of a number", f"{IN_LEADER}.nodeSelector.zone", "must be of type string",
          {f"{LEADER}/nodeSelector": {"zone": 1}}),
     _bad("an unknown taint effect", f"{IN_LEADER}.tolerations[0].effect", "supported values",

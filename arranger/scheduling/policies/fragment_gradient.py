@@ -11,11 +11,10 @@ wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu"
 resource that it asks for, and its selectors and tolerations where the caller gives `allowed`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
@@ -23,10 +22,13 @@ from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
 from arranger.scheduling.mix import Mix
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Term
-from arranger.scheduling.view import ClusterView, Mask
+from arranger.scheduling.view import ClusterView, Levels, Mask
 
 #: Nodes of the view where a shape may run, resources apart.
 Allowed = Callable[[PodShape], Mask]
+
+#: What is free, column by column of the view.
+Columns = Sequence[Levels]
 
 #: One step in millionths of a GPU.
 STEP = STEP_MILLI * ONE // GPU_MILLI
@@ -64,15 +66,15 @@ def scores(
         return np.zeros(len(view), np.int64)
     typical = [_Typical(view, asked, count, allowed) for asked, count in mix if _gpus(asked)]
     request = view.request(shape)
-    # Every request is known to the view by now, so no column is missing. Its doubles hold whole numbers.
-    before = view.free.T.astype(np.int64)
-    before[: len(request)] -= request[:, None] * extra
-    after = before.copy()
-    after[: len(request)] -= request[:, None]
-    gradient = np.full(len(view), weight * sum(amount for _, amount in _gpus(shape)))
-    for one in typical:
-        gradient += one.usable(after) - one.usable(before)
-    return gradient * GPU_MILLI // (STEP_MILLI * weight)
+    # Every request is known to the view by now, so no column is missing.
+    before, after = [list(view.free.T) for _ in range(2)]
+    for column in np.flatnonzero(request).tolist():
+        before[column] = before[column] - request[column] * extra
+        after[column] = before[column] - request[column]
+    gradient = _usable(typical, after) - _usable(typical, before)
+    gradient += weight * sum(amount for _, amount in _gpus(shape))
+    # Whole numbers below 2^53 all along, which doubles hold exactly.
+    return gradient.astype(np.int64) * GPU_MILLI // (STEP_MILLI * weight)
 
 
 class _Typical:
@@ -83,19 +85,36 @@ class _Typical:
 
     def __init__(self, view: ClusterView, shape: PodShape, count: int, allowed: Allowed | None) -> None:
         vector = view.request(shape)
-        self._count = count
-        self._columns = np.flatnonzero(vector)
-        self._amounts = vector[self._columns, None]
-        self._gpus = [column for name, _ in _gpus(shape) if (column := view.column(name)) is not None]
+        self.count = float(count)
+        self.gpus = tuple(column for name, _ in _gpus(shape) if (column := view.column(name)) is not None)
+        self._needs = [(column, float(vector[column])) for column in np.flatnonzero(vector).tolist()]
         self._allowed = allowed(shape) if allowed is not None else None
 
-    def usable(self, free: npt.NDArray[np.int64]) -> Scores:
-        """Its count times the free GPUs that it could use, by node, for amounts free by resource and node."""
-        runs: Mask = np.all(free[self._columns] >= self._amounts, axis=0)
+    def runs(self, free: Columns) -> Mask:
+        """The nodes that take one more pod of it, with these amounts free."""
+        (column, amount), *others = self._needs  # every pod needs room for one pod at least
+        found: Mask = free[column] >= amount
+        for column, amount in others:
+            found &= free[column] >= amount
         if self._allowed is not None:
-            runs &= self._allowed
-        found: Scores = self._count * runs * free[self._gpus].sum(axis=0)
+            found &= self._allowed
         return found
+
+
+def _usable(typical: list[_Typical], free: Columns) -> Levels:
+    """Free GPUs that each typical pod could use, times its count, summed over all of them, by node."""
+    # Those that ask for the same kinds of GPU are counted before what is free of them comes in.
+    counts: dict[tuple[int, ...], Levels] = {}
+    for one in typical:
+        found = counts.get(one.gpus)
+        if found is None:
+            found = counts[one.gpus] = np.zeros(len(free[0]))
+        found += one.runs(free) * one.count
+    usable: Levels = np.zeros(len(free[0]))
+    for gpus, found in counts.items():
+        for column in gpus:
+            usable += found * free[column]
+    return usable
 
 
 def _gpus(shape: PodShape) -> list[tuple[str, int]]:

@@ -128,12 +128,14 @@ class MergedQueues:
 
     def head(self) -> Turn | None:
         """Whose turn it is; None when all queues are empty."""
+        if len(self._queues) == 1:
+            return self._queues[0].head()
         best = None
         for at, queue in enumerate(self._queues):
             turn = queue.head()
             if turn is None:
                 continue
-            key = self._key(turn.job) if len(self._queues) > 1 else ()
+            key = self._key(turn.job)
             if best is None or key < best[0]:
                 best = (key, turn)
                 self._at = at

@@ -1,0 +1,259 @@
+"""The answer of `arranger explain` as people read it: where the job stands, why, and its life.
+
+What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
+from arranger.cli.terminal import terminal_width
+from arranger.replay.choices import MOST, Choice, Ranked
+from arranger.replay.explain import Explanation, Standing, Waited
+from arranger.replay.story import Moment, Spell
+from arranger.replay.verdicts import ACCEPTED
+from arranger.replay.waiting import Ahead, Taker, Waiting
+from arranger.scheduling.filters import amount
+
+#: Lines of a timeline, or jobs ahead, that a table shows at each end of a longer one.
+_SHOWN = 20
+
+
+class Page:
+    """Prints an explanation. `again` is the command line that asks for another point, which is put behind it;
+    `everything`: nothing is left out or cut."""
+
+    def __init__(self, answer: Explanation, *, again: str, everything: bool) -> None:
+        self._answer = answer
+        self._again = again
+        self._everything = everything
+        self._fitting = sys.stdout.isatty()
+        #: The heading has the date and the UTC offset: what is the same everywhere needn't be said again.
+        self._times = Times.of(_moments(answer))
+
+    def print(self) -> None:
+        """The whole page."""
+        answer = self._answer
+        job = answer.standing
+        print_text(
+            f"{job.job} at offset {answer.offset} of epoch {answer.epoch}, {local_time(answer.told_ms)}", indent=2
+        )
+        rows = [
+            ("stage", f"{job.stage} for {duration(max(answer.told_ms - job.stage_since_ms, 0))}"),
+            ("schedule", f"{job.schedule_state} for {duration(max(answer.told_ms - job.scheduled_since_ms, 0))}"),
+            ("pods", _pods(job)),
+            ("attempt", f"{job.attempt}, {job.restarts} restarts"),
+            ("message", job.message or "-"),
+            ("nodes", job.allocation or "-"),
+        ]
+        for name, text in rows:
+            print_text(f"  {name:<9} {text}", indent=12)
+        for one in answer.waited:
+            self._waited(one)
+        if answer.waiting is not None:
+            self._waiting(answer.waiting)
+        self._choices()
+        self._rejected()
+        click.echo("\nTime in each state")
+        self._table(
+            ("since", "offset", "for", "stage", "schedule", "waiting for"),
+            map(_spell_cells, answer.spells),
+            right=("offset", "for"),
+        )
+        self._life()
+
+    def _time(self, told_ms: int) -> str:
+        """A moment within a line."""
+        return self._times.text(told_ms) if self._fitting else local_time(told_ms)
+
+    def _table(self, columns: Sequence[str], rows: Any, *, right: Sequence[str] = ()) -> None:
+        print_table(columns, rows, right=right, times=self._times)
+
+    def _waited(self, waited: Waited) -> None:
+        lacked = [reason.removeprefix("lack ") for reason in waited.reasons.split(", ") if reason.startswith("lack ")]
+        what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
+        who = "further pods waited" if waited.further else "it waited"
+        said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}:"
+        command = f"{self._again} {waited.offset}"
+        if self._fitting and len(said) + 1 + len(command) > terminal_width():
+            # The command on a line of its own can be copied.
+            print_text(said, indent=12)
+            click.echo(f"    {command}")
+        else:
+            click.echo(f"{said} {command}")
+
+    def _waiting(self, waiting: Waiting) -> None:
+        click.echo()
+        print_text(f"Why it waits: {waiting.why}", indent=2)
+        short = waiting.shortfall
+        if short is not None and short.closest is not None:
+            print_text(f"  closest node  {short.closest.node}: {short.closest.text}", indent=16)
+        if waiting.infeasible_since_ms:
+            since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
+            print_text(
+                f"  infeasible    since {since} no empty cluster of these nodes could hold it; it fails at {until}",
+                indent=16,
+            )
+        if waiting.place:
+            keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
+            place = f"place {waiting.place} of {waiting.queue_length} by {waiting.queue_policy}"
+            print_text(f"  queue         {place} ({keys})", indent=16)
+        if waiting.ahead:
+            click.echo("\nAhead of it in the queue")
+            self._cut(("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay")
+        if waiting.takers:
+            click.echo()
+            print_text(f"Decisions that took {' and '.join(short.resources if short else ())} on nodes that it may use")
+            columns = ("offset", "time", "job", "took", "on", "now")
+            self._table(columns, map(_taker_cells, waiting.takers), right=("offset",))
+        if waiting.holders:
+            click.echo("\nHeld there without a decision in this reading")
+            rows = [(holder.who, _amounts(holder.amounts), ", ".join(holder.nodes)) for holder in waiting.holders]
+            self._table(("who", "holds", "on"), rows)
+
+    def _choices(self) -> None:
+        answer = self._answer
+        if answer.unexplained:
+            click.echo()
+            print_text(f"{answer.unexplained} placements were decided before the oldest state that this log can give")
+        if answer.other_versions:
+            click.echo()
+            print_text(
+                f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
+                "arranger verify names them"
+            )
+        for choice in answer.choices:
+            self._choice(choice)
+        if len(answer.choices) == MOST:
+            click.echo(f"\nThe first {MOST} choices are shown; --pod explains any other")
+
+    def _choice(self, choice: Choice) -> None:
+        click.echo()
+        print_text(f"Why {choice.pod} {'is' if choice.lasts else 'was'} on {choice.node}: {choice.why}", indent=2)
+        print_text(
+            f"  placed at offset {choice.offset} by the cycle at offset {choice.cycle}, taken on offset {choice.base} "
+            f"at {self._time(choice.told_ms)}; onto the same node in this step: {choice.together}",
+            indent=2,
+        )
+        refused = ", ".join(f"{count} {reason}" for reason, count in choice.refused)
+        print_text(
+            f"  {choice.passed} of {choice.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
+            indent=2,
+        )
+        if choice.retaken_on != choice.node:
+            print_text(
+                f"  taken again, it comes to {choice.retaken_on}: the record can't be repeated (arranger verify)",
+                indent=2,
+            )
+        self._table(("node", "score", "terms"), map(_ranked_cells, choice.ranking), right=("score",))
+
+    def _rejected(self) -> None:
+        rejected = self._answer.rejected
+        told = [moment for moment in rejected if self._everything or not moment.superseded]
+        hidden = len(rejected) - len(told)
+        if told:
+            click.echo("\nDecisions about it that took no effect")
+            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, m.text) for m in told]
+            self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
+        if hidden:
+            click.echo()
+            print_text(
+                f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
+                "scheduler's cycle came first: normal with several schedulers (--all lists them)"
+            )
+
+    def _life(self) -> None:
+        answer = self._answer
+        moments = [moment for moment in answer.timeline if self._everything or not (moment.again or moment.superseded)]
+        click.echo("\nIts life" + (f" since offset {answer.began}" if answer.began else ""))
+        events = f"--all, or arranger events --job {answer.standing.job}"
+        if self._fitting:
+            job = answer.standing.job.partition("/")[2]
+            self._cut(("offset", "time", "kind", "text"), moments, lambda moment: _short_cells(moment, job), events)
+        else:
+            self._cut(("offset", "time", "kind", "subject", "verdict", "text"), moments, _moment_cells, events)
+        hidden = len(answer.timeline) - len(moments)
+        if hidden:
+            print_text(
+                f"{hidden} event{_s(hidden)} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
+            )
+
+    def _cut(
+        self,
+        columns: Sequence[str],
+        items: Sequence[Any],
+        cells: Callable[[Any], tuple[object, ...]],
+        all_of_them: str,
+    ) -> None:
+        """A table of the first and the last, where there are many."""
+        rows = [cells(item) for item in items]
+        if len(rows) > 2 * _SHOWN + 5 and not self._everything:
+            left_out = f"{len(rows) - 2 * _SHOWN} more: {all_of_them}"
+            rows[_SHOWN:-_SHOWN] = [("…", *[""] * (len(columns) - 2), left_out)]
+        self._table(columns, rows, right=tuple(name for name in ("offset", "place") if name in columns))
+
+
+def _moments(answer: Explanation) -> Iterator[int]:
+    """All that a page shows, in milliseconds since 1970."""
+    yield answer.told_ms
+    yield from (spell.since_ms for spell in answer.spells)
+    yield from (moment.told_ms for moment in answer.timeline)
+    yield from (choice.told_ms for choice in answer.choices)
+    waiting = answer.waiting
+    if waiting is not None:
+        yield from (waiting.created_ms, waiting.infeasible_since_ms, waiting.fails_at_ms)
+        yield from (taker.told_ms for taker in waiting.takers)
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _pods(job: Standing) -> str:
+    if not job.ended:
+        return f"{job.pods_placed} of {job.pods_wanted} have nodes, {job.pods_seen} were seen"
+    left = job.pods_present
+    still = f"{left} of its pods {'is' if left == 1 else 'are'} still there" if left else "its pods are gone"
+    return f"{job.pods_wanted} wanted; the job has ended, {still}"
+
+
+def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
+    return (ahead.place, ahead.job, ahead.decided_by, ahead.gets)
+
+
+def _taker_cells(taker: Taker) -> tuple[object, ...]:
+    now = ("holds it" if taker.holds else "has given it back") + (
+        "" if taker.since_created else ", since before it came"
+    )
+    nodes = ", ".join(taker.nodes[:3]) + (f" and {len(taker.nodes) - 3} more" if len(taker.nodes) > 3 else "")
+    return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), nodes, now)
+
+
+def _amounts(amounts: dict[str, int]) -> str:
+    return ", ".join(f"{amount(name, value)} {name}" for name, value in amounts.items())
+
+
+def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
+    terms = ", ".join(f"{term.weight} × {term.shown} {term.name}" for term in ranked.terms)
+    return (ranked.node, f"{ranked.score:.4f}", terms or "no requested resource has a weight")
+
+
+def _spell_cells(spell: Spell) -> tuple[object, ...]:
+    span = duration(max(spell.until_ms - spell.since_ms, 0)) + (" so far" if spell.lasts else "")
+    return (Told(spell.since_ms), spell.since_offset, span, spell.stage, spell.schedule_state, spell.waiting_for)
+
+
+def _moment_cells(moment: Moment) -> tuple[object, ...]:
+    text = f"{moment.reason}: {moment.text}" if moment.reason else moment.text
+    return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
+
+
+def _short_cells(moment: Moment, job: str) -> tuple[object, ...]:
+    """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
+    pod = moment.subject.removeprefix(f"{job}-")
+    verdict = moment.verdict if moment.verdict != ACCEPTED else ""
+    text = ": ".join(part for part in (pod, verdict, moment.reason, moment.text) if part)
+    return (moment.offset, Told(moment.told_ms), moment.kind, text)

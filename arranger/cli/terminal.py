@@ -1,0 +1,92 @@
+"""Tables and lines as a terminal shows them: made for its width, so that no row is broken by the terminal itself.
+
+A row takes one line where it fits. Where it doesn't, its last column is folded under itself, or the columns that find
+no room go on indented lines below. Nothing is ever cut.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+#: Between two columns.
+_GAP = 2
+#: Before the lines that continue a row, at most: they begin under the second column where the first is narrow.
+_INDENT = 8
+#: Cells that the last column gets at least beside others; with fewer it goes below them.
+_LEAST_LAST = 30
+
+
+class Layout:
+    """Where the cells of a table go: columns of these widths (of content) on lines of at most `width` cells."""
+
+    def __init__(self, widths: Sequence[int], *, width: int, right: Collection[int] = ()) -> None:
+        self._widths = widths
+        self._width = width
+        self._right = right
+        self._indent = min(widths[0] + _GAP, _INDENT)
+        #: The columns of each line of a row; those after the first line are indented.
+        self.lines: list[list[int]] = [[]]
+        taken = 0
+        for column, wanted in enumerate(widths):
+            needed = min(wanted, _LEAST_LAST) if column == len(widths) - 1 else wanted
+            if self.lines[-1] and taken + _GAP + needed > width:
+                self.lines.append([])
+            taken = taken + _GAP + wanted if self.lines[-1] else self._indent * (len(self.lines) > 1) + wanted
+            self.lines[-1].append(column)
+
+    def row(self, cells: Sequence[str]) -> Iterator[str]:
+        """The lines of one row; a continuing line that would be empty is left out."""
+        for number, columns in enumerate(self.lines):
+            indent = " " * self._indent if number else ""
+            if not number or any(cells[column] for column in columns):
+                yield from self._line(indent, columns, cells)
+
+    def _line(self, indent: str, columns: Sequence[int], cells: Sequence[str]) -> Iterator[str]:
+        line = indent
+        for column in columns:
+            text = cells[column]
+            line += " " * _GAP if line != indent else ""
+            gap = " " * (self._widths[column] - cell_len(text))
+            if column == columns[-1]:
+                yield from self._last(line, gap + text if column in self._right else text)
+            else:
+                line += gap + text if column in self._right else text + gap
+
+    def _last(self, line: str, text: str) -> Iterator[str]:
+        """The line with its last cell, which is folded where it is too long."""
+        at = cell_len(line)
+        if at + cell_len(text) <= self._width:
+            yield (line + text).rstrip()
+            return
+        if self._width - at < _LEAST_LAST and at > self._indent:
+            # A cell before it was wider than its column, as can be when rows are shown before the next are known.
+            yield line.rstrip()
+            line, at = " " * self._indent, self._indent
+        for part in folded(text, self._width - at):
+            yield line + part
+            line = " " * at
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` cells, broken between words where that can be."""
+    console = Console(width=max(width, 1), no_color=True)
+    return [line.plain.rstrip() for line in Text(text).wrap(console, max(width, 1), overflow="fold")]
+
+
+def terminal_width() -> int:
+    """Cells in a line of the terminal; COLUMNS overrides it."""
+    return Console().width
+
+
+def print_lines(lines: Iterable[str], *, style: str, coloured: bool) -> None:
+    """Lines that are made to fit, in a rich style ("bold", "red")."""
+    console = Console(no_color=not coloured, highlight=False)
+    for line in lines:
+        console.print(Text(line, style), soft_wrap=True)
+
+
+def shown_columns(rows: Sequence[Sequence[str]], count: int) -> list[int]:
+    """The columns in which anything stands; the first always."""
+    return [column for column in range(count) if not column or any(row[column] for row in rows)]

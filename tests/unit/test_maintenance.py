@@ -1,0 +1,109 @@
+"""Maintenance: snapshots when they are due, and nothing trimmed that a snapshot or a live member still needs."""
+
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.errors import EntriesTrimmed
+from arranger.events import kinds as k
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.maintenance import Maintenance
+
+
+class Members:
+    """The slowest member is where the test says."""
+
+    slowest: int | None = 1_000_000
+
+    async def slowest_offset(self, epoch: int) -> int | None:
+        return self.slowest
+
+
+class Scene:
+    """A log that one process follows and maintains."""
+
+    def __init__(self, *, every_events: int = 10, keep_events: int = 0) -> None:
+        clock = SystemClock()
+        metrics = Metrics(clock)
+        self.log = MemoryLog(MemoryHome())
+        self.members = Members()
+        self.follower = Follower(self.log, clock=clock, metrics=metrics, reader="test")
+        self.writer = Writer(self.follower, name="w", clock=clock, metrics=metrics)
+        self.maintenance = Maintenance(
+            follower=self.follower, membership=self.members, clock=clock, metrics=metrics,  # type: ignore[arg-type]
+            every_events=every_events, every_s=3600, keep_events=keep_events,
+        )  # fmt: skip
+
+    async def begin(self) -> None:
+        await self.follower.start()
+        self.maintenance.epoch_began()
+        claims = [k.WatchClaimed(kind, "w") for kind in k.Watched]
+        await self.say(*claims)
+        terms = self.follower.state.terms
+        await self.say(*(k.ListingEnded(kind, terms[kind], "1") for kind in k.Watched))
+
+    async def say(self, *events: k.Event) -> None:
+        await self.writer.append(list(events))
+        while await self.follower._step(wait_s=0.0):
+            pass
+
+    async def fill(self, count: int) -> None:
+        for number in range(count):
+            await self.say(k.EffectFailed(f"j{number}", 0, "create", None, 500, "", "", permanent=False))
+
+
+async def test_a_snapshot_is_stored_once_so_many_events_came_and_equals_the_state() -> None:
+    scene = Scene()
+    await scene.begin()
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is None
+    await scene.fill(10)
+    await scene.maintenance.maintain()
+    stored = await scene.log.newest_snapshot()
+    assert stored is not None and stored.position == scene.follower.position
+    assert snapshot.digest(snapshot.restore(stored.content)) == snapshot.digest(scene.follower.state)
+
+
+async def test_the_log_is_trimmed_behind_the_snapshot_and_a_late_reader_starts_from_it() -> None:
+    scene = Scene()
+    await scene.begin()
+    first = await scene.log.start()
+    await scene.fill(10)
+    await scene.maintenance.maintain()
+    with pytest.raises(EntriesTrimmed):
+        await scene.log.read(first)
+    clock = SystemClock()
+    late = Follower(scene.log, clock=clock, metrics=Metrics(clock), reader="late")
+    await late.start()
+    assert snapshot.digest(late.state) == snapshot.digest(scene.follower.state)
+
+
+async def test_what_a_live_member_has_not_folded_stays() -> None:
+    scene = Scene()
+    await scene.begin()
+    await scene.fill(10)
+    scene.members.slowest = 5
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset < 5
+    scene.members.slowest = None  # nobody is known to be alive, ourselves included: no reason to drop anything
+    await scene.fill(10)
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset < 5
+
+
+async def test_the_newest_events_stay_whatever_the_snapshot_holds() -> None:
+    scene = Scene(keep_events=1000)
+    await scene.begin()
+    await scene.fill(20)
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset == 0
+
+
+async def test_without_a_snapshot_nothing_is_trimmed() -> None:
+    scene = Scene(every_events=1_000_000)
+    await scene.begin()
+    await scene.fill(20)
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset == 0
