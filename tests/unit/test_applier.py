@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import yaml
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen
 from arranger.metrics import Metrics
@@ -225,3 +225,26 @@ async def test_the_status_is_stored_before_the_pod_exists() -> None:
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
     assert seen == [([], "Starting")]
+
+
+class Appended:
+    """A writer that only remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[k.Event] = []
+
+    async def append(self, events: Sequence[k.Event]) -> None:
+        self.events += events
+
+
+async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_they_are_tried_again() -> None:
+    scene = Scene()
+    job = scene.observe()
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    for _ in range(3):
+        for index in (0, 1):
+            refused = ApiError(409, "AlreadyExists", f"a pod named j-w-{index} exists")
+            await scene.applier._refused(job, (1, index), refused)
+            scene.world.say(writer.events[-1])
+    assert len(writer.events) == 2
+    assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
