@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seed 7 --steps 3000`: one seed, or many (`--seed 0 --seeds 500`), with the story of a failure."""
+"""`python -m tests.simulation --seed 7 --steps 3000`: one seed, or many (`--seeds 500`), and the story of a failure."""
 
 import argparse
 import time

@@ -45,8 +45,9 @@ class User:
     async def run(self) -> None:
         """Act until the faults stop."""
         acts = [
-            (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1), (self._terminate, 1),
-            (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1), (self._take_name, 1),
+            (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
+            (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
+            (self._take_name, 1),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -316,8 +317,9 @@ class Machines:
         self._world.loop.resume(self.owner)
 
     async def _while(self) -> None:
-        until_s = self._world.loop.time() + self._chance.choice((0.5, 5.0, 20.0, 60.0)) * self._chance.uniform(0.5, 1.0)
-        while self._world.faults.on and self._world.loop.time() < until_s:
+        lasts_s = self._chance.choice((0.5, 5.0, 20.0, 60.0)) * self._chance.uniform(0.5, 1.0)
+        until_s = self._world.loop.time() + lasts_s
+        while self._world.faults.on and self._world.loop.time() < until_s:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.5)
 
     async def _as_kubelet(self, work: Any) -> None:

@@ -71,6 +71,11 @@ _FAMILIES = {
 }
 
 
+#: Sites that are passed so seldom that they need a higher rate to be hit at all.
+_RARE = ("snapshot", "trim", "delete pods", "events: 429", "events: time-out after", "events: 500 before")
+_RARELY_PASSED = 8
+
+
 class Faults:
     """Draws faults. `on` is False once a run has come to its quiet end."""
 
@@ -85,7 +90,7 @@ class Faults:
             intensity = chance.choice((0.3, 1.0, 1.0, 2.5))
             for site in sites:
                 if chance.random() < 0.8:
-                    self.rates[site] = rate * intensity
+                    self.rates[site] = rate * intensity * (_RARELY_PASSED if site.endswith(_RARE) else 1)
             if family == "log state":
                 self.rates |= {site: 1.0 for site in sites if chance.random() < 0.5}
 

@@ -428,7 +428,7 @@ class World:
 
     async def _whole(self) -> None:
         await self._begin()
-        while self.steps < self.limit:
+        while self.steps < self.limit:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.5)
         self.step("world", "FAULTS STOP")
         await self._end_faults()
