@@ -4,7 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test check bench format clean
+SEED ?= 0
+SEEDS ?= 1
+STEPS ?= 3000
+
+.PHONY: demo test sim check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,6 +30,9 @@ demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cle
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS)
 
 check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff format --check .

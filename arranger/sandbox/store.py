@@ -409,7 +409,7 @@ class Store:
         """Do for a marked object what controllers do: empty the namespace, delete the dependents first."""
         if stored.kind.resource == NAMESPACES:
             self._empty(stored.name)
-        elif garbage.FOREGROUND in (stored.object["metadata"].get("finalizers") or []):
+        elif _waits_for_dependents(stored):
             self._drop_dependents(stored)
             self._finish_foreground(stored)
 
@@ -447,7 +447,8 @@ class Store:
         else:
             self._drop_dependents(stored)
         for owner in garbage.owners(old.object):
-            if (above := self._owner(old, owner)) is not None:
+            if (above := self._owner(old, owner)) is not None and _waits_for_dependents(above):
+                self._drop_dependents(above)  # some may have been created since its deletion
                 self._finish_foreground(above)
         if old.namespace:
             self._close_namespace(old.namespace)
@@ -490,7 +491,7 @@ class Store:
 
     def _is_leaving(self, stored: Stored, reference: dict[str, Any]) -> bool:
         owner = self._owner(stored, reference)
-        return owner is not None and garbage.FOREGROUND in (owner.object["metadata"].get("finalizers") or [])
+        return owner is not None and _waits_for_dependents(owner)
 
     def _refer(self, stored: Stored, references: list[dict[str, Any]]) -> None:
         """Set the owner references of an object."""
@@ -517,10 +518,14 @@ class Store:
                 self._refer(stored, kept)
 
     def _finish_foreground(self, owner: Stored) -> None:
-        """Let an owner go that only waited for its dependents."""
-        finalizers = owner.object["metadata"].get("finalizers") or []
-        if garbage.FOREGROUND not in finalizers or self._dependents.blocking(owner.uid):
+        """Let an owner go that only waited for its dependents; the last of them may have taken it along."""
+        current = self.collections[owner.kind.key].objects.get((owner.namespace, owner.name))
+        if current is None or current.uid != owner.uid:
             return
+        owner = current
+        if not _waits_for_dependents(owner) or self._dependents.blocking(owner.uid):
+            return
+        finalizers = owner.object["metadata"]["finalizers"]
         metadata = {
             **owner.object["metadata"],
             "finalizers": [each for each in finalizers if each != garbage.FOREGROUND],
@@ -562,6 +567,10 @@ class Store:
         for namespace, name in sorted(collection.objects):
             self.delete(collection.kind.resource, namespace, name)
         del self.collections[key]
+
+
+def _waits_for_dependents(stored: Stored) -> bool:
+    return garbage.FOREGROUND in (stored.object["metadata"].get("finalizers") or [])
 
 
 def parsed_version(text: str) -> int:

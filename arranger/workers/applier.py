@@ -37,8 +37,10 @@ ROLE = "applier"
 _SWEEP_S = 5.0
 #: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
 _SETTLE_S = 10.0
-#: After a conflict, the watch is given so long to show what was changed.
+#: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
 _CONFLICT_S = 0.1
+#: A place whose pod was refused is tried again after so long.
+_REFUSED_S = 5.0
 #: What the API server found invalid is tried again after so long.
 _HOPELESS_S = 60.0
 #: Looking at a job costs about a microsecond a pod, so a job rests after each look for this long a pod: a job of 5,000
@@ -75,12 +77,16 @@ class _Progress(msgspec.Struct):
     #: When the status was last stored by us, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -_SETTLE_S
     resource_version: str = ""
+    #: Conflicts since the status was last stored.
+    conflicts: int = 0
     told: Told = msgspec.field(default_factory=Told)
     #: The status that the API server finds invalid for this TYJob as it is, and since when.
     invalid: tuple[str, str] = ("", "")
     invalid_s: float = 0.0
     #: (attempt, place) or pod UID → when the API server took the effect.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
+    #: (attempt, place) → why its pod was refused, as it was told last.
+    refused: dict[Any, str] = msgspec.field(default_factory=dict)
     template: Object | None = None
     #: The place in the queue that was stored last.
     position: int | None = None
@@ -297,7 +303,8 @@ class Applier:
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
-                self._look_again(job.uid, _CONFLICT_S)
+                self._look_again(job.uid, min(_CONFLICT_S * 2**progress.conflicts, _SWEEP_S))
+                progress.conflicts += 1
             if refused.code == 422:  # an object older than its schema may be beyond any write: then an Event tells it
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
@@ -307,6 +314,7 @@ class Applier:
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
+        progress.conflicts = 0
         return True
 
     async def _mend_pods(self, job: JobRecord, progress: _Progress) -> None:
@@ -417,16 +425,20 @@ class Applier:
         return False
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:
-        """Tell the log, once, and go on trying unless it can't help."""
+        """Tell the log, once for each place, and go on trying after a while unless it can't help."""
         permanent = refused.code in (400, 422)
         failed = EffectFailed(
             job.uid, job.attempt, "create", Place(*place), refused.code, refused.reason, refused.detail, permanent
         )
         log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
-        if job.failure is None or job.failure.message != failed.message:
+        progress, key = self._progress.setdefault(job.uid, _Progress()), (job.attempt, place)
+        if job.failure is None or progress.refused.get(key) != failed.message:
             await self._writer.append([failed])
+            progress.refused[key] = failed.message
         if not permanent:
-            self._look_again(job.uid, 5.0)
+            # What was told touches the job: without this rest, two such places would be told in turn without end.
+            progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + _REFUSED_S
+            self._look_again(job.uid, _REFUSED_S)
 
     async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
         async def delete() -> bool:

@@ -15,10 +15,11 @@ from arranger.errors import EpochLost, LogUnavailable
 from arranger.events import kinds as k
 from arranger.events.log import Cursor
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, Cluster, ClusterUnavailable, Expired, Object
-from arranger.kube.translate import job_seen, node_seen, pod_seen
+from arranger.kube.translate import job_seen, job_status_seen, node_seen, pod_seen
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.checks import Check
+from arranger.model.job import ENDED, Stage
 from arranger.model.validation import TYJOB
 from arranger.projections.state import State
 from arranger.workers.backoff import Backoff
@@ -32,6 +33,16 @@ RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS}
 
 #: Changes that come this close together share one batch. The first after a silence goes at once.
 _GATHER_S = 0.01
+
+#: Stages in the order in which an attempt comes to them.
+_ORDER: dict[str, int] = {
+    Stage.PENDING: 0,
+    Stage.RESCHEDULING: 0,
+    Stage.STARTING: 1,
+    Stage.RUNNING: 2,
+    Stage.SUCCEEDED: 3,
+    Stage.FAILED: 3,
+}
 
 Seen = k.NodeSeen | k.PodSeen | k.JobSeen
 
@@ -147,10 +158,11 @@ class Watcher:
         """Go on where the last watcher stopped, or list; then watch. Ends only by an exception."""
         listed = self._follower.state.listed.get(self._kind, False)
         version = (listed and await self._resumable()) or await self._list("first listing")
+        self._listed_s = self._clock.monotonic_s()  # who goes on from a cursor compares later too
         backoff = Backoff(self._clock)
         while True:
             try:
-                if self._clock.monotonic_s() - self._listed_s > self._relist_s and self._listed_s:
+                if self._clock.monotonic_s() - self._listed_s > self._relist_s:
                     version = await self._list("periodic comparison")
                 version = await self._watch(version)
                 self.problem = ""
@@ -173,6 +185,25 @@ class Watcher:
     def _cursor(self, version: str) -> Cursor:
         return Cursor(self._kind, f"{self._term}:{version}")
 
+    async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
+        """Notice a log that has lost its tail while nobody ran who had read it: a TYJob's status is ahead of it then.
+
+        A status is written after the decision that it shows was folded, so the log as it is now must hold that. Where
+        it doesn't, a new epoch begins, which takes the jobs over from their statuses. Raises `EpochLost`.
+        """
+        if self._kind != k.Watched.JOB:
+            return
+        state = self._follower.state
+        suspects = [item for item in items if ahead_of_log(item, state, adopts=listing)]
+        if not suspects or not await self._follower.catch_up():
+            return
+        names = [item["metadata"]["name"] for item in suspects if ahead_of_log(item, state, adopts=listing)]
+        if names:
+            reason = f"the status of TYJob {names[0]} shows a decision that the log doesn't hold: its tail was lost"
+            log_event(_log, "the log has lost its tail", level=logging.WARNING, reason=reason)
+            await self._follower.log.begin_epoch(lost=state.epoch, reason=reason, told_ms=self._clock.now_ms())
+            raise EpochLost(reason)
+
     # --- listing -------------------------------------------------------------------------------------------
 
     async def _list(self, reason: str) -> str:
@@ -188,6 +219,7 @@ class Watcher:
         version = ""
         async for page in self._cluster.listing(RESOURCES[self._kind]):
             version = page.resource_version
+            await self._hold_log_to(page.items, listing=True)
             seen = [self._translate(item, with_status=True) for item in page.items]
             there.update(event.uid for event in seen)
             news = [event for event in seen if not self._known(event)]
@@ -210,6 +242,8 @@ class Watcher:
             self._metrics.heard(self._kind)
             self.problem = ""
             version = changes[-1].resource_version or version
+            there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
+            await self._hold_log_to(there, listing=False)
             events = self._news(changes)
             if events:
                 await self._append(events, cursor=self._cursor(version))
@@ -255,6 +289,23 @@ class Watcher:
         job = state.jobs.get(event.uid)
         # Who writes a status must know the TYJob's resourceVersion.
         return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
+    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't come to.
+
+    A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet.
+    """
+    job = state.jobs.get(item["metadata"]["uid"])
+    status = item.get("status")
+    shown = job_status_seen(status, None) if isinstance(status, dict) else None
+    if shown is None or shown.stage not in _ORDER:
+        return False
+    if job is None:
+        return not adopts
+    if shown.stage in ENDED:
+        return shown.stage != job.stage  # final, whatever else was decided since
+    return (shown.attempt, _ORDER[shown.stage]) > (job.attempt, _ORDER[job.stage])
 
 
 def _same(old: k.PodSeen | k.JobSeen, new: k.PodSeen | k.JobSeen, aside: tuple[str, ...]) -> bool:

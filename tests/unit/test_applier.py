@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import yaml
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
@@ -293,3 +293,26 @@ def test_the_place_in_the_queue_is_no_part_of_what_a_status_is_known_by() -> Non
     status = {"stage": "Pending", "attempt": 0}
     assert status_digest({**status, "queuePosition": 7}) == status_digest(status) != status_digest({"stage": "Pending"})
     assert status_digest({"queuePosition": 1}) == status_digest({}) == ""
+
+
+class Appended:
+    """A writer that only remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[k.Event] = []
+
+    async def append(self, events: Sequence[k.Event]) -> None:
+        self.events += events
+
+
+async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_they_are_tried_again() -> None:
+    scene = Scene()
+    job = scene.observe()
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    for _ in range(3):
+        for index in (0, 1):
+            refused = ApiError(409, "AlreadyExists", f"a pod named j-w-{index} exists")
+            await scene.applier._refused(job, (1, index), refused)
+            scene.world.say(writer.events[-1])
+    assert len(writer.events) == 2
+    assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}

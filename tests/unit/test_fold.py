@@ -748,3 +748,30 @@ def test_a_gang_is_placed_with_every_pod_or_not_at_all() -> None:
     job = world.job("ppo", workers=3, min_workers=1, policy="Gang")
     assert place(world, job, LEADER, workers_on("n1", 0, 1)) == (False, "the gang is not whole: 4 pods needed")
     assert place(world, job, LEADER, workers_on("n1", 0, 2)) == (True, "")
+
+
+def test_a_place_whose_ended_pod_is_deleted_is_given_up_if_others_have_its_room_by_now() -> None:
+    world = World()
+    world.node("n1", cpu=3)
+    first = world.job("first", leader=shape(cpu=1), workers=1, worker=shape(cpu=2))
+    world.settle()
+    worker = world.pods_of(first)[1, 0]
+    world.change_pod(worker.uid, phase="Succeeded")
+    second = world.job("second", leader=shape(cpu=2))
+    world.settle()
+    world.pod_gone(worker.uid)
+    assert (second.placements, sorted(first.placements)) == ({(0, 0): "n1"}, [(0, 0)])
+    assert first.schedule_state == ScheduleState.PARTLY
+    assert world.used("n1") == 3000
+
+
+def test_a_place_whose_ended_pod_is_deleted_stays_while_there_is_room() -> None:
+    world = World()
+    world.node("n1", cpu=3)
+    job = world.job("j", leader=shape(cpu=1), workers=1, worker=shape(cpu=2))
+    world.settle()
+    worker = world.pods_of(job)[1, 0]
+    world.change_pod(worker.uid, phase="Succeeded")
+    world.pod_gone(worker.uid)
+    assert sorted(job.placements) == [(0, 0), (1, 0)]
+    assert world.used("n1") == 3000

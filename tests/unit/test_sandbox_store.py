@@ -300,6 +300,23 @@ def test_foreground_deletion_waits_for_the_dependents(store: Store) -> None:
     assert names(store, THINGS) == []
 
 
+def test_a_foreground_deletion_ends_when_all_its_dependents_go_at_once(store: Store) -> None:
+    owner = store.create(THINGS, "default", thing()).stored.object
+    for name in ("a", "b"):
+        store.create(PODS, "default", pod(name, owners=[reference(owner)]))
+    store.delete(THINGS, "default", "t", DeleteOptions(propagation="Foreground"))
+    assert names(store, THINGS) == names(store, PODS) == []
+
+
+def test_a_dependent_created_during_a_foreground_deletion_goes_with_the_others(store: Store) -> None:
+    owner = store.create(THINGS, "default", thing()).stored.object
+    store.create(PODS, "default", pod("a", node="n", owners=[reference(owner)]))
+    store.delete(THINGS, "default", "t", DeleteOptions(propagation="Foreground"))
+    store.create(PODS, "default", pod("late", owners=[reference(owner)]))
+    store.delete(PODS, "default", "a", DeleteOptions(grace_s=0))
+    assert names(store, THINGS) == names(store, PODS) == []
+
+
 def test_a_namespace_takes_what_is_in_it_along(store: Store) -> None:
     store.create(NAMESPACES, "", {"metadata": {"name": "x"}})
     store.create(PODS, "x", pod("a", node="n"))

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
@@ -14,7 +17,8 @@ from arranger.metrics import Metrics
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.follower import Follower, Writer
-from arranger.workers.watcher import Watcher
+from arranger.workers.watcher import Watcher, ahead_of_log
+from tests.world import World
 
 POD = {"metadata": {"namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
@@ -132,3 +136,45 @@ async def test_a_successor_goes_on_where_the_watcher_before_it_stopped() -> None
         scene.lease.ours = True
         await scene.until(lambda: scene.names() == ["a", "b"])
         assert b'reason="first listing"} 1.0' in scene.metrics.exposition()  # no second one
+
+
+@pytest.mark.parametrize(
+    ("shown", "adopts", "ahead"),
+    [
+        ({"stage": "Pending", "attempt": 0}, False, False),
+        ({"stage": "Starting", "attempt": 0}, False, False),
+        ({"stage": "Running", "attempt": 0}, False, True),
+        ({"stage": "Pending", "attempt": 1}, False, True),
+        ({"stage": "Succeeded", "attempt": 0}, False, True),
+        ({"stage": "Nonsense", "attempt": 9}, False, False),
+        ("nonsense", False, False),
+    ],
+)
+def test_a_status_that_shows_more_than_the_log_holds_is_ahead_of_it(shown: Any, adopts: bool, ahead: bool) -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("j")
+    world.cycle()
+    world.control()
+    item = {"metadata": {"uid": job.uid, "name": "j"}, "status": shown}
+    assert job.stage == "Starting"
+    assert ahead_of_log(item, world.state, adopts=adopts) == ahead
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+def test_a_job_that_the_log_never_saw_has_a_status_only_if_the_log_lost_its_tail(adopts: bool) -> None:
+    item = {"metadata": {"uid": "u", "name": "j"}, "status": {"stage": "Running", "attempt": 0}}
+    assert ahead_of_log(item, World().state, adopts=adopts) == (not adopts)
+
+
+async def test_a_watcher_that_went_on_from_a_cursor_compares_later_too() -> None:
+    async with watching() as scene:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        scene.lease.ours = False
+        await asyncio.sleep(0.5)
+        scene.watcher._listed_s = 0.0  # as in a process that has listed nothing yet
+        scene.lease.ours = True
+        await scene.create("b")
+        await scene.until(lambda: scene.names() == ["a", "b"])
+        assert scene.watcher._listed_s > 0.0

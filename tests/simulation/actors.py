@@ -1,0 +1,531 @@
+"""Those who act in a world beside the workers: users, machines with their kubelets, the cluster's own caretakers, and
+disasters of the log and the API server. Each draws what it does next from the world's seed.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.memory_log import MemoryLog
+from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
+from arranger.model.job import PlacedPods
+from arranger.model.names import pod_name
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from arranger.sandbox.store import DeleteOptions
+from tests.simulation.gateways import LOST_EVENTS
+from tests.simulation.invariants import Violation
+from tests.simulation.loop import Owner
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_NAMES = tuple(f"job{number}" for number in range(6))
+_POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+
+
+class User:
+    """Creates, edits and deletes TYJobs, deletes pods by hand, and runs pods that are none of Arranger's business."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.getrandbits(64))
+        self._pace_s = self._chance.choice((0.7, 1.5, 3.0))
+        #: UID → name of every TYJob that ever was.
+        self.names: dict[str, str] = {}
+        self._used: set[str] = set()
+        self._strangers = self._names_taken = 0
+
+    async def run(self) -> None:
+        """Act until the faults stop."""
+        acts = [
+            (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
+            (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
+            (self._take_name, 1),
+        ]  # fmt: skip
+        while self._world.faults.on:
+            [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
+            with suppress(ApiError):
+                act()
+            await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
+
+    def _did(self, site: str, what: str) -> None:
+        self._world.faults.hit(site)
+        self._world.step("user", what)
+
+    def _jobs(self) -> dict[str, Object]:
+        found = self._world.store.collection(TYJOBS).objects
+        return {name: found[namespace, name].object for namespace, name in sorted(found)}
+
+    def _some_job(self) -> tuple[str, Object] | None:
+        jobs = self._jobs()
+        return self._chance.choice(sorted(jobs.items(), key=lambda each: each[0])) if jobs else None
+
+    def _create(self, name: str = "") -> None:
+        jobs = self._jobs()
+        free = [each for each in _NAMES if each not in jobs]
+        if not free and not name:
+            ended = [n for n, job in jobs.items() if (job.get("status") or {}).get("stage") in ("Succeeded", "Failed")]
+            if ended:
+                self._remove(self._chance.choice(ended))
+            return
+        name = name or self._chance.choice(free)
+        stored = self._world.store.create(TYJOBS, "default", self._tyjob(name)).stored
+        self.names[stored.uid] = name
+        again = name in self._used
+        self._used.add(name)
+        self._world.step(
+            "user",
+            f"creates {name} [{stored.uid}] {stored.object['spec']['minWorkersNum']} of {self._counts(stored.object)}",
+        )
+        if again:
+            self._world.faults.hit("user creates a job again")
+
+    def _counts(self, job: Object) -> list[int]:
+        return [each["counts"] for each in job["spec"]["workerSets"]]
+
+    def _tyjob(self, name: str) -> Object:
+        chance = self._chance
+        sets = [
+            {"name": f"w{number}", "counts": chance.randrange(1, 4), "template": self._template(leader=False)}
+            for number in range(chance.choice((0, 1, 1, 1, 2)))
+        ]
+        workers = sum(each["counts"] for each in sets)
+        spec: dict[str, Any] = {
+            "minWorkersNum": chance.randrange(0, workers + 1),
+            "restartLimit": chance.randrange(0, 3),
+            "priority": chance.randrange(1, 11),
+            "cleanPodPolicy": chance.choice(("Running", "All", "None")),
+            "leader": {"name": "learner", "template": self._template(leader=True)},
+            "workerSets": sets,
+        }
+        if chance.random() < 0.6:
+            spec["schedulerPolicy"] = {"basicPolicy": chance.choice(_POLICIES)}
+        return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
+
+    def _template(self, *, leader: bool) -> Object:
+        chance = self._chance
+        notes: dict[str, str] = {}
+        if leader and chance.random() < 0.8:
+            notes["run-seconds"] = f"{chance.uniform(1, 40):.1f}"
+        elif not leader and chance.random() < 0.2:
+            notes["run-seconds"] = f"{chance.uniform(1, 20):.1f}"
+        if chance.random() < 0.3:
+            notes["start-seconds"] = f"{chance.uniform(0.1, 3):.1f}"
+        if chance.random() < 0.3:
+            notes["ready-seconds"] = f"{chance.uniform(0.1, 3):.1f}"
+        if "run-seconds" in notes and chance.random() < 0.3:
+            notes["failures"] = str(chance.randrange(1, 4))
+        if leader and chance.random() < 0.05:
+            notes["fail"] = "ErrImagePull"
+        requests = {"cpu": str(chance.choice((1, 1, 2, 3, 7))), "memory": "1Gi"}
+        if chance.random() < 0.1:
+            requests["nvidia.com/gpu"] = "1"
+        container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+        spec: dict[str, Any] = {"containers": [container]}
+        if chance.random() < 0.3:
+            spec["restartPolicy"] = "Never"
+        return {
+            "metadata": {"annotations": {f"sandbox.arranger.dev/{key}": text for key, text in notes.items()}},
+            "spec": spec,
+        }
+
+    def _patch(self, name: str, spec: dict[str, Any], site: str) -> None:
+        self._world.store.patch(TYJOBS, "default", name, {"spec": spec})
+        self._did(
+            site, f"edits {name} {msgspec.json.encode({k: v for k, v in spec.items() if k != 'workerSets'}).decode()}"
+        )
+
+    def _edit_counts(self) -> None:
+        found = self._some_job()
+        if found is None or not found[1]["spec"]["workerSets"]:
+            return
+        name, job = found
+        sets = [dict(each) for each in job["spec"]["workerSets"]]
+        self._chance.choice(sets)["counts"] = self._chance.randrange(1, 5)
+        least = min(job["spec"]["minWorkersNum"], sum(each["counts"] for each in sets))
+        self._patch(name, {"workerSets": sets, "minWorkersNum": least}, "user edits counts")
+
+    def _edit_priority(self) -> None:
+        if found := self._some_job():
+            self._patch(found[0], {"priority": self._chance.randrange(1, 11)}, "user edits priority")
+
+    def _edit_min(self) -> None:
+        if found := self._some_job():
+            workers = sum(self._counts(found[1]))
+            self._patch(found[0], {"minWorkersNum": self._chance.randrange(0, workers + 1)}, "user edits minWorkersNum")
+
+    def _terminate(self) -> None:
+        if found := self._some_job():
+            self._patch(found[0], {"terminating": True}, "user terminates")
+
+    def _remove(self, name: str) -> None:
+        propagation = self._chance.choice(("Background", "Background", "Foreground"))
+        self._world.store.delete(TYJOBS, "default", name, DeleteOptions(propagation=propagation))
+        self._did("user deletes a job", f"deletes {name} ({propagation})")
+
+    def _delete(self) -> None:
+        if found := self._some_job():
+            self._remove(found[0])
+
+    def _replace(self) -> None:
+        if found := self._some_job():
+            self._remove(found[0])
+            self._create(found[0])
+            self._world.faults.hit("user deletes a job and its name is used again at once")
+
+    def _delete_pod(self) -> None:
+        pods = [stored for _, stored in sorted(self._world.store.collection(PODS).objects.items())]
+        owned = [stored for stored in pods if stored.object["metadata"].get("ownerReferences")]
+        if owned:
+            pod = self._chance.choice(owned)
+            self._world.store.delete(
+                PODS, pod.namespace, pod.name, DeleteOptions(grace_s=self._chance.choice((None, 0)))
+            )
+            self._did("user deletes a pod", f"deletes pod {pod.name}")
+
+    def _pod(self, name: str, labels: dict[str, str]) -> None:
+        nodes = sorted(name for _, name in self._world.store.collection(NODES).objects)
+        if not nodes:
+            return
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        spec = {"nodeName": self._chance.choice(nodes), "containers": [container]}
+        body = {"metadata": {"name": name, "labels": labels}, "spec": spec}
+        stored = self._world.store.create(PODS, "default", body).stored
+        self._world.checks.strangers[name] = stored.uid
+
+    def _stranger(self) -> None:
+        if self._strangers >= 4:
+            return
+        self._strangers += 1
+        name = f"stranger{self._strangers}"
+        labels = {
+            "arranger.dev/job": self._chance.choice(_NAMES),
+            "arranger.dev/role": "worker",
+            "arranger.dev/index": "0",
+        }
+        self._pod(name, labels if self._chance.random() < 0.5 else {})
+        self._did("stranger's pod", f"creates {name}")
+
+    def _take_name(self) -> None:
+        group, index = self._chance.choice((("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
+        name = pod_name(self._chance.choice(_NAMES), group, index, 0)
+        if self._names_taken >= 3 or ("default", name) in self._world.store.collection(PODS).objects:
+            return
+        self._names_taken += 1
+        self._pod(name, {})
+        self._did("a stranger takes a pod's name", f"creates {name}")
+
+
+class Machines:
+    """The nodes, their kubelets, and what befalls them."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.getrandbits(64))
+        chance = self._chance
+        self.templates = [
+            NodeTemplate(
+                f"n{n}", cpu=str(chance.choice((4, 6, 8))), memory="32Gi", pods=12, gpus=chance.choice((0, 0, 2))
+            )
+            for n in range(chance.randrange(2, 6))
+        ]
+        self.owner = Owner("kubelets")
+        self._kubelets = SimulatedKubelets(
+            DirectCluster(world.store, clock=world.clock), nodes=self.templates, clock=world.clock, heartbeat_s=30.0
+        )
+        self._absent: dict[str, NodeTemplate] = {}
+        self._pace_s = chance.choice((2.0, 5.0, 15.0))
+        self._changes: list[str] = []
+
+    async def start(self) -> None:
+        """Register the nodes; their kubelets are processes of their own."""
+        await self._world.loop.create_task(self._kubelets.start(), context=self.owner.context())
+
+    async def run(self) -> None:
+        """Something befalls a node now and then, and is undone later, or not before the end."""
+        acts = (self._cordon, self._taint, self._remove, self._flap, self._lose, self._shrink, self._pause)
+        while self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
+            template = self._chance.choice(self.templates)
+            with suppress(ApiError):
+                await self._chance.choice(acts)(template)
+
+    def _did(self, site: str, what: str) -> None:
+        self._world.faults.hit(site)
+        self._world.step("machines", what)
+
+    def _patch(self, name: str, body: Object, **more: Any) -> None:
+        self._world.store.patch(NODES, "", name, body, **more)
+
+    async def _cordon(self, node: NodeTemplate) -> None:
+        self._patch(node.name, {"spec": {"unschedulable": True}})
+        self._did("node cordoned", f"cordons {node.name}")
+        await self._while()
+        self._patch(node.name, {"spec": {"unschedulable": None}})
+
+    async def _taint(self, node: NodeTemplate) -> None:
+        self._patch(node.name, {"spec": {"taints": [{"key": "user/busy", "effect": "NoSchedule"}]}})
+        self._did("node tainted", f"taints {node.name}")
+        await self._while()
+        self._patch(node.name, {"spec": {"taints": None}})
+
+    async def _remove(self, node: NodeTemplate) -> None:
+        if len(self._absent) + 1 >= len(self.templates):
+            return
+        self._world.store.delete(NODES, "", node.name)
+        self._absent[node.name] = node
+        self._did("node deleted", f"deletes node {node.name}")
+        await self._while()
+        await self._return(node)
+
+    async def _return(self, node: NodeTemplate) -> None:
+        if self._absent.pop(node.name, None) is not None:
+            await self._as_kubelet(self._kubelets.add(node))
+            await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+            self._did("node added again", f"adds node {node.name}")
+
+    async def _flap(self, node: NodeTemplate) -> None:
+        for ready in (False, True, False, True):
+            await self._as_kubelet(self._kubelets.set_ready(node.name, ready))
+            self._did("node flaps", f"{node.name} is {'' if ready else 'not '}ready")
+            await asyncio.sleep(self._chance.uniform(0.1, 2.0))
+
+    async def _lose(self, node: NodeTemplate) -> None:
+        await self._as_kubelet(self._kubelets.lose(node.name))
+        self._did("node lost", f"loses {node.name}")
+        await self._while()
+        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+
+    async def _shrink(self, node: NodeTemplate) -> None:
+        amounts = {**node.amounts(), "cpu": "3", "nvidia.com/gpu": "0"}
+        self._patch(node.name, {"status": {"allocatable": amounts}}, subresource="status")
+        self._did("node shrinks", f"shrinks {node.name}")
+        await self._while()
+        self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
+
+    async def _pause(self, _node: NodeTemplate) -> None:
+        self.owner.paused = True
+        self._did("kubelets pause", "all kubelets pause")
+        await asyncio.sleep(self._chance.uniform(0.5, 15.0))
+        self._world.loop.resume(self.owner)
+
+    async def _while(self) -> None:
+        lasts_s = self._chance.choice((0.5, 5.0, 20.0, 60.0)) * self._chance.uniform(0.5, 1.0)
+        until_s = self._world.loop.time() + lasts_s
+        while self._world.faults.on and self._world.loop.time() < until_s:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+
+    async def _as_kubelet(self, work: Any) -> None:
+        with suppress(ApiError):
+            await self._world.loop.create_task(work, context=self.owner.context())
+
+    async def heal(self) -> None:
+        """Every node is there, whole and ready."""
+        self._world.loop.resume(self.owner)
+        for node in self.templates:
+            await self._return(node)
+            await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+            self._patch(node.name, {"spec": {"unschedulable": None, "taints": None}})
+            self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
+
+
+class Caretaker:
+    """What kube-controller-manager does: pods of nodes that are gone or lost are deleted, some time later."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._unready_since_s: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look every few seconds, for ever."""
+        while True:
+            await asyncio.sleep(2.0)
+            nodes = self._world.store.collection(NODES).objects
+            for (_, name), stored in sorted(nodes.items()):
+                if any(taint["effect"] == "NoExecute" for taint in stored.object["spec"].get("taints") or ()):
+                    self._unready_since_s.setdefault(name, self._world.loop.time())
+                else:
+                    self._unready_since_s.pop(name, None)
+            for (namespace, name), stored in sorted(self._world.store.collection(PODS).objects.items()):
+                node = stored.object["spec"].get("nodeName", "")
+                self._look(namespace, name, node, stored.object)
+
+    def _look(self, namespace: str, name: str, node: str, pod: Object) -> None:
+        store, checks = self._world.store, self._world.checks
+        gone = ("", node) not in store.collection(NODES).objects
+        since_s = self._unready_since_s.get(node)
+        lost = since_s is not None and self._world.loop.time() - since_s > 10.0
+        if not (gone or (lost and "deletionTimestamp" not in pod["metadata"])):
+            return
+        checks.strangers.pop(name, None)
+        with suppress(ApiError):
+            store.delete(PODS, namespace, name, DeleteOptions(grace_s=0 if gone else None))
+            self._world.step("care", f"deletes pod {name} of {node}, which is {'gone' if gone else 'lost'}")
+
+
+class Disasters:
+    """What befalls the log's server, the API server and the clocks as a whole."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.getrandbits(64))
+
+    async def run(self) -> None:
+        """Once in a while, until the faults stop."""
+        acts = (self._log_away, self._api_away, self._lose_tail, self._empty, self._jump, self._compact)
+        while self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / 12.0))
+            if self._world.faults.on:
+                await self._chance.choice(acts)()
+
+    def _did(self, site: str, what: str) -> None:
+        self._world.faults.hit(site)
+        self._world.step("disaster", what)
+
+    async def _log_away(self) -> None:
+        if not self._world.faults.has("log away for a while"):
+            return
+        self._world.log_away = True
+        self._did("log away for a while", "the log is away")
+        await asyncio.sleep(self._chance.uniform(0.2, 15.0))
+        self._world.log_away = False
+
+    async def _api_away(self) -> None:
+        self._world.api_away = True
+        self._did("API away for a while", "the API server is away")
+        await asyncio.sleep(self._chance.uniform(0.2, 15.0))
+        self._world.api_away = False
+
+    async def _lose_tail(self) -> None:
+        index = self._world.home.index
+        if not self._world.faults.has("log lost its tail") or index is None:
+            return
+        after = max(index.start.offset, index.end.offset - self._chance.randrange(1, LOST_EVENTS))
+        if after < 1:
+            return
+        self._world.home.lose_tail(after)
+        self._did("log lost its tail", f"the log lost what came after {after}")
+
+    async def _empty(self) -> None:
+        if self._world.faults.has("log emptied") and self._chance.random() < 0.5:
+            self._world.home.lose_everything()
+            self._world.redis.forget()
+            self._did("log emptied", "the log is empty")
+
+    async def _jump(self) -> None:
+        processes = self._world.processes
+        if processes:
+            process = self._chance.choice(processes)
+            process.clock.skew_ms += self._chance.randrange(-20_000, 20_000)
+            self._did("clock jumps", f"the clock of {process.name} is off by {process.clock.skew_ms} ms")
+
+    async def _compact(self) -> None:
+        self._world.checks.after_step()
+        self._world.store.compact()
+        self._did("watch history compacted", "the API server compacts its history")
+
+
+class Rogue:
+    """A second writer that is late, old or wrong: what it appends must be without any effect."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.getrandbits(64))
+        self._seq = 0
+
+    async def run(self) -> None:
+        """Append something void now and then, until the faults stop."""
+        acts = (self._part_of_a_quorum, self._no_room, self._old_term, self._old_version, self._old_cycle)
+        while self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / 3.0))
+            if self._world.faults.on and not self._world.log_away and self._world.home.index is not None:
+                await self._chance.choice(acts)()
+
+    async def _say(self, site: str, *events: k.Event) -> None:
+        oracle = self._world.oracle
+        epoch, before = oracle.state.epoch, _substance(oracle.state)
+        self._seq += 1
+        batch = k.Batch("rogue", self._seq, oracle.state.told_ms, events)
+        await MemoryLog(self._world.home).append(batch, epoch=epoch)
+        self._world.faults.hit(site)
+        self._world.step("rogue", f"appends {site}")
+        if _substance(oracle.state) != before:
+            self._world.fail(Violation(f"{site} had an effect: {events}"), None)
+
+    def _waiting(self) -> list[JobRecord]:
+        return [job for job in self._world.oracle.state.jobs.values() if job.active and not job.placements]
+
+    def _nodes(self) -> list[str]:
+        nodes = self._world.oracle.state.nodes
+        return [name for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
+
+    def _cycle(self) -> k.CycleTaken:
+        state = self._world.oracle.state
+        return k.CycleTaken(max(state.offset, state.last_cycle), state.told_ms, self._world.cycle_config)
+
+    async def _part_of_a_quorum(self) -> None:
+        jobs = [job for job in self._waiting() if job.spec is not None and job.spec.min_workers]
+        if jobs and self._nodes():
+            job = self._chance.choice(jobs)
+            pods = (PlacedPods(self._chance.choice(self._nodes()), 0, ((0, 0),)),)
+            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledPartly", pods, "part of a quorum")
+            await self._say("two writers: part of a quorum", self._cycle(), placed)
+
+    async def _no_room(self) -> None:
+        nodes = self._world.oracle.state.nodes
+        for job in self._waiting():
+            assert job.spec is not None
+            cpu = sum(dict(group.shape.requests)["cpu"] * group.count for group in job.spec.groups)
+            full = [name for name in self._nodes() if nodes.free()[nodes.rows[name], nodes.columns["cpu"]] < cpu]
+            if full:
+                node = self._chance.choice(full)
+                groups = enumerate(job.spec.groups)
+                pods = tuple(PlacedPods(node, number, ((0, group.count - 1),)) for number, group in groups)
+                placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "no room")
+                await self._say("two writers: no room", self._cycle(), placed)
+                return
+
+    async def _old_term(self) -> None:
+        state = self._world.oracle.state
+        if state.pods and state.terms.get(k.Watched.POD):
+            pod = state.pods[self._chance.choice(sorted(state.pods))]
+            gone = k.PodGone(state.terms[k.Watched.POD] - 1, pod.namespace, pod.name, pod.uid)
+            await self._say("two writers: an old term", gone)
+
+    async def _old_version(self) -> None:
+        jobs = [job for job in self._world.oracle.state.jobs.values() if not job.ended]
+        if jobs:
+            job = self._chance.choice(jobs)
+            decided = k.StageDecided(
+                job.uid, job.version - 1, job.attempt, "Failed", "Late", "decided on an old version"
+            )
+            await self._say("two writers: an old version", decided)
+
+    async def _old_cycle(self) -> None:
+        state = self._world.oracle.state
+        jobs, nodes = self._waiting(), self._nodes()
+        if state.last_cycle and jobs and nodes:
+            job, cycle = self._chance.choice(jobs), msgspec.structs.replace(self._cycle(), base=state.last_cycle - 1)
+            assert job.spec is not None
+            groups = enumerate(job.spec.groups)
+            pods = tuple(
+                PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
+            )
+            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "superseded")
+            await self._say("two writers: a superseded cycle", cycle, placed)
+
+
+def _substance(state: State) -> Any:
+    """What decisions and observations change, without the counts of verdicts."""
+    jobs = [
+        (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound))
+        for uid, job in state.jobs.items()
+    ]
+    return jobs, sorted(state.pods)

@@ -1,0 +1,111 @@
+"""What can go wrong, where, and how often: every fault has a name, and every time it happens is counted.
+
+A seed draws which kinds of faults it has at all (swarm testing: a run with few kinds goes further into each), and then
+at every passage of a site whether one happens there.
+"""
+
+import random
+from collections import Counter
+
+#: Effects of the workers, in whose middle a process can be killed or paused, and which can fail or lose their answer.
+WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events")
+READS = (
+    "get pods",
+    "get tyjobs",
+    "list nodes",
+    "list pods",
+    "list tyjobs",
+    "watch nodes",
+    "watch pods",
+    "watch tyjobs",
+)
+KINDS = ("nodes", "pods", "tyjobs")
+
+CRASHES = tuple(
+    f"crash {when} {what}" for what in ("append", "snapshot", "trim", *WRITES[:3]) for when in ("before", "after")
+)
+PAUSES = tuple(f"pause {when} {what}" for what in ("append", *WRITES[:3]) for when in ("before", "after"))
+LOG = (
+    "append unavailable", "append answer lost", "read unavailable", "log away for a while", "log lost its tail",
+    "log emptied", "lease unavailable",
+)  # fmt: skip
+API = (
+    *(f"{what}: {how}" for what in WRITES for how in ("500 before", "time-out after", "429", "no connection")),
+    "patch tyjobs: 409",
+    "delete pods: 409",
+    "create pods: 403",
+    "create pods: 500 after",
+    *(f"{what}: no connection" for what in READS),
+    "API away for a while",
+)
+WATCH = tuple(
+    f"watch {kind}: {how}"
+    for kind in KINDS
+    for how in ("410", "ended", "silent", "late", "dropped", "doubled", "broken")
+) + tuple(f"list {kind}: 410" for kind in KINDS)
+TICKS = ("tick lost", "tick doubled", "tick late")
+TIME = ("clock differs", "clock jumps")
+WORLD = (
+    "user edits counts", "user edits priority", "user edits minWorkersNum", "user terminates", "user deletes a job",
+    "user creates a job again", "user deletes a pod", "node cordoned", "node tainted", "node deleted", "node added again",
+    "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause", "watch history compacted",
+    "user deletes a job and its name is used again at once", "a stranger takes a pod's name",
+)  # fmt: skip
+
+ROGUE = tuple(
+    f"two writers: {what}"
+    for what in ("part of a quorum", "no room", "an old term", "an old version", "a superseded cycle")
+)
+
+#: Every named site; tests fail if one of them was never hit over the fixed seeds.
+SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE)
+
+_FAMILIES = {
+    "crash": (CRASHES, 0.004),
+    "pause": (PAUSES, 0.003),
+    "log": (LOG[:3] + LOG[6:], 0.02),
+    "log state": (LOG[3:6], 0.0),
+    "api": (API[:-1], 0.02),
+    "watch": (WATCH, 0.02),
+    "ticks": (TICKS, 0.05),
+}
+
+
+#: Sites that are passed so seldom that they need a higher rate to be hit at all.
+_RARE = ("snapshot", "trim", "delete pods", "events: 429", "events: time-out after", "events: 500 before")
+_RARELY_PASSED = 8
+
+
+class Faults:
+    """Draws faults. `on` is False once a run has come to its quiet end."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.on = True
+        self.hits: Counter[str] = Counter()
+        self.rates: dict[str, float] = {}
+        for family, (sites, rate) in _FAMILIES.items():
+            if chance.random() < 0.25:
+                continue
+            intensity = chance.choice((0.3, 1.0, 1.0, 2.5))
+            for site in sites:
+                if chance.random() < 0.8:
+                    self.rates[site] = rate * intensity * (_RARELY_PASSED if site.endswith(_RARE) else 1)
+            if family == "log state":
+                self.rates |= {site: 1.0 for site in sites if chance.random() < 0.5}
+
+    def at(self, site: str) -> bool:
+        """Whether this fault happens now, here."""
+        rate = self.rates.get(site, 0.0)
+        if not self.on or not rate or self._chance.random() >= rate:
+            return False
+        self.hits[site] += 1
+        return True
+
+    def has(self, site: str) -> bool:
+        """Whether this run has this fault at all."""
+        return self.on and site in self.rates
+
+    def hit(self, site: str) -> None:
+        """A fault that someone else decided on."""
+        self.hits[site] += 1

@@ -1,0 +1,355 @@
+"""Through here every worker process reaches the log, the cluster and Redis, and here most faults happen.
+
+The log and the cluster are the real in-memory ones, the membership and the leases the real classes on a Redis that
+knows their three scripts. A killed process stops in the middle of the call, a paused one goes on later from there.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from arranger.errors import ArrangerError, LogUnavailable
+from arranger.events.kinds import Batch, kind_of
+from arranger.events.log import Appended, Cursor, Entry, Position, StoredSnapshot
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
+from arranger.sandbox.direct import DirectCluster
+from arranger.workers import membership
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedProcess, World
+
+_Answer = TypeVar("_Answer")
+
+#: What a lost tail may take away at most.
+LOST_EVENTS = 40
+
+
+class Home(MemoryHome):
+    """The log's server. What it stores is told to the oracle at once; losing its tail takes the cursors back too."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        super().__init__()
+
+    def begin(self, epoch: int, first: bytes) -> None:
+        self._world.oracle.begin(epoch)
+        self._cursors_before: list[dict[str, str]] = []
+        super().begin(epoch, first)
+
+    def add(self, payload: bytes, count: int) -> Any:
+        self._cursors_before.append(dict(self.cursors))
+        stored = super().add(payload, count)
+        self._world.oracle.add(stored)
+        return stored
+
+    def lose_tail(self, after: int) -> None:
+        whole = len(self.stored)
+        super().lose_tail(after)
+        lost = whole - len(self.stored)
+        if lost:
+            self.cursors = self._cursors_before[-lost]
+            del self._cursors_before[-lost:]
+            assert self.index is not None
+            self._world.oracle.lose_after(self.index.end.offset)
+
+    def lose_everything(self) -> None:
+        super().lose_everything()
+        self._world.oracle.lose_everything()
+
+
+class Gateway:
+    """What the log and the cluster of one process share: its crashes and pauses."""
+
+    def __init__(self, world: "World", process: "SimulatedProcess") -> None:
+        self.world = world
+        self.process = process
+
+    async def passage(self, when: str, what: str) -> None:
+        """A moment before or after an effect: here the process may be killed or paused."""
+        faults = self.world.faults
+        if faults.at(f"crash {when} {what}"):
+            self.process.crash(f"{when} {what}")
+            await asyncio.Event().wait()
+        if faults.at(f"pause {when} {what}"):
+            self.process.pause(self.world.chance.uniform(0.5, 25.0), f"{when} {what}")
+            await asyncio.sleep(0)
+
+    async def latency(self) -> None:
+        """Mostly short, sometimes long, often none."""
+        draw = self.world.chance.random()
+        if draw < 0.6:
+            await asyncio.sleep(draw * 0.02)
+        elif draw > 0.99:
+            await asyncio.sleep(self.world.chance.uniform(0.1, 3.0))
+
+
+class FaultyLog(MemoryLog):
+    """A client of the log whose server can be away, lose answers, or be killed."""
+
+    def __init__(self, gateway: Gateway, home: Home, now_ms: Callable[[], int]) -> None:
+        super().__init__(home, now_ms=now_ms)
+        self._gateway = gateway
+        self._world = gateway.world
+
+    def _reach(self, site: str) -> None:
+        if self._world.log_away or self._world.faults.at(site):
+            raise LogUnavailable("simulated: no connection to the log")
+
+    async def open(self) -> Position:
+        self._reach("read unavailable")
+        return await super().open()
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        gate = self._gateway
+        await gate.latency()
+        await gate.passage("before", "append")
+        self._reach("append unavailable")
+        kinds = ",".join(kind_of(event) for event in batch.events[:6])
+        try:
+            appended = await super().append(batch, epoch=epoch, cursor=cursor)
+        except ArrangerError as problem:
+            self._world.step(
+                gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq}: {type(problem).__name__}"
+            )
+            raise
+        again = " again" if appended.duplicate else ""
+        span = f"{appended.first}-{appended.last}"
+        self._world.step(gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq} at {span}{again}")
+        await gate.passage("after", "append")
+        if self._world.faults.at("append answer lost"):
+            raise LogUnavailable("simulated: the answer of the append was lost")
+        await gate.latency()
+        return appended
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        self._reach("read unavailable")
+        await self._gateway.latency()
+        found = await super().read(after, limit=limit, wait_s=wait_s)
+        self._reach("read unavailable")
+        return found
+
+    async def end(self) -> Position:
+        self._reach("read unavailable")
+        return await super().end()
+
+    async def start(self) -> Position:
+        self._reach("read unavailable")
+        return await super().start()
+
+    async def cursor(self, name: str) -> str | None:
+        self._reach("read unavailable")
+        return await super().cursor(name)
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        self._reach("append unavailable")
+        await self._gateway.latency()
+        position = await super().begin_epoch(lost=lost, reason=reason, told_ms=told_ms)
+        self._world.step(self._gateway.process.name, f"epoch {position.epoch} after {lost}: {reason}")
+        return position
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        await self._gateway.passage("before", "snapshot")
+        self._reach("append unavailable")
+        await super().put_snapshot(snapshot)
+        self._world.oracle.snapshot(snapshot)
+        self._world.step(self._gateway.process.name, f"snapshot at {snapshot.position.offset}")
+        await self._gateway.passage("after", "snapshot")
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        self._reach("read unavailable")
+        return await super().newest_snapshot(at_most=at_most)
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        await self._gateway.passage("before", "trim")
+        self._reach("append unavailable")
+        gone = await super().trim(before, epoch=epoch)
+        if gone:
+            self._world.step(self._gateway.process.name, f"trim {gone} entries before {before}")
+        await self._gateway.passage("after", "trim")
+        return gone
+
+
+class FaultyCluster(DirectCluster):
+    """A client of the API server whose every call can fail before or after its effect."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway.world.store, clock=gateway.process.clock)
+        self._gateway = gateway
+        self._world = gateway.world
+
+    def _connected(self, what: str) -> None:
+        if self._world.api_away or self._world.faults.at(f"{what}: no connection"):
+            raise ClusterUnavailable(f"simulated: no connection for {what}")
+
+    def _refuse(self, what: str) -> None:
+        at = self._world.faults.at
+        if at(f"{what}: 500 before"):
+            raise ApiError(500, "InternalError", "simulated: etcd has no leader")
+        if at(f"{what}: 429"):
+            raise ApiError(429, "TooManyRequests", "simulated: slow down", retry_after_s=1.0)
+        if at(f"{what}: 409"):
+            raise ApiError(409, "Conflict", "simulated: the object has been modified")
+        if at(f"{what}: 403"):
+            raise ApiError(403, "Forbidden", "simulated: exceeded quota")
+
+    async def _write(self, what: str, about: str, effect: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        gate, name = self._gateway, self._gateway.process.name
+        await gate.latency()
+        await gate.passage("before", what)
+        try:
+            self._connected(what)
+            self._refuse(what)
+            answer = await effect()
+        except ArrangerError as problem:
+            self._world.step(name, f"{what} {about}: {problem.message[:90]}")
+            raise
+        self._world.step(name, f"{what} {about}")
+        await gate.passage("after", what)
+        if self._world.faults.at(f"{what}: time-out after"):
+            raise ClusterUnavailable(f"simulated: the answer to {what} was lost")
+        if self._world.faults.at(f"{what}: 500 after"):
+            raise ApiError(500, "InternalError", "simulated: failed after the effect")
+        await gate.latency()
+        return answer
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        await self._gateway.latency()
+        self._connected(f"get {resource.plural}")
+        found = await super().get(resource, namespace, name)
+        await self._gateway.latency()
+        return found
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        name = body["metadata"]["name"]
+        parent = super().create
+        return await self._write(f"create {resource.plural}", name, lambda: parent(resource, namespace, body))
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        parent = super().patch
+        self._world.checks.worker_patches(resource, name, subresource)
+        status = body.get("status") or {}
+        told = f"{name} {status['stage']} attempt {status['attempt']}" if "stage" in status else name
+        return await self._write(
+            f"patch {resource.plural}", told, lambda: parent(resource, namespace, name, body, subresource=subresource)
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        parent = super().delete
+
+        async def effect() -> None:
+            self._world.checks.worker_deletes(resource, namespace or "", name, uid)
+            await parent(resource, namespace, name, uid=uid, grace_s=grace_s)
+
+        await self._write(f"delete {resource.plural}", name, effect)
+
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+        await self._gateway.latency()
+        self._connected(f"list {resource.plural}")
+        pages = 0
+        async for page in super().listing(resource, limit=3 if resource == PODS else limit):
+            yield page
+            pages += 1
+            await self._gateway.latency()
+            if self._world.faults.at(f"list {resource.plural}: 410"):
+                raise Expired(410, "Expired", "simulated: the continuation is too old")
+            self._connected(f"list {resource.plural}")
+        self._world.step(self._gateway.process.name, f"list {resource.plural} in {pages} pages")
+
+    async def watch(
+        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+    ) -> AsyncIterator[list[Change]]:
+        what, world = f"watch {resource.plural}", self._world
+        await self._gateway.latency()
+        self._connected(what)
+        if world.faults.at(f"{what}: 410"):
+            raise Expired(410, "Expired", "simulated: too old resource version")
+        until_s = world.chance.uniform(5.0, 20.0)
+        async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                if world.api_away:
+                    raise ClusterUnavailable("simulated: the connection was reset")
+                if world.faults.at(f"{what}: ended"):
+                    return
+                if world.faults.at(f"{what}: broken"):
+                    raise ClusterUnavailable("simulated: the connection was reset")
+                if world.faults.at(f"{what}: silent"):
+                    await asyncio.sleep(30.0)
+                    raise ClusterUnavailable("simulated: nothing was heard for 30 s")
+                if world.faults.at(f"{what}: late"):
+                    await asyncio.sleep(world.chance.uniform(0.3, 8.0))
+                if told := self._mangled(what, batch):
+                    yield told
+
+    def _mangled(self, what: str, batch: list[Change]) -> list[Change]:
+        if self._world.faults.at(f"{what}: dropped"):
+            batch = list(batch)
+            del batch[self._world.chance.randrange(len(batch))]
+        if batch and self._world.faults.at(f"{what}: doubled"):
+            batch = batch * 2 if self._world.chance.random() < 0.5 else [each for each in batch for _ in range(2)]
+        return batch
+
+
+class SimulatedRedis:
+    """As much of Redis as membership and leases use: their scripts, on the server's own clock."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._members: dict[str, tuple[float, Any]] = {}
+        self._leases: dict[str, tuple[float, str]] = {}
+
+    def register_script(self, script: str) -> Callable[..., Awaitable[Any]]:
+        """The script as a coroutine function."""
+        body = {
+            membership._BEAT: self._beat,
+            membership._TAKE: self._take,
+            membership._GIVE_BACK: self._give_back,
+        }[script]
+
+        async def run(*, keys: list[str], args: list[Any]) -> Any:
+            if self._world.log_away or self._world.faults.at("lease unavailable"):
+                raise RedisConnectionError("simulated: no connection")
+            return body(keys[0], *args)
+
+        return run
+
+    def _beat(self, _key: str, member: str, record: Any, valid_ms: int) -> list[Any]:
+        now_s = self._world.loop.time()
+        if valid_ms > 0:
+            self._members[member] = (now_s + valid_ms / 1000, record)
+        elif valid_ms == 0:
+            self._members.pop(member, None)
+        self._members = {name: kept for name, kept in self._members.items() if kept[0] > now_s}
+        return [record for _, record in self._members.values()]
+
+    def _take(self, key: str, holder: str, valid_ms: int) -> int:
+        now_s = self._world.loop.time()
+        until_s, other = self._leases.get(key, (0.0, ""))
+        if until_s > now_s and other != holder:
+            return 0
+        self._leases[key] = (now_s + valid_ms / 1000, holder)
+        return 1
+
+    def _give_back(self, key: str, holder: str) -> int:
+        if self._leases.get(key, (0.0, ""))[1] != holder:
+            return 0
+        del self._leases[key]
+        return 1
+
+    def forget(self) -> None:
+        """What FLUSHALL does to members and leases."""
+        self._members.clear()
+        self._leases.clear()

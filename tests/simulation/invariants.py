@@ -1,0 +1,419 @@
+"""What must hold, checked against the log's own bytes and the store's own history, not against what workers believe.
+
+`Oracle` folds every entry at the moment that the log's server takes it: the verdicts and placements that are so.
+`Checks` reads the store's changes of pods, nodes and TYJobs after every step. Each violation ends the run.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.codec import StoredEntry, verified_run
+from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.kube.cluster import NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.translate import job_seen, node_seen, pod_seen
+from arranger.model.job import ENDED, CleanPodPolicy, ScheduleState, Stage
+from arranger.model.quantity import amount
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.jobs import expand
+from arranger.projections.state import Changes, State
+from arranger.sandbox.history import Stored, Watch
+from arranger.sandbox.kubelet import requests_of
+from arranger.sandbox.listing import Selection
+from arranger.scheduling.cycle import take_cycle
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_RANK = {"": 0, "Pending": 0, "Rescheduling": 0, "Starting": 1, "Running": 2, "Succeeded": 3, "Failed": 3}
+
+
+class Violation(AssertionError):
+    """Something that must never be."""
+
+    def __init__(self, message: str, *, job: str = "") -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class Oracle:
+    """The log folded as it is written, and everything that was ever accepted in any epoch."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.entries: list[Entry] = []
+        self.chain = ""
+        self.snapshots: list[StoredSnapshot] = []
+        #: (job UID, attempt, group name, index) → nodes that an accepted decision ever gave to that place.
+        self.placed: dict[tuple[str, int, str, int], set[str]] = {}
+        self.rejected: Counter[str] = Counter()
+        self.epochs: list[int] = []
+        #: (writer, sequence number) of every batch of this epoch.
+        self._identities: set[tuple[str, int]] = set()
+        self.story: list[tuple[str, str]] = []
+
+    def begin(self, epoch: int) -> None:
+        """A new epoch: its number is higher than all before it."""
+        if self.epochs and epoch <= self.epochs[-1]:
+            raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
+        self.verify_snapshots()
+        self.epochs.append(epoch)
+        self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
+        self._identities = set()
+
+    def add(self, stored: StoredEntry) -> None:
+        """One entry more, right after the last."""
+        if stored.first != self.state.offset + 1:
+            raise Violation(f"entry {stored.first}-{stored.last} follows offset {self.state.offset}")
+        [entry] = verified_run([stored], Position(self.state.epoch, self.state.offset, self.chain))
+        self.chain = stored.chain
+        identity = (entry.batch.writer, entry.batch.seq)
+        if identity in self._identities:
+            raise Violation(f"batch {identity[1]} of {identity[0]} was appended twice")
+        self._identities.add(identity)
+        self.entries.append(entry)
+        changes = Changes()
+        jobs = {uid: job for uid, job in self.state.jobs.items()}
+        apply_entry(self.state, entry, changes)
+        verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
+        for number, event in enumerate(entry.batch.events):
+            offset = entry.first + number
+            verdict = verdicts.get(offset)
+            self._tell(offset, event, verdict.reason if verdict is not None else "", jobs)
+            if verdict is not None and not verdict.accepted:
+                self.rejected[verdict.kind] += 1
+            elif isinstance(event, k.Placed):
+                self._accept(event)
+
+    def _accept(self, event: k.Placed) -> None:
+        job = self.state.jobs[event.job_uid]
+        assert job.spec is not None
+        for (group, index), node in expand(event.pods).items():
+            place = (event.job_uid, event.attempt, job.spec.groups[group].name, index)
+            self.placed.setdefault(place, set()).add(node)
+        workers = len(job.placements) - 1
+        if (0, 0) not in job.placements or workers < job.spec.min_workers:
+            raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
+
+    def _tell(self, offset: int, event: k.Event, refused: str, jobs: dict[str, Any]) -> None:
+        uid = getattr(event, "job_uid", "")
+        if isinstance(event, k.JobSeen | k.JobGone):
+            uid = event.uid
+        elif isinstance(event, k.PodSeen) and event.owner is not None:
+            uid = event.owner.job_uid
+        if uid:
+            text = repr(event)
+            self.story.append(
+                (uid, f"    log {self.state.epoch}:{offset} {text[:260]}{' REJECTED: ' + refused if refused else ''}")
+            )
+
+    def lose_after(self, offset: int) -> None:
+        """The log's tail is gone: fold again what is left."""
+        kept = [entry for entry in self.entries if entry.last <= offset]
+        self.state = _folded(State(epoch=self.state.epoch), kept)
+        self.entries = kept
+        self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
+        self.chain = kept[-1].chain if kept else ""
+        self.snapshots = [each for each in self.snapshots if each.position.offset <= offset]
+
+    def lose_everything(self) -> None:
+        """The log is empty; what comes next begins an epoch."""
+        self.verify_snapshots()
+        self.snapshots = []
+
+    def snapshot(self, stored: StoredSnapshot) -> None:
+        """A snapshot was stored: remembered, to be checked against the log."""
+        if stored.position.epoch == self.state.epoch:
+            self.snapshots.append(stored)
+
+    def verify_snapshots(self) -> None:
+        """fold(log) = fold(snapshot + tail) = the state that grew step by step."""
+        if not self.entries:
+            return
+        grown = snapshot.encode(self.state)
+        if snapshot.encode(_folded(State(epoch=self.state.epoch), self.entries)) != grown:
+            raise Violation("the log folded from its start isn't the state that grew")
+        if snapshot.encode(snapshot.restore(grown)) != grown:
+            raise Violation("a state restored from its own bytes is another one")
+        ends = {(entry.last, entry.chain) for entry in self.entries}
+        for stored in self.snapshots:
+            if (stored.position.offset, stored.position.chain) not in ends:
+                continue  # of a tail that was lost: whoever restores it finds no such position in the log
+            tail = [entry for entry in self.entries if entry.first > stored.position.offset]
+            if snapshot.encode(_folded(snapshot.restore(stored.content), tail)) != grown:
+                raise Violation(f"the snapshot at {stored.position.offset} and its tail fold to another state")
+
+
+def _folded(state: State, entries: list[Entry]) -> State:
+    for entry in entries:
+        apply_entry(state, entry, Changes())
+    return state
+
+
+def _owner(obj: Object) -> dict[str, Any] | None:
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == "TYJob":
+            found: dict[str, Any] = reference
+            return found
+    return None
+
+
+def _live(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+
+
+class _Place(msgspec.Struct, frozen=True):
+    job: str
+    attempt: int
+    group: str
+    role: str
+    index: int
+
+
+def _place(pod: Object, owner: dict[str, Any]) -> _Place:
+    labels = pod["metadata"]["labels"]
+    role, index, attempt = (labels[f"arranger.dev/{name}"] for name in ("role", "index", "attempt"))
+    group = labels.get("arranger.dev/worker-set") or "learner"
+    return _Place(owner["uid"], int(attempt), group, role, int(index))
+
+
+class Checks:
+    """Safety after every step, from the store's own history; and whether the end is a good one."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._store = world.store
+        self._watches: dict[str, Watch] = {}
+        for resource in (NODES, PODS, TYJOBS):
+            self._watches[resource.plural] = self._store.watch(
+                resource, Selection(), str(self._store.version), lambda: None
+            )
+        self._room: dict[str, Counter[str]] = {}
+        #: (job, attempt, group, role, index) → UID of the pod that is there.
+        self._there: dict[_Place, str] = {}
+        self._pods: dict[str, tuple[_Place, str, dict[str, int]]] = {}
+        self._status: dict[str, tuple[int, str]] = {}
+        self.strangers: dict[str, str] = {}
+
+    # --- safety --------------------------------------------------------------------------------------------
+
+    def after_step(self) -> None:
+        """Look at every change of the store since the last step."""
+        for event in self._watches["nodes"].take():
+            if event.type != "DELETED":
+                self._node(event.stored.object)
+        for event in self._watches["pods"].take():
+            self._pod(event.type, event.stored.object)
+        for event in self._watches["tyjobs"].take():
+            if event.type != "DELETED":
+                self._job(event.stored)
+
+    def _node(self, node: Object) -> None:
+        room = self._room.setdefault(node["metadata"]["name"], Counter())
+        for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
+            room[name] = max(room[name], amount(name, quantity))
+
+    def _job(self, stored: Stored) -> None:
+        status = stored.object.get("status") or {}
+        stage, attempt = status.get("stage", ""), status.get("attempt", 0)
+        name, uid = stored.name, stored.uid
+        before_attempt, before = self._status.get(uid, (0, ""))
+        if (attempt, _RANK[stage]) < (before_attempt, _RANK[before]) or (_RANK[before] == 3 and stage != before):
+            raise Violation(
+                f"the status of {name} went back from {before} of attempt {before_attempt} to {stage} of {attempt}",
+                job=uid,
+            )
+        self._status[uid] = (attempt, stage)
+
+    def _pod(self, change: str, pod: Object) -> None:
+        owner, uid = _owner(pod), pod["metadata"]["uid"]
+        if owner is None:
+            return
+        if change == "DELETED" or not _live(pod):
+            found = self._pods.pop(uid, None)
+            if found is not None and self._there.get(found[0]) == uid:
+                del self._there[found[0]]
+            return
+        if change == "ADDED":
+            self._created(pod, _place(pod, owner))
+
+    def _created(self, pod: Object, place: _Place) -> None:
+        name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
+        key = (place.job, place.attempt, place.group, place.index)
+        if node not in self._world.oracle.placed.get(key, ()):
+            raise Violation(f"pod {name} was created on {node} without an accepted decision", job=place.job)
+        if place in self._there:
+            raise Violation(f"two live pods fill the place of {name}", job=place.job)
+        self._there[place] = uid
+        self._pods[uid] = (place, node, requests_of(pod["spec"]))
+        self._fits(node, place.job)
+
+    def _fits(self, node: str, job: str) -> None:
+        """Our pods that are where the log wants them fit their node; late effects of old decisions aside."""
+        total: Counter[str] = Counter()
+        for place, on, requests in self._pods.values():
+            if on == node and self._wanted(place, node):
+                total.update(requests)
+        room = self._room.get(node, Counter())
+        short = sorted(name for name, asked in total.items() if asked > room[name])
+        if short:
+            raise Violation(f"node {node} is oversubscribed: {short}, {dict(total)} of {dict(room)}", job=job)
+
+    def _wanted(self, place: _Place, node: str) -> bool:
+        job = self._world.oracle.state.jobs.get(place.job)
+        if job is None or job.spec is None or job.attempt != place.attempt:
+            return False
+        groups = [group.name for group in job.spec.groups]
+        return place.group in groups and job.placements.get((groups.index(place.group), place.index)) == node
+
+    def worker_patches(self, resource: Resource, name: str, subresource: str) -> None:
+        """Workers write the status of TYJobs, and Events; nothing else."""
+        if resource.plural != "events" and (resource != TYJOBS or subresource != "status"):
+            raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
+
+    def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
+        """Workers delete pods of TYJobs, by UID."""
+        stored = self._store.collection(resource).objects.get((namespace, name))
+        if resource != PODS or uid is None:
+            raise Violation(f"a worker deletes {resource.plural}/{name} of UID {uid}")
+        if stored is not None and stored.uid == uid and _owner(stored.object) is None:
+            raise Violation(f"a worker deletes {name}, which isn't Arranger's")
+
+    def strangers_stand(self) -> None:
+        """Nobody but users touched what isn't ours."""
+        for name, uid in self.strangers.items():
+            stored = self._store.collection(PODS).objects.get(("default", name))
+            if stored is None or stored.uid != uid or "deletionTimestamp" in stored.object["metadata"]:
+                raise Violation(f"the stranger's pod {name} was deleted")
+
+    def projections_agree(self) -> None:
+        """Every process that is at the log's end holds the oracle's bytes."""
+        state = self._world.oracle.state
+        told = None
+        for process in self._world.processes:
+            theirs = process.follower.state
+            at = (theirs.epoch, theirs.offset, process.follower.position.chain)  # one may stand in a tail that was lost
+            if at == (state.epoch, state.offset, self._world.oracle.chain):
+                told = told or snapshot.encode(state)
+                if snapshot.encode(theirs) != told:
+                    raise Violation(f"{process.name} holds another state at offset {state.offset}")
+
+    # --- liveness ------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> list[tuple[str, str]]:
+        """(Job UID or "", what isn't right yet); empty at a good end."""
+        found = [*self._behind(), *self._differs(), *self._jobs_unsettled()]
+        return found or self._backlog()
+
+    def _behind(self) -> list[tuple[str, str]]:
+        state = self._world.oracle.state
+        return [
+            ("", f"{process.name} is at {process.follower.state.offset} of epoch {process.follower.state.epoch}")
+            for process in self._world.processes
+            if (process.follower.state.epoch, process.follower.state.offset) != (state.epoch, state.offset)
+        ]
+
+    def _objects(self, resource: Resource) -> list[Object]:
+        return [stored.object for _, stored in sorted(self._store.collection(resource).objects.items())]
+
+    def _differs(self) -> list[tuple[str, str]]:
+        """Where the projection isn't what the API server holds."""
+        state = self._world.oracle.state
+        found = []
+        pods = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
+        jobs = {job["metadata"]["uid"]: job for job in self._objects(TYJOBS)}
+        for uid in sorted(pods.keys() | state.pods.keys()):
+            seen = pod_seen(pods[uid], 0) if uid in pods else None
+            held = state.pods.get(uid)
+            if (
+                seen is None
+                or held is None
+                or msgspec.structs.replace(held, term=0, resource_version=seen.resource_version) != seen
+            ):
+                found.append(("", f"pod {uid} is {seen} and the projection holds {held}"))
+        for uid in sorted(jobs.keys() | state.jobs.keys()):
+            if uid not in jobs or uid not in state.jobs:
+                found.append((uid, f"TYJob {uid} is {'there' if uid in jobs else 'gone'}, and the projection differs"))
+                continue
+            spec = job_seen(jobs[uid], 0, with_status=False)
+            if (spec.spec, spec.generation) != (state.jobs[uid].seen.spec, state.jobs[uid].seen.generation):
+                found.append((uid, "the projection holds another spec"))
+        nodes = {node["metadata"]["name"]: node_seen(node, 0).facts for node in self._objects(NODES)}
+        held_nodes = {
+            name: state.nodes.facts[row] for name, row in state.nodes.rows.items() if state.nodes.present(row)
+        }
+        if nodes != held_nodes:
+            found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
+        return found
+
+    def _jobs_unsettled(self) -> list[tuple[str, str]]:
+        state = self._world.oracle.state
+        found = []
+        for job in self._objects(TYJOBS):
+            uid, name, status = job["metadata"]["uid"], job["metadata"]["name"], job.get("status") or {}
+            record = state.jobs.get(uid)
+            if record is None:
+                continue
+            stage = status.get("stage", "")
+            if (stage, status.get("attempt", 0), status.get("scheduleState")) != (
+                record.stage,
+                record.attempt,
+                record.schedule_state,
+            ):
+                found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
+            waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
+            refused = record.failure is not None and "refused" in status.get(
+                "message", ""
+            )  # a stranger has a pod's name
+            further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
+            if not (waiting or refused or (stage == "Starting" and further) or stage in (*ENDED, "Running")):
+                found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
+        return [*found, *self._strays()]
+
+    def _strays(self) -> list[tuple[str, str]]:
+        """Pods that nobody wants, and quorums that aren't whole."""
+        state = self._world.oracle.state
+        found: list[tuple[str, str]] = []
+        whole: Counter[str] = Counter()
+        for pod in self._objects(PODS):
+            owner = _owner(pod)
+            if owner is None or "deletionTimestamp" in pod["metadata"]:
+                continue
+            place, job = _place(pod, owner), state.jobs.get(owner["uid"])
+            name = pod["metadata"]["name"]
+            if job is None:
+                found.append((place.job, f"pod {name} outlived its job"))
+            elif job.attempt != place.attempt:
+                found.append((place.job, f"pod {name} outlived its attempt"))
+            elif job.ended and job.spec is not None:
+                policy = job.spec.clean_pod_policy
+                if policy == CleanPodPolicy.ALL or (policy == CleanPodPolicy.RUNNING and _live(pod)):
+                    found.append((place.job, f"pod {name} outlived its job, whose cleanPodPolicy is {policy}"))
+            else:
+                whole[place.job] += 1
+        for uid, pods in sorted(whole.items()):
+            spec = state.jobs[uid].spec
+            job = state.jobs[uid]
+            if job.failure is not None or (job.schedule_state == ScheduleState.PARTLY and job.waits is not None):
+                continue  # a stranger has a pod's name, or the user asked for more than fits: it says so
+            if spec is not None and pods <= spec.min_workers:
+                found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
+        return found
+
+    def _backlog(self) -> list[tuple[str, str]]:
+        """Reasons are current, and nobody has anything left to do."""
+        state, world = self._world.oracle.state, self._world
+        events = take_cycle(state, world.cycle_config, state.told_ms)
+        found = [
+            ("", f"a cycle would still say {type(event).__name__}") for event in events if isinstance(event, k.Placed)
+        ]
+        for job in state.jobs.values():
+            if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
+                found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))
+        for process in world.processes:
+            if process.applier is not None and process.applier._running:
+                found.append(("", f"{process.name} still applies {list(process.applier._running)}"))
+        return found

@@ -1,0 +1,145 @@
+"""An asyncio event loop on a virtual clock: nothing waits, and one seed decides the order of everything.
+
+When no callback is ready, time jumps to the next timer; which of the ready callbacks runs next is drawn. Every callback
+belongs to an `Owner` (a simulated process), by the context that it was scheduled in: those of a dead owner are dropped
+on the spot, as kill -9 does, and those of a paused one wait until it goes on, as after SIGSTOP.
+"""
+
+import asyncio
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
+
+
+class Owner:
+    """Something that has callbacks of its own and can be killed or paused as a whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.paused = False
+        self.held: list[asyncio.Handle] = []
+
+    def context(self) -> Context:
+        """A context in which everything that is scheduled belongs to this owner."""
+        context = copy_context()
+        context.run(_OWNER.set, self)
+        return context
+
+
+_OWNER: ContextVar[Owner | None] = ContextVar("owner", default=None)
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number: asyncio keeps tasks in sets, whose order must not follow addresses."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self.number = next(_Task._numbers)
+        super().__init__(*args, **more)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **more: Any) -> _Task:
+    return _Task(coro, loop=loop, **more)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """One thread, no file descriptors, no waiting. `time()` begins at 1000 s."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        _Task._numbers = itertools.count()
+        self._chance = chance
+        self._now_s = 1000.0
+        self._ready: list[asyncio.Handle] = []  # type: ignore[assignment]
+        self._scheduled: list[asyncio.TimerHandle]
+        #: Called after each callback; may raise to end the run.
+        self.after_each: Callable[[], None] = lambda: None
+        self.turns = 0
+        self.set_task_factory(_task)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now_s
+
+    def resume(self, owner: Owner) -> None:
+        """Let a paused owner go on, with everything that came due meanwhile."""
+        owner.paused = owner.dead = False
+        self._ready.extend(owner.held)
+        owner.held.clear()
+
+    def kill(self, owner: Owner) -> None:
+        """Nothing of this owner ever runs again."""
+        owner.dead = True
+
+    def _run_once(self) -> None:
+        if not self._ready:
+            self._jump()
+        ready = self._ready
+        if not ready:
+            raise RuntimeError("the simulation has nothing to do any more")
+        at = self._chance.randrange(len(ready)) if len(ready) > 1 else 0
+        handle = ready[at]
+        ready[at] = ready[-1]
+        ready.pop()
+        if handle._cancelled:
+            return
+        owner = handle._context.get(_OWNER)  # type: ignore[attr-defined]
+        if owner is not None and (owner.dead or owner.paused):
+            owner.held.append(handle)  # also of a dead one: what nobody refers to would be closed, and act
+            return
+        self.turns += 1
+        handle._run()
+        self.after_each()
+
+    def _jump(self) -> None:
+        """Let time pass until a timer is due; all timers of that moment become ready."""
+        timers = self._scheduled
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+        if not timers:
+            return
+        self._now_s = max(self._now_s, timers[0].when())
+        while timers and timers[0].when() <= self._now_s:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            self._ready.append(timer)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass  # it is dropped when its time comes
+
+    def _write_to_self(self) -> None:
+        pass  # nobody sleeps in a selector
+
+    def _process_events(self, event_list: Any) -> None:
+        raise NotImplementedError
+
+
+class SimulatedClock:
+    """A machine's clock: the loop's time, with a wall clock that differs from others and can jump."""
+
+    def __init__(self, loop: VirtualLoop, *, skew_ms: int = 0) -> None:
+        self._loop = loop
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970."""
+        return 1_700_000_000_000 + round(self._loop.time() * 1000) + self.skew_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds since the loop's beginning."""
+        return self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(seconds)

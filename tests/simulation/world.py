@@ -1,0 +1,504 @@
+"""One simulated world: an API server with kubelets, a log, worker processes, users, and one seed for all of it.
+
+`World(seed).run(steps)` lets everything happen for that many steps with faults, then stops the faults and waits until
+all is well, or raises `Violation`. A step is one thing that reached the log, the API server or a machine: a write, a
+listing, an act of a user, a crash. Everything that happens is a line of the trace, and its digest tells two runs apart.
+"""
+
+import asyncio
+import gc
+import hashlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import msgspec
+import yaml
+
+from arranger.events.kinds import Watched
+from arranger.kube.crd import tyjob_crd
+from arranger.lifecycle.stages import LifecycleConfig
+from arranger.model.config import CycleConfig
+from arranger.sandbox.kinds import Kind, custom_kind
+from arranger.sandbox.status import FieldError
+from arranger.sandbox.store import Collection, Store
+from arranger.sandbox.validation import Schema
+from arranger.scheduling.cycle import VERSIONS
+from arranger.workers import applier, backoff, controller, maintenance, scheduler
+from arranger.workers.applier import Applier
+from arranger.workers.controller import Controller
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.maintenance import Maintenance
+from arranger.workers.membership import Lease, Membership
+from arranger.workers.scheduler import Scheduler
+from arranger.workers.watcher import Watcher
+from tests.simulation.actors import Caretaker, Disasters, Machines, Rogue, User
+from tests.simulation.faults import Faults
+from tests.simulation.gateways import FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
+from tests.simulation.invariants import Checks, Oracle, Violation
+from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
+
+ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
+_LEASE_S = 5.0
+_HEARTBEAT_S = 1.0
+#: All must be well so long after the faults stopped, in virtual seconds.
+_SETTLES_WITHIN_S = 400.0
+#: Changes of a resource that a watch may lag behind.
+_HISTORY = 400
+#: Projections are compared with each other every so many steps.
+_COMPARE_EVERY = 100
+
+
+class _Silent:
+    """Metrics that nobody reads."""
+
+    def __getattr__(self, name: str) -> "_Silent":
+        return self
+
+    def __call__(self, *args: object, **more: object) -> "_Silent":
+        return self
+
+
+SILENT: Any = _Silent()
+
+
+class Problems(logging.Handler):
+    """Whatever the workers log as an error is one."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info else None
+        self._world.fail(Violation(f"an error was logged: {record.getMessage()} {problem!r}"), problem)
+
+
+class Ticks:
+    """rq's part: at most one tick of each name waits, and whoever asks first gets it."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._waiting: dict[str, int] = {}
+        self._pushed = asyncio.Event()
+
+    async def push(self, tick: str) -> bool:
+        """As `Ticker.push`."""
+        faults, chance = self._world.faults, self._world.chance
+        if self._world.log_away or faults.at("tick lost"):
+            return False
+        if faults.at("tick late"):
+            await asyncio.sleep(chance.uniform(0.5, 5.0))
+        if self._waiting.get(tick) and not faults.at("tick doubled"):
+            return False
+        self._waiting[tick] = self._waiting.get(tick, 0) + 1
+        self._pushed.set()
+        self._pushed = asyncio.Event()
+        return True
+
+    async def run(self, tick: str, period_s: float) -> None:
+        """As `Ticker.run`."""
+        while True:
+            await self.push(tick)
+            await asyncio.sleep(period_s)
+
+    async def work(self, handlers: dict[str, Callable[[], Awaitable[None]]]) -> None:
+        """Handle ticks one after the other, for ever, as a `TickLoop` does."""
+        while True:
+            names = [name for name in handlers if self._waiting.get(name)]
+            if not names:
+                await self._pushed.wait()
+                continue
+            self._waiting[names[0]] -= 1
+            await handlers[names[0]]()
+
+
+class SimulatedProcess:
+    """One worker process: the real roles, composed as `workers.process` does it."""
+
+    def __init__(self, world: "World", slot: int, roles: tuple[str, ...], life: int) -> None:
+        self.world, self.slot, self.roles, self.life = world, slot, roles, life
+        self.name = f"p{slot}-{life}"
+        self.owner = Owner(self.name)
+        self.clock = SimulatedClock(world.loop, skew_ms=world.skews_ms[slot])
+        self.gateway = Gateway(world, self)
+        log = FaultyLog(self.gateway, world.home, self.clock.now_ms)
+        self.follower = Follower(log, clock=self.clock, metrics=SILENT, reader=self.name)
+        self.cluster = FaultyCluster(self.gateway)
+        self.membership = Membership(
+            world.redis,  # type: ignore[arg-type]
+            cluster="sim", member_id=self.name, roles=roles, clock=self.clock, heartbeat_s=_HEARTBEAT_S,
+        )  # fmt: skip
+        self.applier: Applier | None = None
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def start(self) -> None:
+        """Begin, as a process that was just started."""
+        self.world.step(self.name, f"starts as {','.join(self.roles)}")
+        self._run(self._main(), "main")
+
+    def _run(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        task = self.world.loop.create_task(work, name=f"{self.name} {name}", context=self.owner.context())
+        task.add_done_callback(self._ended)
+        self.tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if self.world.closing or task.get_name().endswith(" main"):
+            problem = None if task.cancelled() else task.exception()
+            if problem is None or self.world.closing:
+                return
+        problem = None if task.cancelled() else task.exception()
+        self.world.fail(Violation(f"{task.get_name()} ended with {problem!r}"), problem)
+
+    async def _main(self) -> None:
+        await self.follower.start()
+        self.membership.progress(self.follower.state.epoch, self.follower.state.offset)
+        with suppress(Exception):
+            await self.membership.join()
+        handlers: dict[str, Callable[[], Awaitable[None]]] = {}
+        for role in self.roles:
+            handlers |= getattr(self, f"_start_{role}")()
+        self._run(self.membership.run(), "heartbeat")
+        self._run(self._report(), "report")
+        if handlers:
+            self._run(self.world.ticks.work(handlers), "ticks")
+        self._run(self.follower.run(), "follow")
+
+    async def _report(self) -> None:
+        while True:
+            self.membership.progress(self.follower.state.epoch, self.follower.state.offset)
+            await self.follower.measure_lag()
+            await self.clock.sleep(1.0)
+
+    def _writer(self, role: str) -> Writer:
+        return Writer(self.follower, name=f"{role}@{self.name}", clock=self.clock, metrics=SILENT)
+
+    def _start_watcher(self) -> dict[str, Any]:
+        for kind in Watched:
+            lease = Lease(
+                self.world.redis,  # type: ignore[arg-type]
+                cluster="sim", name=f"watch-{kind}", holder=self.name, clock=self.clock, lease_s=_LEASE_S,
+            )  # fmt: skip
+            watcher = Watcher(
+                kind, cluster=self.cluster, follower=self.follower, writer=self._writer(f"watcher-{kind}"), lease=lease,
+                clock=self.clock, metrics=SILENT, member_id=self.name, lease_s=_LEASE_S, relist_s=20.0,
+            )  # fmt: skip
+            self._run(watcher.run(), f"watcher-{kind}")
+        return {}
+
+    def _start_controller(self) -> dict[str, Any]:
+        role = Controller(
+            follower=self.follower, writer=self._writer(controller.ROLE), membership=self.membership,
+            config=LifecycleConfig(image_grace_ms=15_000), clock=self.clock,
+        )  # fmt: skip
+        self.follower.listen(role)
+        self._run(role.run(), controller.ROLE)
+        return {}
+
+    def _start_scheduler(self) -> dict[str, Any]:
+        role = Scheduler(
+            follower=self.follower, writer=self._writer("scheduler"), ticker=self.world.ticks,  # type: ignore[arg-type]
+            config=self.world.cycle_config, clock=self.clock, metrics=SILENT, period_s=1.0,
+        )  # fmt: skip
+        self.follower.listen(role)
+        self._run(role.run(), "scheduler")
+        return {scheduler.TICK: role.cycle}
+
+    def _start_applier(self) -> dict[str, Any]:
+        self.applier = Applier(
+            cluster=self.cluster, follower=self.follower, writer=self._writer(applier.ROLE),
+            membership=self.membership, clock=self.clock, metrics=SILENT, in_flight=4,
+        )  # fmt: skip
+        self.follower.listen(self.applier)
+        self._run(self.applier.run(), applier.ROLE)
+        return {}
+
+    def _start_maintenance(self) -> dict[str, Any]:
+        role = Maintenance(
+            follower=self.follower, membership=self.membership, clock=self.clock, metrics=SILENT,
+            every_events=100, every_s=20.0, keep_events=30,
+        )  # fmt: skip
+        self.follower.listen(role)
+        self._run(self.world.ticks.run(maintenance.TICK, 5.0), "maintenance-ticks")
+        return {maintenance.TICK: role.maintain}
+
+    # --- faults --------------------------------------------------------------------------------------------
+
+    def crash(self, where: str) -> None:
+        """kill -9 here and now; another process takes the slot a while later."""
+        self.world.step(self.name, f"CRASH {where}")
+        self.world.loop.kill(self.owner)
+        self.world.replace(self)
+
+    def pause(self, seconds: float, where: str) -> None:
+        """SIGSTOP here and now, SIGCONT after a while."""
+        self.world.step(self.name, f"PAUSE of {seconds:.1f} s {where}")
+        self.owner.paused = True
+        self.world.later(seconds, self.resume)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.owner.paused and not self.owner.dead:
+            self.world.step(self.name, "goes on")
+            self.world.loop.resume(self.owner)
+
+
+class _CheckedOnce:
+    """The TYJob's schema, which looks at the same spec only once: nearly all writes are of the status alone."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._good: set[bytes] = set()
+
+    def _known(self, obj: dict[str, Any]) -> bool:
+        return msgspec.json.encode(obj["spec"]) in self._good
+
+    def prune(self, obj: dict[str, Any]) -> list[str]:
+        return [] if self._known(obj) else self._schema.prune(obj)
+
+    def default(self, obj: dict[str, Any]) -> None:
+        if not self._known(obj):
+            self._schema.default(obj)
+
+    def verdict(self, new: dict[str, Any], old: dict[str, Any] | None, found: list[FieldError]) -> list[FieldError]:
+        if old is not None and new["spec"] == old["spec"] and self._known(new):
+            return found
+        errors = self._schema.verdict(new, old, found)
+        if not errors:
+            self._good.add(msgspec.json.encode(new["spec"]))
+        return errors
+
+
+@lru_cache(maxsize=1)
+def _tyjob_schema() -> tuple[Kind, Schema]:
+    kind = custom_kind(yaml.safe_load(tyjob_crd()))
+    assert kind.schema is not None
+    return kind, kind.schema
+
+
+def _tyjob_kind() -> Kind:
+    kind, schema = _tyjob_schema()
+    return msgspec.structs.replace(kind, schema=_CheckedOnce(schema))  # type: ignore[arg-type]
+
+
+class World:
+    """Everything, and the run."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.loop = VirtualLoop(random.Random(self.chance.getrandbits(64)))
+        self.faults = Faults(random.Random(self.chance.getrandbits(64)))
+        self.steps = 0
+        self.limit = 0
+        self.trace: list[str] = []
+        self.jobs: dict[str, str] = {}
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._failure: Violation | None = None
+        self.closing = False
+        self.log_away = self.api_away = False
+        self.oracle = Oracle()
+        self.home = Home(self)
+        self.clock = SimulatedClock(self.loop)
+        self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
+        kind = _tyjob_kind()
+        self.store.collections[kind.key] = Collection(kind, _HISTORY)
+        self.redis = SimulatedRedis(self)
+        self.cycle_config = CycleConfig(versions=VERSIONS, infeasible_grace_ms=20_000)
+        self.skews_ms = self._skews()
+        self.checks = Checks(self)
+        self.ticks = Ticks(self)
+        self.processes: list[SimulatedProcess] = []
+        self.graveyard: list[SimulatedProcess] = []
+        self._others: list[asyncio.Task[Any]] = []
+        self.machines = Machines(self)
+        self.user = User(self)
+        self.disasters = Disasters(self)
+
+    def _now_s(self) -> float:
+        return self.clock.now_ms() / 1000
+
+    def _uid(self) -> str:
+        text = f"{self.chance.getrandbits(128):032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _skews(self) -> list[int]:
+        if self.chance.random() < 0.5:
+            return [0] * 4
+        self.faults.hit("clock differs")
+        return [self.chance.randrange(-5_000, 5_000) for _ in range(4)]
+
+    # --- what happens --------------------------------------------------------------------------------------
+
+    def step(self, actor: str, what: str) -> None:
+        """One more thing has happened: told in the trace, and everything is checked."""
+        self.steps += 1
+        line = f"{self.steps:5} {self.loop.time() - 1000:9.3f} {actor:8} {what}"
+        self.trace.append(line)
+        self._digest.update(line.encode())
+        story = self.oracle.story
+        if story:
+            for uid, text in story:
+                self.trace.append(f"{text}  [{uid}]")
+            story.clear()
+        try:
+            self.checks.after_step()
+            if self.steps % _COMPARE_EVERY == 0:
+                self.checks.projections_agree()
+                self.checks.strangers_stand()
+        except Violation as violation:
+            self.fail(violation, None)
+
+    def fail(self, violation: Violation, cause: BaseException | None) -> None:
+        """Remember the first violation; the run ends at once."""
+        if self._failure is None and not self.closing:
+            self._failure = violation
+            violation.__cause__ = cause
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after a while, whoever is killed or paused then."""
+        self.loop.call_later(seconds, action, context=Owner("world").context())
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str, owner: Owner | None = None) -> None:
+        """Run an actor until the end of the run."""
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                self.fail(Violation(f"the actor {name} ended with {problem!r}"), problem)
+
+        task = self.loop.create_task(work, name=name, context=(owner or Owner(name)).context())
+        task.add_done_callback(ended)
+        self._others.append(task)
+
+    def replace(self, dead: SimulatedProcess) -> None:
+        """Another process in the place of a dead one, a while later."""
+        self.processes.remove(dead)
+        self.graveyard.append(dead)
+        successor = (dead.slot, dead.roles, dead.life + 1)
+        delay_s = self.chance.choice((0.3, 2.0, 8.0, 20.0)) * self.chance.uniform(0.5, 1.0) if self.faults.on else 0.5
+        self.later(delay_s, lambda: self.launch(*successor))
+
+    def launch(self, slot: int, roles: tuple[str, ...], life: int) -> None:
+        """Start a process."""
+        process = SimulatedProcess(self, slot, roles, life)
+        self.processes.append(process)
+        process.start()
+
+    # --- the run -------------------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> str:
+        """The whole run; answers the digest of its trace. Raises `Violation`."""
+        self.limit = steps
+        random_module = SimpleNamespace(Random=lambda: random.Random(self.chance.getrandbits(64)))
+        problems = Problems(self)
+        logger = logging.getLogger("arranger")
+        before = (logger.level, logger.propagate, logging.root.manager.disable)
+        logger.addHandler(problems)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        collecting = gc.isenabled()
+        gc.disable()
+        self.loop.after_each = self._stop_if_failed
+        self.loop.set_exception_handler(self._unhandled)
+        try:
+            with mock.patch.object(backoff, "random", random_module):
+                self.loop.run_until_complete(self.loop.create_task(self._whole(), context=Owner("world").context()))
+        finally:
+            self._close()
+            logger.removeHandler(problems)
+            logger.level, logger.propagate = before[:2]
+            if collecting:
+                gc.enable()
+        return self._digest.hexdigest()
+
+    def _stop_if_failed(self) -> None:
+        if self._failure is not None and not self.closing:
+            raise self._failure
+
+    def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
+        if not self.closing:
+            self.fail(
+                Violation(f"unhandled: {context.get('message')} {context.get('exception')!r}"), context.get("exception")
+            )
+
+    async def _whole(self) -> None:
+        await self._begin()
+        while self.steps < self.limit:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+        self.step("world", "FAULTS STOP")
+        await self._end_faults()
+        await self._settle()
+        self.checks.strangers_stand()
+        self.checks.projections_agree()
+        self.oracle.verify_snapshots()
+
+    async def _begin(self) -> None:
+        await self.machines.start()
+        count = self.chance.choice((1, 2, 3, 3))
+        for slot in range(count):
+            roles = (
+                ROLES if slot < 2 else self.chance.choice((ROLES, ("controller", "applier"), ("scheduler", "watcher")))
+            )
+            self.launch(slot, tuple(roles), 1)
+        self.spawn(self.user.run(), "user")
+        self.spawn(self.machines.run(), "machines")
+        self.spawn(Caretaker(self).run(), "caretaker")
+        if self.chance.random() < 0.6:
+            self.spawn(Rogue(self).run(), "rogue")
+        self.spawn(self.disasters.run(), "disasters")
+
+    async def _end_faults(self) -> None:
+        self.faults.on = False
+        self.log_away = self.api_away = False
+        for process in self.processes:
+            process.resume()
+        await self.machines.heal()
+
+    async def _settle(self) -> None:
+        deadline_s = self.loop.time() + _SETTLES_WITHIN_S
+        good = 0
+        while good < 2:
+            await asyncio.sleep(3.0)
+            unsettled = self.checks.unsettled()
+            good = 0 if unsettled else good + 1
+            if self.loop.time() > deadline_s:
+                told = "; ".join(text for _, text in unsettled[:5])
+                raise Violation(
+                    f"not settled {_SETTLES_WITHIN_S:.0f} s after the faults stopped: {told}", job=unsettled[0][0]
+                )
+
+    def _close(self) -> None:
+        """End every task in an orderly way, the dead ones' too, so that nothing is left to the garbage collector."""
+        self.closing = True
+        self.faults.on = self.log_away = self.api_away = False
+        self.loop.after_each = lambda: None
+        for process in [*self.processes, *self.graveyard]:
+            self.loop.resume(process.owner)
+        self.loop.resume(self.machines.owner)
+        deadline_s = self.loop.time() + 1000.0
+        while (tasks := asyncio.all_tasks(self.loop)) and self.loop.time() < deadline_s:
+            for task in sorted(tasks, key=lambda task: task.number):  # type: ignore[attr-defined]
+                task.cancel()
+            with suppress(BaseException):
+                self.loop.run_until_complete(asyncio.sleep(1.0))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    # --- telling -------------------------------------------------------------------------------------------
+
+    def story(self, job: str, lines: int = 60) -> str:
+        """What the trace says of one job (its UID), or its last lines when no job is concerned."""
+        name = self.user.names.get(job, "")
+        if not job:
+            return "\n".join(self.trace[-lines:])
+        told = [
+            line
+            for line in self.trace
+            if job in line or (name and f" {name}" in line) or line.split()[2:3] == ["CRASH"]
+        ]
+        return f"the story of {name} ({job}):\n" + "\n".join(told[-lines:])
