@@ -14,7 +14,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.world import World
 
 #: Within so many seeds each broken rule is found.
-SEEDS = range(12)
+SEEDS = range(40)
 STEPS = 800
 
 
@@ -48,7 +48,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "an observation's term": _without(fold._Fold, "_current", True),
     "a decision's version and attempt": _without(fold, "_outdated", ""),
     "the whole quorum": _without(fold, "_misplaced", ""),
-    "room on the nodes, decided and unconfirmed included": _without(fold, "_lacking", ""),
+    "room on the nodes, decided and unconfirmed included": _without(fold, "lacking", ""),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),
