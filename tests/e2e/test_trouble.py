@@ -263,7 +263,7 @@ def test_sigterm_in_the_middle_leaves_nothing_half_done(kube: RealKube, redis: R
         apply(kube, *[job(name, workers=6) for name in names])
         for pods in (3, 15, 28):
             eventually("pods are being created", lambda pods=pods: len(history.created()) >= pods, every_s=0.01)  # type: ignore[misc]
-            eventually("it listens to signals", lambda: worker.log("starting"))
+            eventually("its roles have begun", lambda: worker.log("watching"))
             assert worker.stop() == 0
             assert worker.log("draining") and not worker.log("not drained in time")
             worker.start()
