@@ -327,18 +327,22 @@ class Applier:
             if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
         }
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
-        effects: list[Awaitable[bool]] = [
-            self._delete(job.uid, pod, force=pods is wanted.force)
-            for pods in (wanted.delete, wanted.force)
-            for pod in pods
-            if pod.uid not in progress.settling
-        ]
+        effects: list[Awaitable[bool]] = []
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
         if create:
             template = await self._template(job, progress)
             if template is None or not self._still(job, version):
                 return
-            effects += [self._create(job, template, place, node, progress) for place, node in create]
+            effects += [
+                self._create(job, place, node, version=version, template=template, progress=progress)
+                for place, node in create
+            ]
+        effects += [
+            self._delete(job.uid, pod, force=pods is wanted.force)
+            for pods in (wanted.delete, wanted.force)
+            for pod in pods
+            if pod.uid not in progress.settling
+        ]
         await self._together(effects)
 
     async def _template(self, job: JobRecord, progress: _Progress) -> Object | None:
@@ -376,8 +380,12 @@ class Applier:
             finally:
                 self._metrics.effects_in_flight.dec()
 
-    async def _create(self, job: JobRecord, template: Object, place: PlaceKey, node: str, progress: _Progress) -> bool:
-        attempt, version = job.attempt, job.version
+    async def _create(
+        self, job: JobRecord, place: PlaceKey, node: str, *, version: int, template: Object, progress: _Progress
+    ) -> bool:
+        if not self._still(job, version):  # this begins later than it was wanted: another attempt has other nodes
+            return False
+        attempt = job.attempt
         pod = pod_manifest(
             template, group=place[0], index=place[1], attempt=attempt, node=node, leader_address=job.leader_address
         )

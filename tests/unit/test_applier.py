@@ -24,7 +24,7 @@ from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applier import Applier, _Queue
+from arranger.workers.applier import Applier, _Progress, _Queue
 from tests.world import World
 
 JOB = {
@@ -316,3 +316,15 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
             scene.world.say(writer.events[-1])
     assert len(writer.events) == 2
     assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
+
+
+async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped() -> None:
+    scene = Scene()
+    job = scene.observe()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    template = scene.decoded(TYJOBS, "default", "j")
+    creation = scene.applier._create(job, (0, 0), "n1", version=job.version, template=template, progress=_Progress())
+    scene.decide(Stage.RESCHEDULING)  # the coroutine is there and has not begun
+    assert not await creation
+    assert scene.pods() == []
