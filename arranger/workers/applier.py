@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 ROLE = "applier"
 #: All jobs are looked at this often: shares change hands, and an effect may have been lost.
 _SWEEP_S = 5.0
+#: How soon to look again with a projection that wasn't fresh.
+_STALE_S = 0.2
 #: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
 _SETTLE_S = 10.0
 #: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
@@ -217,6 +219,9 @@ class Applier:
 
     async def _close(self, uid: str, job: JobRecord | None) -> None:
         """One look at one job, and the effects that follow from it."""
+        if not self._follower.fresh():  # the log is away, or this process was paused: what it knows may be long past
+            self._look_again(uid, _STALE_S)
+            return
         try:
             if job is None:
                 await self._together([self._delete(uid, pod) for pod in orphans(self._follower.state, uid)])
@@ -396,7 +401,8 @@ class Applier:
 
     async def _create_pod(self, job: JobRecord, version: int, place: PlaceKey, pod: Object) -> bool:
         namespace = job.seen.namespace
-        if not self._still(job, version):  # while it waited for its turn
+        if not self._still(job, version) or not self._follower.fresh():  # while it waited for its turn
+            self._look_again(job.uid, _STALE_S)
             return False
         try:
             await self._cluster.create(PODS, namespace, pod)

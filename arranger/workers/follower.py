@@ -7,6 +7,7 @@ good, because a fold that skips is worse than one that stands still.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 #: How long one read waits for news; also how soon a lost log is noticed.
 _WAIT_S = 1.0
+#: A projection is fresh for so long after a read, which never takes longer than `_WAIT_S` while the log is there.
+_FRESH_S = 4.0
 #: Entries folded before other tasks get their turn.
 _AT_ONCE = 256
 
@@ -59,6 +62,7 @@ class Follower:
         self._reader = reader
         self._listeners: list[Listener] = []
         self._advanced = asyncio.Event()
+        self._read_s = -math.inf
 
     def listen(self, listener: Listener) -> None:
         """Tell this role of everything that is folded from now on."""
@@ -98,6 +102,10 @@ class Follower:
                 self.stopped = problem
                 log_event(_log, "the fold stops", level=logging.ERROR, offset=problem.offset, reason=problem.reason)
                 raise
+
+    def fresh(self) -> bool:
+        """Whether the log was read a moment ago. A process that was paused knows only an old state until it reads."""
+        return self._clock.monotonic_s() - self._read_s < _FRESH_S
 
     async def folded(self, epoch: int, offset: int) -> bool:
         """Wait until this offset is folded; False when its epoch has ended instead."""
@@ -178,6 +186,7 @@ class Follower:
     async def _step(self, *, wait_s: float) -> int:
         entries = await self.log.read(self.position, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
+        self._read_s = self._clock.monotonic_s()
         if entries:
             self._fold(entries)
         else:

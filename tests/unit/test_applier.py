@@ -63,6 +63,10 @@ class Following:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.is_fresh = True
+
+    def fresh(self) -> bool:
+        return self.is_fresh
 
 
 class Everyone:
@@ -328,3 +332,15 @@ async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped(
     scene.decide(Stage.RESCHEDULING)  # the coroutine is there and has not begun
     assert not await creation
     assert scene.pods() == []
+
+
+async def test_an_applier_that_has_not_read_the_log_for_long_does_nothing_until_it_has() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.following.is_fresh = False
+    async with scene.running():
+        await asyncio.sleep(0.5)
+        assert scene.stored_stage() == "" and scene.pods() == []
+        scene.following.is_fresh = True
+        await until(lambda: len(scene.pods()) == 1)
