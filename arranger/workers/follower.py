@@ -134,7 +134,10 @@ class Follower:
         epoch begins, and the cluster itself is the source (architecture: adoption).
         """
         state, position = await self._restored()
-        if not state.epoch and position.offset > 0:
+        if await self._lacks_entries(state, position):
+            # A newer one may have been stored meanwhile, and the log trimmed behind it.
+            state, position = await self._restored()
+        if await self._lacks_entries(state, position):
             reason = f"no usable snapshot for a log trimmed up to offset {position.offset}"
             await self.log.begin_epoch(lost=position.epoch, reason=reason, told_ms=self._clock.now_ms())
             state, position = await self._restored()
@@ -145,6 +148,13 @@ class Follower:
         self._wake()
         for listener in self._listeners:
             listener.epoch_began()
+
+    async def _lacks_entries(self, state: State, position: Position) -> bool:
+        """Whether what follows this state was trimmed away: a log that loses its tail loses its newest snapshots too."""
+        if not state.epoch:
+            return position.offset > 0
+        start = await self.log.start()
+        return start.epoch == position.epoch and position.offset < start.offset
 
     async def _restored(self) -> tuple[State, Position]:
         """The newest usable snapshot and its position, else an empty state and the start of the log."""
