@@ -150,7 +150,7 @@ class Follower:
             listener.epoch_began()
 
     async def _lacks_entries(self, state: State, position: Position) -> bool:
-        """Whether what follows this state was trimmed away: a log that loses its tail loses its newest snapshots too."""
+        """Whether what follows this state was trimmed away: with a lost tail the newest snapshots go too."""
         if not state.epoch:
             return position.offset > 0
         start = await self.log.start()
