@@ -245,9 +245,21 @@ class Writer:
                 except LogUnavailable:
                     self._metrics.appends.labels("unavailable").inc()
                     await backoff.wait()
-                except EpochLost:
+                except EpochLost as problem:
                     self._metrics.appends.labels("lost").inc()
+                    await self._begin_epoch(epoch, str(problem))
                     raise
+
+    async def _begin_epoch(self, lost: int, reason: str) -> None:
+        """Begin the next epoch if nobody has: a tail that was appended and lost before it was folded isn't missed by
+        the fold, and who waits for the end of the epoch would wait for ever."""
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                await self._follower.log.begin_epoch(lost=lost, reason=reason, told_ms=self._clock.now_ms())
+                return
+            except LogUnavailable:
+                await backoff.wait()
 
     async def append_and_fold(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
         """Append, then wait until this process has folded it. Raises `EpochLost`."""
