@@ -142,7 +142,10 @@ class Follower:
         epoch begins, and the cluster itself is the source (architecture: adoption).
         """
         state, position = await self._restored()
-        if not state.epoch and position.offset > 0:
+        if await self._lacks_entries(state, position):
+            # A newer one may have been stored meanwhile, and the log trimmed behind it.
+            state, position = await self._restored()
+        if await self._lacks_entries(state, position):
             reason = f"no usable snapshot for a log trimmed up to offset {position.offset}"
             await self.log.begin_epoch(lost=position.epoch, reason=reason, told_ms=self._clock.now_ms())
             state, position = await self._restored()
@@ -153,6 +156,13 @@ class Follower:
         self._wake()
         for listener in self._listeners:
             listener.epoch_began()
+
+    async def _lacks_entries(self, state: State, position: Position) -> bool:
+        """Whether what follows this state was trimmed away: with a lost tail the newest snapshots go too."""
+        if not state.epoch:
+            return position.offset > 0
+        start = await self.log.start()
+        return start.epoch == position.epoch and position.offset < start.offset
 
     async def _restored(self) -> tuple[State, Position]:
         """The newest usable snapshot and its position, else an empty state and the start of the log."""
@@ -244,9 +254,21 @@ class Writer:
                 except LogUnavailable:
                     self._metrics.appends.labels("unavailable").inc()
                     await backoff.wait()
-                except EpochLost:
+                except EpochLost as problem:
                     self._metrics.appends.labels("lost").inc()
+                    await self._begin_epoch(epoch, str(problem))
                     raise
+
+    async def _begin_epoch(self, lost: int, reason: str) -> None:
+        """Begin the next epoch if nobody has: a tail that was appended and lost before it was folded isn't missed by
+        the fold, and who waits for the end of the epoch would wait for ever."""
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                await self._follower.log.begin_epoch(lost=lost, reason=reason, told_ms=self._clock.now_ms())
+                return
+            except LogUnavailable:
+                await backoff.wait()
 
     async def append_and_fold(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
         """Append, then wait until this process has folded it. Raises `EpochLost`."""

@@ -48,7 +48,8 @@ TIME = ("clock differs", "clock jumps")
 WORLD = (
     "user edits counts", "user edits priority", "user edits minWorkersNum", "user terminates", "user deletes a job",
     "user creates a job again", "user deletes a pod", "node cordoned", "node tainted", "node deleted",
-    "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause", "watch history compacted",
+    "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause",
+    "watch history compacted",
     "user deletes a job and its name is used again at once", "a stranger takes a pod's name",
 )  # fmt: skip
 

@@ -121,3 +121,20 @@ def test_a_damaged_entry_stops_the_fold_for_good_with_its_offset() -> None:
         assert follower.stopped is not None and follower.stopped.offset == 7
 
     asyncio.run(whole())
+
+
+def test_a_log_trimmed_behind_a_snapshot_that_was_lost_with_its_tail_begins_a_new_epoch() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        for number in range(9):
+            await writer.append_and_fold([node(str(number))])
+            if number in (2, 6):
+                content = snapshot.encode(follower.state)
+                await follower.log.put_snapshot(StoredSnapshot(follower.position, content))
+        await follower.log.trim(6, epoch=follower.state.epoch)
+        home.lose_tail(7)  # and with it the newer snapshot
+        other, _ = made(MemoryLog(home))
+        await other.start()
+        assert other.state.epoch > 1
+        assert other.state.offset == 1
+
+    run(scenario)
