@@ -20,6 +20,8 @@ async def end(
     Those in `once` are cancelled only once, because they go on with something that is to be finished.
     """
     tasks = list(tasks)
+    for task in tasks:  # also where this wait itself is cancelled before they have ended
+        task.add_done_callback(_ask)
     pending = {task for task in tasks if not task.done()}
     for task in once:
         task.cancel()
@@ -29,7 +31,10 @@ async def end(
                 for task in pending.difference(once):
                     task.cancel()
                 _, pending = await asyncio.wait(pending, timeout=again_s)
-    for task in tasks:
-        if task.done() and not task.cancelled():
-            task.exception()  # otherwise asyncio complains that nobody asked
     return [task for task in tasks if not task.done()]
+
+
+def _ask(task: _Task) -> None:
+    """Take note of how a task ended: otherwise asyncio complains that nobody asked."""
+    if not task.cancelled():
+        task.exception()

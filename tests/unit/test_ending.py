@@ -1,6 +1,7 @@
 """Tasks end when they are told to, even those that miss the first word."""
 
 import asyncio
+import gc
 
 from arranger.workers.ending import end
 
@@ -61,3 +62,28 @@ async def test_a_task_that_failed_is_no_trouble() -> None:
 
     task = asyncio.create_task(fails())
     assert await end([task], again_s=0.01) == []
+
+
+async def test_a_task_that_fails_after_its_end_was_no_longer_awaited_is_no_complaint() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            raise ValueError("too late for anyone to hear")
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end([task]))
+    await asyncio.sleep(0.01)
+    ending.cancel()
+    await asyncio.gather(ending, return_exceptions=True)
+    await asyncio.sleep(0.1)
+    assert task.done()
+    del task
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
