@@ -36,7 +36,7 @@ class Home(MemoryHome):
         super().__init__()
 
     def begin(self, epoch: int, first: bytes) -> None:
-        self._world.oracle.begin(epoch)
+        self._world.oracle.begin(epoch, first)
         self._cursors_before: list[dict[str, str]] = []
         super().begin(epoch, first)
 

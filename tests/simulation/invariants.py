@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.codec import StoredEntry, verified_run
+from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.kube.cluster import NODES, PODS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen, node_seen, pod_seen
@@ -55,9 +55,15 @@ class Oracle:
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
 
-    def begin(self, epoch: int) -> None:
-        """A new epoch: its number is higher than all before it."""
-        if self.epochs and epoch <= self.epochs[-1]:
+    def begin(self, epoch: int, first: bytes) -> None:
+        """A new epoch: no number comes twice, and whoever knows of an epoch begins a higher one.
+
+        A process that finds an empty home knows of none and numbers by its own clock, which may be behind; the first
+        that does know replaces such an epoch at once.
+        """
+        (begun,) = decode_batch(first, 1).events
+        assert isinstance(begun, k.EpochBegun)
+        if epoch in self.epochs or (begun.previous and epoch <= max(self.epochs)):
             raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
         self.verify_snapshots()
         self.epochs.append(epoch)
