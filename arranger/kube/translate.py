@@ -206,13 +206,17 @@ def _time_ms(text: str) -> int:
 
 def _without_empty(value: Any) -> Any:
     """The value without nulls, empty strings, lists and objects, at any depth; None when nothing is left."""
+    if value is None or isinstance(value, (str, int, float)):
+        return None if value == "" else value
     if isinstance(value, Mapping):
-        fields = {name: _without_empty(value[name]) for name in value}
-        return {name: field for name, field in fields.items() if field is not None} or None
+        kept = {}
+        for name, field in value.items():
+            if (field := _without_empty(field)) is not None:
+                kept[name] = field
+        return kept or None
     if isinstance(value, (list, tuple)):
-        entries = [_without_empty(entry) for entry in value]
-        return [entry for entry in entries if entry is not None] or None
-    return None if value == "" else value
+        return [kept for entry in value if (kept := _without_empty(entry)) is not None] or None
+    return value
 
 
 def _owner(metadata: Json) -> PodOwner | None:

@@ -5,6 +5,7 @@ how it came about, so a crash between any two steps leaves nothing that the next
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -200,4 +201,9 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
 
 def rfc3339(ms: int) -> str:
     """Milliseconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _rfc3339(ms // 1000)
+
+
+@lru_cache(maxsize=4096)
+def _rfc3339(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

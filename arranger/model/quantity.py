@@ -59,7 +59,7 @@ def exact(quantity: int | str) -> Fraction:
     if isinstance(quantity, int):
         return Fraction(quantity)
     mantissa, exponent = _scanned(quantity)
-    return Fraction(mantissa) * Fraction(10) ** exponent
+    return Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
 
 
 def is_integer(quantity: int | str) -> bool:

@@ -68,24 +68,34 @@ class DirectCluster:
             watch = self._store.watch(resource, Selection(), resource_version, news.set)
             try:
                 while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
-                    if events := watch.take():
+                    events = watch.take()
+                    if not events:
+                        news.clear()
+                        silent = not await self._woken(news, min(left_s, BOOKMARK_S))
+                        events = watch.take()
+                        if silent and not events:
+                            yield [self._bookmark(resource)]
+                    if events:
                         yield [self._change(event) for event in events]
-                        continue
-                    news.clear()
-                    if not await self._woken(news, min(left_s, BOOKMARK_S)):
-                        yield [self._bookmark(resource)]
             finally:
                 watch.close()
 
     async def _woken(self, news: asyncio.Event, seconds: float) -> bool:
-        """Whether there was news before the time was over."""
-        waiting = {asyncio.ensure_future(news.wait()), asyncio.ensure_future(self._clock.sleep(seconds))}
+        """Whether there was news; False when the time was over, and then there may be news too."""
+        late = False
+
+        async def end() -> None:
+            nonlocal late
+            await self._clock.sleep(seconds)
+            late = True
+            news.set()
+
+        ending = asyncio.ensure_future(end())
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await news.wait()
         finally:
-            for task in waiting:
-                task.cancel()
-        return news.is_set()
+            ending.cancel()
+        return not late
 
     def _change(self, event: Event) -> Change:
         return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())

@@ -59,12 +59,42 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _context() -> cel.Context:
-    context = cel.Context()
-    cel.stdlib.add_stdlib_to_context(context)
-    for name, function in _FUNCTIONS.items():
-        context.add_function(name, function)
-    return context
+class Scope:
+    """What the rules of one schema are evaluated in: the value that they are about, handed to CEL once for all of them.
+
+    Handing a value over costs more than most rules do, and so does registering the functions: neither is done twice.
+    """
+
+    def __init__(self) -> None:
+        self._context = cel.Context()
+        cel.stdlib.add_stdlib_to_context(self._context)
+        for name, function in _FUNCTIONS.items():
+            self._context.add_function(name, function)
+        self._old: Any = None
+        #: As what the context holds the old value now: "" as nothing of this value's.
+        self._held = ""
+
+    def enter(self, value: Any, old: Any) -> None:
+        """The rules are about this value from now on; `old` is None where there was no value before."""
+        self._context.add_variable("self", value)
+        self._old = old
+        self._held = ""
+
+    def context(self, rule: "Rule") -> cel.Context:
+        """What one rule is evaluated in, with the `oldSelf` that it takes."""
+        wanted = "optional" if rule.optional_old else "plain" if rule.is_transition else self._held
+        if wanted != self._held:
+            old = self._old
+            if wanted == "optional":
+                old = cel.OptionalValue.none() if old is None else cel.OptionalValue.of(old)
+            self._context.add_variable("oldSelf", old)
+            self._held = wanted
+        return self._context
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there was no value before."""
+        return self._old is None
 
 
 class Rule:
@@ -78,34 +108,27 @@ class Rule:
         self._message: str = declared.get("message") or f"failed rule: {self.source.strip()}"
         self._field: str = declared.get("fieldPath", "")
         self._reason, self._prefix = _REASONS[declared.get("reason", "FieldValueInvalid")]
-        self._optional_old: bool = declared.get("optionalOldSelf", False)
-        # Registering the functions costs more than most rules do: once, not at every evaluation.
-        self._context = _context()
+        self.optional_old: bool = declared.get("optionalOldSelf", False)
         #: Whether it compares with the value before: then it is asked on updates only.
         self.is_transition = "oldSelf" in self._program.variables()
 
-    def broken(self, value: Any, old: Any, path: str, kind_of: str) -> FieldError | None:
-        """What the rule finds wrong with the value at `path`; `old` is None where there was no value before."""
-        if self.is_transition and old is None and not self._optional_old:
+    def broken(self, scope: Scope, path: str, kind_of: str) -> FieldError | None:
+        """What the rule finds wrong with the scope's value, which stands at `path`."""
+        if self.is_transition and scope.is_new and not self.optional_old:
             return None
-        context = self._context
-        context.add_variable("self", value)
-        if self._optional_old:
-            context.add_variable("oldSelf", cel.OptionalValue.none() if old is None else cel.OptionalValue.of(old))
-        elif self.is_transition:
-            context.add_variable("oldSelf", old)
+        context = scope.context(self)
         try:
             if self._program.execute(context) is True:
                 return None
         except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:
             why = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
             return FieldError(path, f'Invalid value: "{kind_of}": {why} evaluating rule: {self.source.strip()}')
-        return FieldError(path + self._field, self._prefix + self._text(), self._reason)
+        return FieldError(path + self._field, self._prefix + self._text(context), self._reason)
 
-    def _text(self) -> str:
+    def _text(self, context: cel.Context) -> str:
         if self._message_program is None:
             return self._message
         try:
-            return str(self._message_program.execute(self._context))
+            return str(self._message_program.execute(context))
         except (ValueError, TypeError, RuntimeError, KeyError, IndexError):
             return self._message

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.sandbox.rules import Rule
+from arranger.sandbox.rules import Rule, Scope
 from arranger.sandbox.status import CauseReason, FieldError
 
 #: Causes that keep the rules from being asked at all, as on the real server.
@@ -75,6 +75,7 @@ class Schema:
         self.list_type: str = declared.get("x-kubernetes-list-type", "")
         self.map_keys: list[str] = declared.get("x-kubernetes-list-map-keys") or []
         self.rules = [Rule(rule) for rule in declared.get("x-kubernetes-validations") or []]
+        self._scope = Scope() if self.rules else None
         self._pattern = _pattern(declared["pattern"]) if "pattern" in declared else None
         self._alternatives = {
             name: [Schema(option) for option in declared[name]]
@@ -157,11 +158,11 @@ class Schema:
     def _missing(self, value: Any, path: str) -> list[FieldError]:
         if not isinstance(value, dict):
             return []
-        nullable = {name for name, sub in self.properties.items() if sub.nullable}
-        missing = [
-            name for name in self.required if name not in value or (value[name] is None and name not in nullable)
-        ]
+        missing = [name for name in self.required if name not in value or self._counts_as_absent(name, value[name])]
         return [FieldError(_child(path, name), "Required value", "FieldValueRequired") for name in missing]
+
+    def _counts_as_absent(self, name: str, value: Any) -> bool:
+        return value is None and not (name in self.properties and self.properties[name].nullable)
 
     def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
         options = self.declared.get("enum")
@@ -248,11 +249,18 @@ class Schema:
         """What the CEL rules say, here and below; `old` is the value before the update, None on create."""
         if not self.has_rules or value is None:
             return []
-        broken = [rule.broken(value, old, path, type_name(value)) for rule in self.rules]
-        found = [error for error in broken if error is not None]
+        found = self._own_rules(value, old, path)
         for sub, part, where in self._parts(value, path):
             found += sub.broken_rules(part, self._before(old, part, where), where)
         return found
+
+    def _own_rules(self, value: Any, old: Any, path: str) -> list[FieldError]:
+        scope = self._scope
+        if scope is None:
+            return []
+        scope.enter(value, old)
+        broken = [rule.broken(scope, path, type_name(value)) for rule in self.rules]
+        return [error for error in broken if error is not None]
 
     def _before(self, old: Any, part: Any, where: str) -> Any:
         """The old value that a part corresponds to: by name in objects, by key in lists of type map."""
