@@ -14,12 +14,14 @@ from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.job import PlacedPods
 from arranger.model.names import pod_name
+from arranger.model.quantity import amount
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets, requests_of
 from arranger.sandbox.store import DeleteOptions
-from tests.simulation.gateways import LOST_EVENTS
+from tests.simulation.denials import TEAM
+from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.invariants import Violation
 from tests.simulation.loop import Owner
 
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NAMES = tuple(f"job{number}" for number in range(6))
+#: Squatters end by themselves, so that what waits for their room gets it.
+_SQUATS_S = (3.0, 40.0)
+
+
+def home_of(name: str) -> str:
+    """The namespace of the jobs of a name: the last two are in one that is deleted now and then."""
+    return TEAM if name in _NAMES[4:] else "default"
+
+
 _POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
 
 
@@ -40,14 +51,14 @@ class User:
         #: UID → name of every TYJob that ever was.
         self.names: dict[str, str] = {}
         self._used: set[str] = set()
-        self._strangers = self._names_taken = 0
+        self._strangers = self._names_taken = self._squatters = 0
 
     async def run(self) -> None:
         """Act until the faults stop."""
         acts = [
             (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
             (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
-            (self._take_name, 1),
+            (self._take_name, 1), (self._squat, 2),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -76,7 +87,7 @@ class User:
                 self._remove(self._chance.choice(ended))
             return
         name = name or self._chance.choice(free)
-        stored = self._world.store.create(TYJOBS, "default", self._tyjob(name)).stored
+        stored = self._world.store.create(TYJOBS, home_of(name), self._tyjob(name)).stored
         self.names[stored.uid] = name
         again = name in self._used
         self._used.add(name)
@@ -125,7 +136,7 @@ class User:
         if leader and chance.random() < 0.05:
             notes["fail"] = "ErrImagePull"
         requests = {"cpu": str(chance.choice((1, 1, 2, 3, 7))), "memory": "1Gi"}
-        if chance.random() < 0.1:
+        if chance.random() < 0.15:
             requests["nvidia.com/gpu"] = "1"
         container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
         spec: dict[str, Any] = {"containers": [container]}
@@ -137,7 +148,7 @@ class User:
         }
 
     def _patch(self, name: str, spec: dict[str, Any], site: str) -> None:
-        self._world.store.patch(TYJOBS, "default", name, {"spec": spec})
+        self._world.store.patch(TYJOBS, home_of(name), name, {"spec": spec})
         self._did(
             site, f"edits {name} {msgspec.json.encode({k: v for k, v in spec.items() if k != 'workerSets'}).decode()}"
         )
@@ -167,7 +178,7 @@ class User:
 
     def _remove(self, name: str) -> None:
         propagation = self._chance.choice(("Background", "Background", "Foreground"))
-        self._world.store.delete(TYJOBS, "default", name, DeleteOptions(propagation=propagation))
+        self._world.store.delete(TYJOBS, home_of(name), name, DeleteOptions(propagation=propagation))
         self._did("user deletes a job", f"deletes {name} ({propagation})")
 
     def _delete(self) -> None:
@@ -189,6 +200,38 @@ class User:
                 PODS, pod.namespace, pod.name, DeleteOptions(grace_s=self._chance.choice((None, 0)))
             )
             self._did("user deletes a pod", f"deletes pod {pod.name}")
+
+    def _squat(self) -> None:
+        """Another scheduler's pod takes room that is decided for one of ours and not confirmed yet."""
+        state, store = self._world.oracle.state, self._world.store
+        decided = [
+            node
+            for job in state.jobs.values()
+            for place, node in job.placements.items()
+            if place not in job.bound and ("", node) in store.collection(NODES).objects
+        ]
+        if not decided or self._squatters >= 6:
+            return
+        self._squatters += 1
+        node, name = self._chance.choice(decided), f"squatter{self._squatters}"
+        allocatable = store.get(NODES, "", node).object["status"]["allocatable"]["cpu"]
+        taken = sum(
+            requests_of(stored.object["spec"]).get("cpu", 0)
+            for stored in store.collection(PODS).objects.values()
+            if stored.object["spec"].get("nodeName") == node
+            and stored.object["status"].get("phase") not in ("Succeeded", "Failed")
+        )
+        asked = amount("cpu", allocatable) - taken
+        if asked <= 0:
+            return
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{asked}m"}}}
+        lasts = {"sandbox.arranger.dev/run-seconds": f"{self._chance.uniform(*_SQUATS_S):.1f}"}
+        body = {
+            "metadata": {"name": name, "annotations": lasts},
+            "spec": {"nodeName": node, "containers": [container], "restartPolicy": "Never"},
+        }
+        self._world.checks.strangers[name] = store.create(PODS, "default", body).stored.uid
+        self._did("a stranger takes decided room", f"creates {name} of {asked} millicores on {node}")
 
     def _pod(self, name: str, labels: dict[str, str]) -> None:
         nodes = sorted(name for _, name in self._world.store.collection(NODES).objects)
@@ -223,6 +266,27 @@ class User:
         self._did("a stranger takes a pod's name", f"creates {name}")
 
 
+class FaultyKubelets(SimulatedKubelets):
+    """Kubelets that refuse pods for reasons of their own, and that can lose devices."""
+
+    def __init__(self, world: "World", **more: Any) -> None:
+        super().__init__(DirectCluster(world.store, clock=world.clock), clock=world.clock, **more)
+        self._world = world
+
+    def _lacking(self, run: Any) -> tuple[str, str] | None:
+        faults = self._world.faults
+        if faults.at("kubelet refuses: UnexpectedAdmissionError"):
+            return "UnexpectedAdmissionError", "Allocate failed due to no healthy devices present, which is unexpected"
+        lacking = super()._lacking(run)
+        if lacking is not None:
+            faults.hit("kubelet refuses: no room")
+        return lacking
+
+    def set_devices(self, name: str, count: int) -> None:
+        """How many GPUs the device plugin of a node finds now."""
+        self._holds[name]["nvidia.com/gpu"] = count
+
+
 class Machines:
     """The nodes, their kubelets, and what befalls them."""
 
@@ -237,9 +301,7 @@ class Machines:
             for n in range(chance.randrange(2, 6))
         ]
         self.owner = Owner("kubelets")
-        self._kubelets = SimulatedKubelets(
-            DirectCluster(world.store, clock=world.clock), nodes=self.templates, clock=world.clock, heartbeat_s=30.0
-        )
+        self._kubelets = FaultyKubelets(world, nodes=self.templates, heartbeat_s=30.0)
         self._absent: dict[str, NodeTemplate] = {}
         self._pace_s = chance.choice((2.0, 5.0, 15.0))
         self._changes: list[str] = []
@@ -250,7 +312,16 @@ class Machines:
 
     async def run(self) -> None:
         """Something befalls a node now and then, and is undone later, or not before the end."""
-        acts = (self._cordon, self._taint, self._remove, self._flap, self._lose, self._shrink, self._pause)
+        acts = (
+            self._cordon,
+            self._taint,
+            self._remove,
+            self._flap,
+            self._lose,
+            self._shrink,
+            self._pause,
+            self._lose_gpus,
+        )
         while self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
             template = self._chance.choice(self.templates)
@@ -310,6 +381,19 @@ class Machines:
         await self._while()
         self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
 
+    async def _lose_gpus(self, node: NodeTemplate) -> None:
+        node = next((each for each in self.templates if each.gpus), node)
+        if not node.gpus:
+            return
+        left = self._chance.randrange(node.gpus)
+        self._kubelets.set_devices(node.name, left)
+        amounts = {**node.amounts(), "nvidia.com/gpu": str(left)}
+        self._patch(node.name, {"status": {"allocatable": amounts}}, subresource="status")
+        self._did("node loses GPUs", f"{node.name} has {left} of {node.gpus} GPUs left")
+        await self._while()
+        self._kubelets.set_devices(node.name, node.gpus)
+        self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
+
     async def _pause(self, _node: NodeTemplate) -> None:
         self.owner.paused = True
         self._did("kubelets pause", "all kubelets pause")
@@ -333,6 +417,7 @@ class Machines:
             await self._return(node)
             await self._as_kubelet(self._kubelets.set_ready(node.name, True))
             self._patch(node.name, {"spec": {"unschedulable": None, "taints": None}})
+            self._kubelets.set_devices(node.name, node.gpus)
             self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
 
 
@@ -379,7 +464,8 @@ class Disasters:
 
     async def run(self) -> None:
         """Once in a while, until the faults stop."""
-        acts = (self._log_away, self._api_away, self._lose_tail, self._empty, self._jump, self._compact)
+        acts = (self._log_away, self._api_away, self._lose_tail, self._empty, self._jump, self._compact, self._refuse,
+                self._slow)  # fmt: skip
         while self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / 12.0))
             if self._world.faults.on:
@@ -418,6 +504,19 @@ class Disasters:
             self._world.home.lose_everything()
             self._world.redis.forget()
             self._did("log emptied", "the log is empty")
+
+    async def _refuse(self) -> None:
+        """The log's server refuses writes: it is full, or it is a replica since a failover."""
+        site, self._world.log_trouble = self._chance.choice((("log out of memory", OOM), ("log read-only", READONLY)))
+        self._did(site, f"{site} for a while")
+        await asyncio.sleep(self._chance.uniform(0.5, 20.0))
+        self._world.log_trouble = ""
+
+    async def _slow(self) -> None:
+        self._world.log_slow = True
+        self._did("log slow", "the log is slow")
+        await asyncio.sleep(self._chance.uniform(2.0, 30.0))
+        self._world.log_slow = False
 
     async def _jump(self) -> None:
         processes = self._world.processes

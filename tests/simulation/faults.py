@@ -58,8 +58,17 @@ ROGUE = tuple(
     for what in ("part of a quorum", "no room", "an old term", "an old version", "a superseded cycle")
 )
 
+DENIALS = (
+    "quota exceeded by a pod of a gang", "no right to create pods", "no right to write statuses", "webhook times out",
+    "webhook denies a pod", "namespace deleted", "namespace ends: create refused", "namespace created again",
+)  # fmt: skip
+KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no room", "a stranger takes decided room",
+            "node loses GPUs")  # fmt: skip
+LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
+
 #: Every named site; tests fail if one of them was never hit over the fixed seeds.
-SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE)
+SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *DENIALS, *KUBELETS,
+         *LOG_TROUBLE)  # fmt: skip
 
 _FAMILIES = {
     "crash": (CRASHES, 0.004),
@@ -69,6 +78,7 @@ _FAMILIES = {
     "api": (API[:-1], 0.02),
     "watch": (WATCH, 0.02),
     "ticks": (TICKS, 0.05),
+    "kubelets": (KUBELETS[:1], 0.03),
 }
 
 

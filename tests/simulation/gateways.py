@@ -10,11 +10,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from arranger.errors import ArrangerError, LogUnavailable
 from arranger.events.kinds import Batch, kind_of
 from arranger.events.log import Appended, Cursor, Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.events.redis_connection import ANSWER_TIMEOUT_S
 from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
 from arranger.sandbox.direct import DirectCluster
 from arranger.workers import membership
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 _Answer = TypeVar("_Answer")
+
+#: What a server says that is full, and one that is a replica.
+OOM = "OOM command not allowed when used memory > 'maxmemory'."
+READONLY = "READONLY You can't write against a read only replica."
 
 #: What a lost tail may take away at most.
 LOST_EVENTS = 40
@@ -99,6 +105,25 @@ class FaultyLog(MemoryLog):
         if self._world.log_away or self._world.faults.at(site):
             raise LogUnavailable("simulated: no connection to the log")
 
+    def _takes_writes(self, *, frees: bool = False) -> None:
+        """A server that is full takes only what frees memory, a replica nothing at all."""
+        trouble = self._world.log_trouble
+        if trouble == READONLY or (trouble == OOM and not frees):
+            raise LogUnavailable(f"Redis at simulated can't do that now: {trouble}")
+
+    async def _slowly(self) -> bool:
+        """A slow server; whether its answer comes too late for the client."""
+        if not self._world.log_slow:
+            return False
+        takes_s = self._world.chance.uniform(0.2, 1.2 * ANSWER_TIMEOUT_S)
+        await asyncio.sleep(min(takes_s, ANSWER_TIMEOUT_S))
+        return takes_s > ANSWER_TIMEOUT_S
+
+    def _answered(self, late: bool) -> None:
+        if late:
+            self._world.faults.hit("log slow: no answer in time")
+            raise LogUnavailable("simulated: Timeout reading from the log")
+
     async def open(self) -> Position:
         self._reach("read unavailable")
         return await super().open()
@@ -108,6 +133,8 @@ class FaultyLog(MemoryLog):
         await gate.latency()
         await gate.passage("before", "append")
         self._reach("append unavailable")
+        self._takes_writes()
+        late = await self._slowly()
         kinds = ",".join(kind_of(event) for event in batch.events[:6])
         try:
             appended = await super().append(batch, epoch=epoch, cursor=cursor)
@@ -120,6 +147,7 @@ class FaultyLog(MemoryLog):
         span = f"{appended.first}-{appended.last}"
         self._world.step(gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq} at {span}{again}")
         await gate.passage("after", "append")
+        self._answered(late)
         if self._world.faults.at("append answer lost"):
             raise LogUnavailable("simulated: the answer of the append was lost")
         await gate.latency()
@@ -129,6 +157,7 @@ class FaultyLog(MemoryLog):
         self._reach("read unavailable")
         await self._gateway.latency()
         found = await super().read(after, limit=limit, wait_s=wait_s)
+        self._answered(await self._slowly())
         self._reach("read unavailable")
         return found
 
@@ -146,6 +175,7 @@ class FaultyLog(MemoryLog):
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
         self._reach("append unavailable")
+        self._takes_writes()
         await self._gateway.latency()
         position = await super().begin_epoch(lost=lost, reason=reason, told_ms=told_ms)
         self._world.step(self._gateway.process.name, f"epoch {position.epoch} after {lost}: {reason}")
@@ -154,6 +184,7 @@ class FaultyLog(MemoryLog):
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
         await self._gateway.passage("before", "snapshot")
         self._reach("append unavailable")
+        self._takes_writes()
         await super().put_snapshot(snapshot)
         self._world.oracle.snapshot(snapshot)
         self._world.step(self._gateway.process.name, f"snapshot at {snapshot.position.offset}")
@@ -166,6 +197,7 @@ class FaultyLog(MemoryLog):
     async def trim(self, before: int, *, epoch: int) -> int:
         await self._gateway.passage("before", "trim")
         self._reach("append unavailable")
+        self._takes_writes(frees=True)
         gone = await super().trim(before, epoch=epoch)
         if gone:
             self._world.step(self._gateway.process.name, f"trim {gone} entries before {before}")
@@ -196,13 +228,16 @@ class FaultyCluster(DirectCluster):
         if at(f"{what}: 403"):
             raise ApiError(403, "Forbidden", "simulated: exceeded quota")
 
-    async def _write(self, what: str, about: str, effect: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    async def _write(
+        self, what: str, about: str, namespace: str | None, effect: Callable[[], Awaitable[_Answer]]
+    ) -> _Answer:
         gate, name = self._gateway, self._gateway.process.name
         await gate.latency()
         await gate.passage("before", what)
         try:
             self._connected(what)
             self._refuse(what)
+            await self._world.denials.judge(what, namespace or "", about.partition(" ")[0])
             answer = await effect()
         except ArrangerError as problem:
             self._world.step(name, f"{what} {about}: {problem.message[:90]}")
@@ -226,7 +261,9 @@ class FaultyCluster(DirectCluster):
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
         name = body["metadata"]["name"]
         parent = super().create
-        return await self._write(f"create {resource.plural}", name, lambda: parent(resource, namespace, body))
+        return await self._write(
+            f"create {resource.plural}", name, namespace, lambda: parent(resource, namespace, body)
+        )
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -236,7 +273,10 @@ class FaultyCluster(DirectCluster):
         status = body.get("status") or {}
         told = f"{name} {status['stage']} attempt {status['attempt']}" if "stage" in status else name
         return await self._write(
-            f"patch {resource.plural}", told, lambda: parent(resource, namespace, name, body, subresource=subresource)
+            f"patch {resource.plural}",
+            told,
+            namespace,
+            lambda: parent(resource, namespace, name, body, subresource=subresource),
         )
 
     async def delete(
@@ -254,7 +294,7 @@ class FaultyCluster(DirectCluster):
             self._world.checks.worker_deletes(resource, namespace or "", name, uid)
             await parent(resource, namespace, name, uid=uid, grace_s=grace_s)
 
-        await self._write(f"delete {resource.plural}", name, effect)
+        await self._write(f"delete {resource.plural}", name, namespace, effect)
 
     async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
         await self._gateway.latency()
@@ -322,12 +362,25 @@ class SimulatedRedis:
         async def run(*, keys: list[str], args: list[Any]) -> Any:
             if self._world.log_away or self._world.faults.at("lease unavailable"):
                 raise RedisConnectionError("simulated: no connection")
-            return body(keys[0], *args)
+            answer = body(keys[0], *args)
+            if self._world.log_slow:
+                await asyncio.sleep(self._world.chance.uniform(0.1, 3.0))
+            return answer
 
         return run
 
+    def _takes_writes(self, *, frees: bool = False) -> None:
+        """As a server does inside a script: it refuses at the first command that writes, or that needs memory."""
+        trouble = self._world.log_trouble
+        if trouble == READONLY:
+            raise ReadOnlyError(trouble)
+        if trouble == OOM and not frees:
+            raise OutOfMemoryError(trouble)
+
     def _beat(self, _key: str, member: str, record: Any, valid_ms: int) -> list[Any]:
         now_s = self._world.loop.time()
+        if valid_ms >= 0:
+            self._takes_writes(frees=valid_ms == 0)
         if valid_ms > 0:
             self._members[member] = (now_s + valid_ms / 1000, record)
         elif valid_ms == 0:
@@ -340,12 +393,14 @@ class SimulatedRedis:
         until_s, other = self._leases.get(key, (0.0, ""))
         if until_s > now_s and other != holder:
             return 0
+        self._takes_writes(frees=until_s > now_s)  # a renewal needs no memory
         self._leases[key] = (now_s + valid_ms / 1000, holder)
         return 1
 
     def _give_back(self, key: str, holder: str) -> int:
         if self._leases.get(key, (0.0, ""))[1] != holder:
             return 0
+        self._takes_writes(frees=True)
         del self._leases[key]
         return 1
 

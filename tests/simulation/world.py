@@ -38,6 +38,7 @@ from arranger.workers.membership import Lease, Membership
 from arranger.workers.scheduler import Scheduler
 from arranger.workers.watcher import Watcher
 from tests.simulation.actors import Caretaker, Disasters, Machines, Rogue, User
+from tests.simulation.denials import Denials
 from tests.simulation.faults import Faults
 from tests.simulation.gateways import FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
@@ -90,7 +91,7 @@ class Ticks:
     async def push(self, tick: str) -> bool:
         """As `Ticker.push`."""
         faults, chance = self._world.faults, self._world.chance
-        if self._world.log_away or faults.at("tick lost"):
+        if self._world.log_away or self._world.log_trouble or faults.at("tick lost"):
             return False
         if faults.at("tick late"):
             await asyncio.sleep(chance.uniform(0.5, 5.0))
@@ -301,7 +302,8 @@ class World:
         self._digest = hashlib.blake2b(digest_size=16)
         self._failure: Violation | None = None
         self.closing = False
-        self.log_away = self.api_away = False
+        self.log_away = self.api_away = self.log_slow = False
+        self.log_trouble = ""
         self.oracle = Oracle()
         self.home = Home(self)
         self.clock = SimulatedClock(self.loop)
@@ -309,8 +311,9 @@ class World:
         kind = _tyjob_kind()
         self.store.collections[kind.key] = Collection(kind, _HISTORY)
         self.redis = SimulatedRedis(self)
-        self.cycle_config = CycleConfig(versions=VERSIONS, infeasible_grace_ms=20_000)
+        self.cycle_config = CycleConfig(versions=VERSIONS, infeasible_grace_ms=20_000, refusal_avoid_ms=10_000)
         self.skews_ms = self._skews()
+        self.denials = Denials(self)
         self.checks = Checks(self)
         self.ticks = Ticks(self)
         self.processes: list[SimulatedProcess] = []
@@ -451,13 +454,19 @@ class World:
         if self.chance.random() < 0.6:
             self.spawn(Rogue(self).run(), "rogue")
         self.spawn(self.disasters.run(), "disasters")
+        self.spawn(self.denials.run(), "denials")
+        self.spawn(self.denials.delete_namespaces(), "namespaces")
 
     async def _end_faults(self) -> None:
         self.faults.on = False
-        self.log_away = self.api_away = False
+        self._log_and_api_are_well()
         for process in self.processes:
             process.resume()
         await self.machines.heal()
+
+    def _log_and_api_are_well(self) -> None:
+        self.log_away = self.api_away = self.log_slow = False
+        self.log_trouble = ""
 
     async def _settle(self) -> None:
         deadline_s = self.loop.time() + _SETTLES_WITHIN_S
@@ -475,7 +484,8 @@ class World:
     def _close(self) -> None:
         """End every task in an orderly way, the dead ones' too, so that nothing is left to the garbage collector."""
         self.closing = True
-        self.faults.on = self.log_away = self.api_away = False
+        self.faults.on = False
+        self._log_and_api_are_well()
         self.loop.after_each = lambda: None
         for process in [*self.processes, *self.graveyard]:
             self.loop.resume(process.owner)
