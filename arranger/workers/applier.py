@@ -53,6 +53,9 @@ _LEAST_REST_S = 0.002
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
 
+#: What the API server says when admission refuses, or can't be asked.
+_ADMISSION = ("admission webhook ", "failed calling webhook ", "ValidatingAdmissionPolicy ")
+
 #: Every field of the status; a merge patch clears one only if it is named.
 _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
@@ -410,7 +413,7 @@ class Applier:
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
                 return await self._ours(job, place, pod)
-            if refused.code == 429 or refused.code >= 500:
+            if refused.code == 429 or (refused.code >= 500 and not _by_admission(refused)):
                 raise
             await self._refused(job, place, refused)
             return False
@@ -440,7 +443,7 @@ class Applier:
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:
         """Tell the log, once for each place, and go on trying after a while unless it can't help."""
-        permanent = refused.code in (400, 422)
+        permanent = refused.code in (400, 422) and not _by_admission(refused)
         failed = EffectFailed(
             job.uid, job.attempt, "create", Place(*place), refused.code, refused.reason, refused.detail, permanent
         )
@@ -466,6 +469,12 @@ class Applier:
         done = await self._effect("delete", delete())
         self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
         return done
+
+
+def _by_admission(refused: ApiError) -> bool:
+    """Whether a webhook or an admission policy is the cause, whatever its code: what they want changes by itself, and a
+    webhook that is away stays so for longer than a request is worth repeating without a word."""
+    return any(words in refused.detail for words in _ADMISSION)
 
 
 def _key(status: Object) -> str:

@@ -322,6 +322,38 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
+_DENIED = 'admission webhook "policy.example.dev" denied the request: the image is not signed'
+_AWAY = 'Internal error occurred: failed calling webhook "policy.example.dev": context deadline exceeded'
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [(400, "", _DENIED), (403, "Forbidden", _DENIED), (422, "Invalid", _DENIED), (500, "InternalError", _AWAY)],
+)
+async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_the_job(
+    code: int, reason: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    create = scene.cluster.create
+
+    async def denied(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        if resource == PODS:
+            raise ApiError(code, reason, message)
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(scene.cluster, "create", denied)
+    async with scene.running():
+        await until(lambda: bool(writer.events))
+    [told] = writer.events
+    assert isinstance(told, k.EffectFailed)
+    assert (told.permanent, told.message) == (False, message)
+    scene.world.say(told)
+    assert wanted_status(scene.world.state, scene.job)["message"] == f"create refused: {message}"
+
+
 async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped() -> None:
     scene = Scene()
     job = scene.observe()
