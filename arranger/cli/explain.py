@@ -12,33 +12,23 @@ from arranger.cli.output import At, local_time, output_option, print_json
 from arranger.cli.reading import (
     NotFound,
     before_beginning,
-    begin,
-    begin_early,
+    begin_without,
     feed,
     log_options,
     opened,
     point_of,
     point_option,
     roster_of,
-    snapshots,
     unknown_job,
 )
 from arranger.errors import UsageError
-from arranger.events.log import Log, Position
+from arranger.events.log import Log
 from arranger.plugins import installed
-from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import State
-from arranger.replay.choices import Choices
 from arranger.replay.describe import label
-from arranger.replay.explain import (
-    Explanation,
-    explanation,
-    jobs_named,
-    nearest_pods,
-    place_of_pod,
-    wanted_placements,
-)
-from arranger.replay.history import Journey, Point
+from arranger.replay.explain import Explanation, explanation, jobs_named, knows_pod, nearest_pods
+from arranger.replay.history import Point
+from arranger.replay.lives import Asked, Lives
 from arranger.replay.story import Story
 from arranger.settings import Settings
 
@@ -48,6 +38,7 @@ from arranger.settings import Settings
 @log_options
 @click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: whichever has the job]")
 @click.option("--pod", metavar="NAME", help="Why this one of its pods is where it is.")
+@click.option("--node", metavar="NAME", help="How this node compares: why a pod isn't there, or can't go there.")
 @point_option("--at", "Explain it as of this point. [default: the end of the log]")
 @click.option("--all", "everything", is_flag=True, help="Leave nothing out of the tables, and cut no long list.")
 @output_option
@@ -68,8 +59,8 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
         raise UsageError(
             f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
         )
-    seeker = _Seeker(name, place if slash else namespace, point_of(at), options["pod"])
-    answer = asyncio.run(_explain(target, settings, seeker))
+    asked = Asked(name, place if slash else namespace, options["pod"] or "", options["node"] or "")
+    answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
     if output == "json":
         print_json({**msgspec.to_builtins(answer), "time": local_time(answer.told_ms)})
     else:
@@ -86,87 +77,90 @@ def _again() -> str:
     return shlex.join(words) + " --at"
 
 
-class _Seeker(msgspec.Struct):
-    """What is asked for."""
+class _Reading:
+    """The log read once up to a point, for one question."""
 
-    name: str
-    namespace: str | None
-    point: Point
-    pod: str | None
+    def __init__(self, state: State, asked: Asked) -> None:
+        #: Jobs of the name that went on the way: the offset, and the answer as it stood just before.
+        self.gone: list[tuple[int, Explanation | NotFound]] = []
+        self.lives = Lives(state, asked, policies=installed(), leaving=self._leaving)
+        self._asked = asked
 
-    @property
-    def label(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+    def answer(self) -> Explanation | None:
+        """The answer on the job that is there at the end of the reading, else on the last that went; None if none."""
+        found = jobs_named(self.lives.state, self._asked.name, self._asked.namespace)
+        if len(found) > 1:
+            places = ", ".join(label(job) for job in found)
+            hint = "say which with --namespace"
+            raise UsageError(f"there are several jobs {self._asked.name!r}: {places}", hint=hint)
+        if found:
+            return self._explained(self.lives.stories[found[0].uid])
+        if not self.gone:
+            return None
+        went, answer = self.gone[-1]
+        if isinstance(answer, NotFound):
+            raise answer
+        _say_gone(went)
+        return answer
 
+    def _leaving(self, story: Story, offset: int) -> None:
+        try:
+            self.gone.append((offset, self._explained(story)))
+        except NotFound as problem:
+            self.gone.append((offset, problem))
 
-async def _explain(target: str | None, settings: Settings, asked: _Seeker) -> Explanation:
-    async with opened(target, settings) as log:
-        uid = await _find(log, asked)
-        state, position = await _before_job(log, asked.point, uid)
-        story = Story(state, uid)
-        await feed(log, position, story.feed, until=asked.point, doing="reading the job's life")
-        story.finish()
-        job = story.state.jobs.get(uid)
-        if job is None:
-            raise NotFound(
-                f"job {asked.label!r} was never seen to last",
-                hint=f"arranger events --job {asked.label} shows what was",
-            )
-        choices = await _choices(log, story, job, asked.pod)
-        return explanation(story, job, choices, policies=installed())
-
-
-async def _find(log: Log, asked: _Seeker) -> str:
-    """The job's UID. A job that is gone at the end of the log is explained as of just before it went."""
-    state, position = await begin(log, asked.point)
-    journey = Journey(state, asked.point)
-    await feed(log, position, journey.feed, until=asked.point, doing="going to the point")
-    found = jobs_named(journey.state, asked.name, asked.namespace)
-    if len(found) > 1:
-        places = ", ".join(label(job) for job in found)
-        raise UsageError(f"there are several jobs {asked.name!r}: {places}", hint="say which with --namespace")
-    if found:
-        return found[0].uid
-    if not journey.state.offset:
-        raise await before_beginning(log)
-    roster = await roster_of(log, asked.point)
-    gone = [
-        entry
-        for (namespace, name), entry in roster.jobs.items()
-        if name == asked.name and asked.namespace in (None, namespace)
-    ]
-    if not gone:
-        raise unknown_job(asked.label, roster)
-    uid, went = max(gone, key=lambda job: job[1])
-    click.echo(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
-    asked.point = Point(offset=went - 1)
-    return uid
-
-
-async def _before_job(log: Log, point: Point, uid: str) -> tuple[State, Position]:
-    """The newest state from before the job came; else the oldest there is."""
-    async for state, position in snapshots(log, at_most=point.offset):
-        if point.covers(state) and uid not in state.jobs:
-            return state, position
-    return await begin_early(log, None)
-
-
-async def _choices(log: Log, story: Story, job: JobRecord, pod: str | None) -> Choices | None:
-    """The story's placements explained, each at the base of its cycle; None when there are none."""
-    place: PlaceKey | None = None
-    attempt = job.attempt
-    if pod is not None:
-        known = place_of_pod(story, job, pod)
-        if known is None:
+    def _explained(self, story: Story) -> Explanation:
+        job, pod = story.state.jobs[story.uid], self._asked.pod
+        if pod and not knows_pod(story, job, pod):
             close = nearest_pods(story, job, pod)
             hint = f"did you mean {' or '.join(close)}?" if close else ""
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=hint)
-        place, attempt = known
-    placements = wanted_placements(story, place, attempt)
-    if not placements:
-        return None
-    state, position = await begin_early(log, min(placement.base for placement in placements))
-    choices = Choices(state, placements, place=place, policies=installed())
-    until = Point(offset=max(choices.last_base, position.offset))
-    await feed(log, position, choices.feed, until=until, doing="taking its cycles again")
-    return choices
+        retaken = self.lives.retaken(job.uid, None if pod else job.attempt)
+        return explanation(story, job, retaken, policies=installed(), node=self._asked.node)
+
+
+async def _explain(target: str | None, settings: Settings, asked: Asked, point: Point) -> Explanation:
+    async with opened(target, settings) as log:
+        reading = await _read(log, asked, point)
+        answer = reading.answer()
+        if answer is not None:
+            return answer
+        # It may have gone before the snapshot with which this reading began.
+        went = await _last_gone(log, asked, point, reading.lives.state)
+        answer = (await _read(log, asked, Point(offset=went - 1))).answer()
+        if answer is None:
+            name = _label(asked)
+            raise NotFound(f"job {name!r} was never seen to last", hint=f"arranger events --job {name} shows what was")
+        _say_gone(went)
+        return answer
+
+
+async def _read(log: Log, asked: Asked, point: Point) -> _Reading:
+    state, position = await begin_without(log, point, asked.name)
+    reading = _Reading(state, asked)
+    await feed(log, position, reading.lives.feed, until=point, doing="reading the job's life")
+    reading.lives.finish()
+    return reading
+
+
+async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
+    """Where the last job of that name went, of those that are not in the state at the point any more."""
+    if not state.offset:
+        raise await before_beginning(log)
+    roster = await roster_of(log, point)
+    gone = [
+        went
+        for (namespace, name), (_, went) in roster.jobs.items()
+        if name == asked.name and asked.namespace in (None, namespace)
+    ]
+    if not gone:
+        raise unknown_job(_label(asked), roster)
+    return max(gone)
+
+
+def _say_gone(went: int) -> None:
+    click.echo(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
+
+
+def _label(asked: Asked) -> str:
+    return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name

@@ -12,6 +12,7 @@ import click
 from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
 from arranger.cli.terminal import terminal_width
 from arranger.replay.choices import MOST, Choice, Ranked
+from arranger.replay.consequences import Consequence
 from arranger.replay.explain import Explanation, Standing, Waited
 from arranger.replay.story import Moment, Spell
 from arranger.replay.verdicts import ACCEPTED
@@ -56,6 +57,7 @@ class Page:
         if answer.waiting is not None:
             self._waiting(answer.waiting)
         self._choices()
+        self._consequences()
         self._rejected()
         click.echo("\nTime in each state")
         self._table(
@@ -148,7 +150,23 @@ class Page:
                 f"  taken again, it comes to {choice.retaken_on}: the record can't be repeated (arranger verify)",
                 indent=2,
             )
-        self._table(("node", "score", "terms"), map(_ranked_cells, choice.ranking), right=("score",))
+        other = choice.compared
+        rows = list(choice.ranking)
+        if other is not None and other.ranked is not None and other.place > len(rows):
+            rows.append(other.ranked)
+        if other is not None:
+            stands = (
+                f"comes {_th(other.place)} of {choice.passed}" if other.place else f"can't take it: {other.refused}"
+            )
+            print_text(f"  {other.node} {stands}", indent=2)
+        self._table(("node", "score", "terms"), map(_ranked_cells, rows), right=("score",))
+
+    def _consequences(self) -> None:
+        if not self._answer.consequences:
+            return
+        click.echo("\nWhat happened to it, and because of what")
+        rows = [cells for one in self._answer.consequences for cells in _consequence_rows(one)]
+        self._table(("offset", "time", "what", "text"), rows, right=("offset",))
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -196,12 +214,27 @@ class Page:
         self._table(columns, rows, right=tuple(name for name in ("offset", "place") if name in columns))
 
 
+def _th(place: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th") if place % 100 not in (11, 12, 13) else "th"
+    return f"{place}{ending}"
+
+
+def _consequence_rows(one: Consequence) -> Iterator[tuple[object, ...]]:
+    """The causes, and then what came of them."""
+    for cause in one.causes:
+        yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
+    budget = f" (restarts: {one.budget})" if one.budget else ""
+    yield (one.offset, Told(one.told_ms), one.what, f"{one.message}{budget}")
+
+
 def _moments(answer: Explanation) -> Iterator[int]:
     """All that a page shows, in milliseconds since 1970."""
     yield answer.told_ms
     yield from (spell.since_ms for spell in answer.spells)
     yield from (moment.told_ms for moment in answer.timeline)
     yield from (choice.told_ms for choice in answer.choices)
+    for one in answer.consequences:
+        yield from (one.told_ms, *(cause.told_ms for cause in one.causes))
     waiting = answer.waiting
     if waiting is not None:
         yield from (waiting.created_ms, waiting.infeasible_since_ms, waiting.fails_at_ms)

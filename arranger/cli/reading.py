@@ -106,6 +106,26 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     )
 
 
+async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
+    """The newest state at or before a point in which nothing of this name is; else the oldest there is."""
+    at_most = point.offset
+    while True:
+        try:
+            stored = await log.newest_snapshot(at_most=at_most)
+            if stored is None:
+                return await begin_early(log, None)
+            at_most = stored.position.offset - 1
+            if not snapshot.mentions(stored.content, name):
+                state = snapshot.restore(stored.content)
+                if point.covers(state):
+                    return state, stored.position
+        except DamagedEntry as problem:
+            click.echo(f"arranger: {problem}", err=True)
+            at_most = problem.offset - 1
+        except snapshot.UnusableSnapshot as problem:
+            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
+
+
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is."""
     start = await log.start()

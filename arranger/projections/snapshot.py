@@ -101,6 +101,11 @@ def restore(content: bytes) -> State:
     return state
 
 
+def mentions(content: bytes, name: str) -> bool:
+    """Whether a text stands in a snapshot, found without restoring it. True is a guess, False is certain."""
+    return msgspec.msgpack.encode(name) in content
+
+
 def _state(image: _StateImage) -> State:
     state = State(
         epoch=image.epoch,

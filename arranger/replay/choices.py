@@ -11,13 +11,11 @@ from itertools import accumulate
 import msgspec
 import numpy as np
 
-from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.names import pod_name
 from arranger.projections.jobs import PlaceKey, expand, runs
-from arranger.projections.state import Changes, State
-from arranger.replay.history import advance
-from arranger.replay.story import Placement
+from arranger.projections.state import State
+from arranger.replay.surroundings import Placement
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
@@ -56,6 +54,16 @@ class Ranked(msgspec.Struct, frozen=True):
     preference: int = 0
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """Another node beside the one chosen: its place among those that could take the pod (from 1) with its score, or
+    0 and why it couldn't."""
+
+    node: str
+    place: int
+    refused: str
+    ranked: Ranked | None
+
+
 class Choice(msgspec.Struct, frozen=True):
     """Why one pod, and `together` those that followed it onto the same node, went there.
 
@@ -78,61 +86,31 @@ class Choice(msgspec.Struct, frozen=True):
     why: str
     retaken_on: str
     lasts: bool = True
+    compared: Compared | None = None
 
 
-class Choices:
-    """Folds what it is fed and explains placements, each at the base of its cycle.
+def choices_of(
+    state: State, placement: Placement, *, place: PlaceKey | None, compare: str, policies: Policies = BUILT_IN
+) -> list[Choice]:
+    """A placement explained on the state at the base of its cycle: the pod of `place`, or without it the first pod of
+    every node, `MOST` at most; each with the node `compare` beside the best, if one is named.
 
-    With `place`, only the placement of that pod; else the first pod of every node, `MOST` at most. Those that were
-    decided by policy versions that aren't among `policies` are only counted.
+    None of the policy versions that the cycle was taken with may be missing.
     """
-
-    def __init__(
-        self,
-        state: State,
-        placements: list[Placement],
-        *,
-        place: PlaceKey | None = None,
-        policies: Policies = BUILT_IN,
-    ) -> None:
-        self.state = state
-        self.found: list[Choice] = []
-        self._policies = policies
-        self.other_versions = sum(bool(policies.missing(placement.config)) for placement in placements)
-        placements = [placement for placement in placements if not policies.missing(placement.config)]
-        self.out_of_reach = sum(placement.base < state.offset for placement in placements)
-        self._by_base: dict[int, list[Placement]] = {}
-        for placement in placements:
-            self._by_base.setdefault(placement.base, []).append(placement)
-        self._place = place
-        self._explain()
-
-    @property
-    def last_base(self) -> int:
-        """Up to here the log has to be read."""
-        return max(self._by_base, default=0)
-
-    def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `DamagedEntry`."""
-        advance(self.state, entry, Changes())
-        self._explain()
-
-    def _explain(self) -> None:
-        for placement in self._by_base.get(self.state.offset, ()):
-            witness = ChoiceWitness(placement, self._place)
-            policies = self._policies.recorded(placement.config)
-            take_cycle(self.state, placement.config, placement.cycle_told_ms, witness, policies=policies)
-            room = MOST - len(self.found)
-            self.found += witness.choices[:room]
+    witness = ChoiceWitness(placement, place, compare)
+    recorded = policies.recorded(placement.config)
+    take_cycle(state, placement.config, placement.cycle_told_ms, witness, policies=recorded)
+    return witness.choices
 
 
 class ChoiceWitness(Witness):
     """Keeps the scores of one job's placement while its cycle is taken."""
 
-    def __init__(self, placement: Placement, place: PlaceKey | None) -> None:
+    def __init__(self, placement: Placement, place: PlaceKey | None, compare: str = "") -> None:
         self._placement = placement
         self._wanted = expand(placement.pods)
         self._place = place
+        self._compare = compare
         self.choices: list[Choice] = []
 
     def placing(
@@ -207,7 +185,11 @@ class ChoiceWitness(Witness):
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
         room = filters.room(ask.shape, ask.pod)
-        ranking = _ranking(policy, view, room, ask, placement.config)
+        order = _order(policy, view, room, ask, placement.config)
+        ranking = _ranked(policy, view, order[:TOP], ask, placement.config)
+        compared = None
+        if self._compare:
+            compared = self._compared(policy, ask, order, view=view, filters=filters)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
             node=self._wanted.get(place, ""),
@@ -222,7 +204,20 @@ class ChoiceWitness(Witness):
             ranking=ranking,
             why=_why(ranking),
             retaken_on=view.names[row],
+            compared=compared,
         )
+
+    def _compared(
+        self, policy: PodPolicy, ask: Ask, order: list[int], *, view: ClusterView, filters: Filters
+    ) -> Compared:
+        """How the node asked about stands among those in `order`."""
+        row = view.roster.rows().get(self._compare)
+        if row is None:
+            return Compared(self._compare, 0, "there was no such node then", None)
+        if row not in order:
+            return Compared(self._compare, 0, filters.refusal(ask.shape, row, ask.pod), None)
+        (ranked,) = _ranked(policy, view, [row], ask, self._placement.config)
+        return Compared(self._compare, order.index(row) + 1, "", ranked)
 
 
 def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
@@ -243,13 +238,21 @@ def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
     return dataclasses.replace(ask, count=ask.count - len(taken), of_job=of_job, unplaced=unplaced)
 
 
-def _ranking(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> tuple[Ranked, ...]:
-    """The best nodes with room, by score and then by name."""
+def _order(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> list[int]:
+    """The nodes with room, by score and then by name."""
+    scores = policy.scores(view, ask, config)
+    rows = np.flatnonzero(room > 0)
+    best: list[int] = rows[np.argsort(-ask.preferring(scores)[rows], kind="stable")].tolist()
+    return best
+
+
+def _ranked(
+    policy: PodPolicy, view: ClusterView, rows: Sequence[int], ask: Ask, config: CycleConfig
+) -> tuple[Ranked, ...]:
+    """These nodes with their scores, term by term."""
     scores = policy.scores(view, ask, config)
     terms = list(policy.terms(view, ask, config))
     resources = {resource for resource, _ in ask.shape.requests}
-    rows = np.flatnonzero(room > 0)
-    best = rows[np.argsort(-ask.preferring(scores)[rows], kind="stable")][:TOP].tolist()
     return tuple(
         Ranked(
             view.names[row],
@@ -257,7 +260,7 @@ def _ranking(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, confi
             tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
             int(ask.preference[row]) if ask.preference is not None else 0,
         )
-        for row in best
+        for row in rows
     )
 
 

@@ -10,11 +10,13 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
-from arranger.projections.jobs import JobRecord, PlaceKey, compact, expand
+from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
-from arranger.replay.choices import Choice, Choices
+from arranger.replay.choices import Choice
+from arranger.replay.consequences import Consequence
 from arranger.replay.describe import label, pods_text
-from arranger.replay.story import FOR_FURTHER, FOR_QUORUM, Moment, Placement, Spell, Story
+from arranger.replay.lives import Retaken
+from arranger.replay.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
 from arranger.replay.waiting import Waiting, explain_waiting
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -59,7 +61,7 @@ class Waited(msgspec.Struct, frozen=True):
 
 class Explanation(msgspec.Struct, frozen=True):
     """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
-    came earlier isn't in the timeline. `unexplained` placements were decided on states out of this log's reach,
+    came earlier isn't in the timeline. `unexplained` placements were decided on states that lie too far back,
     those counted as `other_versions` by policy versions that aren't installed here."""
 
     offset: int
@@ -75,6 +77,7 @@ class Explanation(msgspec.Struct, frozen=True):
     spells: tuple[Spell, ...]
     timeline: tuple[Moment, ...]
     waited: tuple[Waited, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
 
 
 class Roster:
@@ -106,41 +109,34 @@ def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord
     return [job for job in found if job is not None]
 
 
-def wanted_placements(story: Story, place: PlaceKey | None, attempt: int) -> list[Placement]:
-    """The decisions that placed the job's pods in this attempt, or the one that placed this pod."""
-    return [
-        placement
-        for placement in story.placements
-        if placement.attempt == attempt and (place is None or place in expand(placement.pods))
-    ]
-
-
-def place_of_pod(story: Story, job: JobRecord, pod: str) -> tuple[PlaceKey, int] | None:
-    """The place and the attempt of a pod by name, among those that were ever placed and those that are wanted."""
-    return _pods(story, job).get(pod)
+def knows_pod(story: Story, job: JobRecord, pod: str) -> bool:
+    """Whether the job has a pod of this name, among those that were ever placed and those that are wanted."""
+    return pod in _pods(story, job)
 
 
 def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
     """Names like this one among the job's pods."""
-    return difflib.get_close_matches(pod, sorted(_pods(story, job)), n=3, cutoff=0.5)
+    return difflib.get_close_matches(pod, list(_pods(story, job)), n=3, cutoff=0.5)
 
 
-def _pods(story: Story, job: JobRecord) -> dict[str, tuple[PlaceKey, int]]:
+def _pods(story: Story, job: JobRecord) -> dict[str, None]:
+    """The names of the job's pods, sorted."""
     name = job.seen.name
-    found: dict[str, tuple[PlaceKey, int]] = {}
+    found: dict[str, None] = {}
     for placement in story.placements:
         for group, index in expand(placement.pods):
-            pod = pod_name(name, placement.spec.groups[group].name, index, placement.attempt)
-            found[pod] = ((group, index), placement.attempt)
+            found[pod_name(name, placement.spec.groups[group].name, index, placement.attempt)] = None
     if job.spec is not None:
-        for number, group_of in enumerate(job.spec.groups):
+        for group_of in job.spec.groups:
             for index in range(group_of.count):
-                found[pod_name(name, group_of.name, index, job.attempt)] = ((number, index), job.attempt)
-    return found
+                found[pod_name(name, group_of.name, index, job.attempt)] = None
+    return dict.fromkeys(sorted(found))
 
 
-def explanation(story: Story, job: JobRecord, choices: Choices | None, *, policies: Policies = BUILT_IN) -> Explanation:
-    """The answer as of the end of the story."""
+def explanation(
+    story: Story, job: JobRecord, retaken: Retaken, *, policies: Policies = BUILT_IN, node: str = ""
+) -> Explanation:
+    """The answer as of the end of the story; with what keeps the job off a node, if one is named."""
     state = story.state
     return Explanation(
         offset=state.offset,
@@ -148,14 +144,15 @@ def explanation(story: Story, job: JobRecord, choices: Choices | None, *, polici
         told_ms=state.told_ms,
         began=story.began,
         standing=_standing(story, job),
-        waiting=explain_waiting(story, job, policies),
-        choices=_with_present(choices.found, job) if choices is not None else (),
-        unexplained=choices.out_of_reach if choices is not None else 0,
-        other_versions=choices.other_versions if choices is not None else 0,
+        waiting=explain_waiting(story, job, policies, node=node),
+        choices=_with_present(retaken.choices, job),
+        unexplained=retaken.out_of_reach,
+        other_versions=retaken.other_versions,
         rejected=tuple(story.rejected),
         spells=tuple(story.spells),
         timeline=tuple(story.moments),
         waited=tuple(waited(story.spells)),
+        consequences=tuple(story.consequences),
     )
 
 

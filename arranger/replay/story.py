@@ -1,5 +1,5 @@
-"""One job's life, collected in one reading of the log: everything that concerned it, how long it was in each state
-and what it waited for then, the decisions that placed it, and those that gave nodes to others meanwhile.
+"""One job's life: everything that concerned it, how long it was in each state and what it waited for then, the
+decisions that placed it, those that gave nodes to others meanwhile, and what each turn of its life came of.
 """
 
 import msgspec
@@ -7,12 +7,14 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, PlacedPods, ScheduleState, Stage
+from arranger.model.job import ScheduleState, Stage
 from arranger.projections.fold import SUPERSEDED
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import Changes, State
-from arranger.replay.describe import SEEN_AGAIN, describe, label
-from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged, fold_judged
+from arranger.projections.state import State
+from arranger.replay.consequences import Consequence, Fates
+from arranger.replay.describe import SEEN_AGAIN, describe
+from arranger.replay.surroundings import Placement, Surroundings
+from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged
 from arranger.scheduling.queue import old_pods
 
 #: How a spell says that nodes were waited for; the reasons follow.
@@ -48,61 +50,57 @@ class Spell(msgspec.Struct):
     lasts: bool = True
 
 
-class Placement(msgspec.Struct, frozen=True):
-    """An accepted `Placed`: its own offset, and the inputs of the cycle that decided it."""
-
-    offset: int
-    cycle: int
-    base: int
-    cycle_told_ms: int
-    config: CycleConfig
-    told_ms: int
-    job: str
-    job_uid: str
-    attempt: int
-    spec: JobSpec
-    pods: tuple[PlacedPods, ...]
-
-
 class Story:
-    """Folds what it is fed and keeps what concerns one job, by UID, up to the last entry fed."""
+    """What concerns one job, by UID, among what it is shown; `state` is the state that its reader folds."""
 
-    def __init__(self, state: State, uid: str) -> None:
+    def __init__(self, state: State, uid: str, around: Surroundings, *, began: int) -> None:
         self.state = state
         self.uid = uid
+        self.around = around
         #: Where this reading began: 0 unless it began at a snapshot.
-        self.began = state.offset
+        self.began = began
         self.moments: list[Moment] = []
         self.spells: list[Spell] = []
         self.placements: list[Placement] = []
-        #: Of other jobs, by UID: since this one came, and those from before whose job was still there then.
-        self._others: dict[str, list[Placement]] = {}
+        #: Decisions that aren't the usual way of things, with what they came of.
+        self.consequences: list[Consequence] = []
+        self.fates = Fates(uid, around)
         self.created_at = 0
-        #: The configuration of the last cycle in the log.
-        self.config: CycleConfig | None = None
 
-    def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `DamagedEntry`."""
-        changes = Changes()
-        found = fold_judged(self.state, entry, changes, self._wanted)
-        cycle: tuple[int, k.CycleTaken] | None = None
-        for judged in found:
-            event = judged.event
-            if isinstance(event, k.CycleTaken):
-                cycle = judged.offset, event
-                self.config = event.config
-                continue
-            if isinstance(event, k.Placed) and judged.verdict == ACCEPTED and cycle is not None:
-                self._keep_placement(judged, event, cycle, entry.batch.told_ms)
-            if judged.job_uid == self.uid:
-                self._keep_moment(judged, entry.batch.told_ms)
-            elif isinstance(event, k.JobGone) and not self.created_at:
-                self._others.pop(event.uid, None)
-        if self.uid in changes.jobs:
-            self._keep_spell(entry)
+    @property
+    def config(self) -> CycleConfig | None:
+        """The configuration of the last cycle in the log."""
+        return self.around.config
+
+    def note(self, judged: Judged, told_ms: int) -> None:
+        """An event about the job, after it was folded."""
+        event, offset = judged.event, judged.offset
+        job = self.state.jobs.get(self.uid)
+        if isinstance(event, k.JobSeen):
+            self.created_at = self.created_at or offset
+            self.fates.job_seen(offset, told_ms)
+        elif isinstance(event, k.PodSeen):
+            self.fates.seen(offset, told_ms, event, job.spec if job is not None else None)
+        elif isinstance(event, k.PodGone):
+            self.fates.pod_gone(offset, told_ms, event.uid)
+        elif isinstance(event, k.EffectFailed):
+            self.fates.effect_failed(offset, told_ms, event)
+        elif judged.verdict == ACCEPTED:
+            self._note_decision(offset, told_ms, event, job)
+        self._keep_moment(judged, told_ms)
+
+    def _note_decision(self, offset: int, told_ms: int, event: k.Event, job: JobRecord | None) -> None:
+        if isinstance(event, k.Placed):
+            self.fates.placed(event)
+        elif isinstance(event, k.Waits):
+            self.fates.waits(offset, told_ms, event)
+        elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
+            consequence = self.fates.decided(offset, told_ms, event, job)
+            if consequence is not None:
+                self.consequences.append(consequence)
 
     def finish(self) -> None:
-        """Nothing more is fed: the last spell lasts until the state's time."""
+        """Nothing more is shown: the last spell lasts until the state's time."""
         if self.spells and self.spells[-1].lasts:
             self.spells[-1].until_ms = self.state.told_ms
 
@@ -110,41 +108,22 @@ class Story:
     def others(self) -> list[Placement]:
         """The decisions that placed other jobs, in the order of the log: all since this job came, and from before
         that those of jobs which were still there."""
-        return sorted((one for of_job in self._others.values() for one in of_job), key=lambda one: one.offset)
+        found = [
+            one
+            for uid, of_job in self.around.placements.items()
+            if uid != self.uid
+            for one in of_job
+            if one.offset > self.created_at or self.around.gone.get(uid, self.created_at) >= self.created_at
+        ]
+        return sorted(found, key=lambda one: one.offset)
 
     @property
     def rejected(self) -> list[Moment]:
         """The decisions about the job that took no effect."""
         return [moment for moment in self.moments if moment.verdict == REJECTED]
 
-    def _wanted(self, event: k.Event, job_uid: str) -> bool:
-        return job_uid == self.uid or isinstance(event, (k.CycleTaken, k.Placed, k.JobGone))
-
-    def _keep_placement(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int) -> None:
-        job = self.state.jobs.get(event.job_uid)
-        if job is None or job.spec is None:
-            return
-        at, taken = cycle
-        placement = Placement(
-            offset=judged.offset,
-            cycle=at,
-            base=taken.base,
-            cycle_told_ms=taken.told_ms,
-            config=taken.config,
-            told_ms=told_ms,
-            job=label(job),
-            job_uid=job.uid,
-            attempt=event.attempt,
-            spec=job.spec,
-            pods=event.pods,
-        )
-        kept = self.placements if job.uid == self.uid else self._others.setdefault(job.uid, [])
-        kept.append(placement)
-
     def _keep_moment(self, judged: Judged, told_ms: int) -> None:
         event = judged.event
-        if not self.created_at and isinstance(event, k.JobSeen):
-            self.created_at = judged.offset
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
         kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else describe(event, self.state)
@@ -163,7 +142,8 @@ class Story:
             )
         )
 
-    def _keep_spell(self, entry: Entry) -> None:
+    def keep_spell(self, entry: Entry) -> None:
+        """The job was touched by this entry, which is folded."""
         job = self.state.jobs.get(self.uid)
         last = self.spells[-1] if self.spells else None
         now_ms = self.state.told_ms

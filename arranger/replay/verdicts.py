@@ -1,6 +1,6 @@
 """Folding with a verdict on every event: which decisions took effect, and which observations were void."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -43,17 +43,18 @@ Wanted = Callable[[k.Event, str], bool]
 
 def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) -> list[Judged]:
     """Fold one entry; answers those of its events that are `wanted(event, job UID)`, with their verdicts."""
-    found: list[Judged] = []
-    terms = state.terms
-    for number, event in enumerate(entry.batch.events):
-        if type(event) is k.WatchClaimed:
-            terms = {**terms, event.kind: entry.first + number}
-        uid = job_uid_of(event, state)
-        if wanted(event, uid):
-            found.append(Judged(entry.first + number, event, uid, _again(event, state)))
-            watched = _WATCHED.get(type(event))
-            if watched is not None and terms.get(watched) != event.term:  # type: ignore[union-attr]
-                found[-1].verdict, found[-1].reason = VOID, "its watcher's term was over"
+    numbers = [number for number, event in enumerate(entry.batch.events) if wanted(event, job_uid_of(event, state))]
+    return fold_noting(state, entry, changes, numbers)
+
+
+def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:
+    """Fold one entry; answers its events of these numbers, ascending from 0, with their verdicts."""
+    events = entry.batch.events
+    found = [
+        Judged(entry.first + number, events[number], job_uid_of(events[number], state), _again(events[number], state))
+        for number in numbers
+    ]
+    _void(state, entry, found)
     known = len(changes.verdicts)
     advance(state, entry, changes)
     verdicts = {verdict.offset: verdict for verdict in changes.verdicts[known:]}
@@ -63,6 +64,25 @@ def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) ->
             judged.verdict = ACCEPTED if verdict.accepted else REJECTED
             judged.reason = verdict.reason
     return found
+
+
+def _void(state: State, entry: Entry, found: list[Judged]) -> None:
+    """Mark what was observed under a term that was over."""
+    claims = [
+        (entry.first + number, event.kind)
+        for number, event in enumerate(entry.batch.events)
+        if type(event) is k.WatchClaimed
+    ]
+    for judged in found:
+        watched = _WATCHED.get(type(judged.event))
+        if watched is None:
+            continue
+        term = state.terms.get(watched)
+        for offset, kind in claims:
+            if kind == watched and offset < judged.offset:
+                term = offset
+        if term != judged.event.term:  # type: ignore[union-attr]
+            judged.verdict, judged.reason = VOID, "its watcher's term was over"
 
 
 def _again(event: k.Event, state: State) -> bool:

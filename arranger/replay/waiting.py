@@ -10,7 +10,8 @@ from arranger.model.pod import PodShape
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
 from arranger.replay.describe import label
-from arranger.replay.story import Placement, Story, waits_for
+from arranger.replay.story import Story, waits_for
+from arranger.replay.surroundings import Placement
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters, amount
@@ -98,7 +99,7 @@ class Waiting(msgspec.Struct, frozen=True):
     fails_at_ms: int
 
 
-def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN) -> Waiting | None:
+def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
     """Why this job waits at the end of the story; None when it has all that it wants, or has ended.
 
     The cycle is taken by the policies of the last recorded one, or by all of these where some of those are missing.

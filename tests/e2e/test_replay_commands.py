@@ -388,6 +388,42 @@ def test_explain_begins_at_a_snapshot_from_before_the_job(written: Writer, capsy
     assert answer["standing"]["pods_placed"] == 11 and len(answer["choices"]) == 4
 
 
+@pytest.mark.parametrize("words", [["wide"], ["wide", "--pod", "wide-actors-3"], ["gone"]], ids=" ".join)
+def test_explain_reads_a_log_without_snapshots_once(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = crowded()
+    world.job_gone(world.job("gone"))
+    options = _to_file(world.entries, tmp_path / "run.log")
+    read = FileLog.read_stored
+    offsets: list[int] = []
+
+    async def counting(self: FileLog, after: Position, *, limit: int = 1000) -> Any:
+        found = await read(self, after, limit=limit)
+        offsets.extend(entry.last for entry in found)
+        return found
+
+    monkeypatch.setattr(FileLog, "read_stored", counting)
+    assert Run(capsys, "explain", *words, *options).status == 0
+    assert offsets == [entry.last for entry in world.entries]
+
+
+def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    options = written(crowded().entries)
+    compared = {}
+    for node in ("n4", "n2", "n5", "n9"):
+        (choice,) = Run(
+            capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "--node", node, "-o", "json"
+        ).json["choices"]
+        compared[node] = choice["compared"]
+    assert (compared["n4"]["place"], compared["n4"]["ranked"]["node"]) == (2, "n4")
+    assert [compared[node]["refused"] for node in ("n2", "n5", "n9")] == [
+        "lacks nvidia.com/gpu (need 1, free 0)",
+        "cordoned",
+        "there was no such node then",
+    ]
+
+
 def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = _to_file(crowded().entries, tmp_path / "run.log")
     run = Run(capsys, "explain", "smal", *options)

@@ -10,10 +10,9 @@ from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.model.node import Taint
 from arranger.projections.state import State
-from arranger.replay.choices import Choices
-from arranger.replay.explain import Explanation, explanation, place_of_pod, wanted_placements
+from arranger.replay.explain import Explanation, explanation, knows_pod
 from arranger.replay.history import Span
-from arranger.replay.story import Story
+from arranger.replay.lives import Asked, Lives
 from arranger.replay.verify import Report, Survey, Verification
 from arranger.scheduling.cycle import take_cycle
 from tests.world import GIB, World, shape
@@ -87,23 +86,22 @@ def verified(entries: list[Entry], *, state: State | None = None, span: Span | N
     return verification.report
 
 
-def explained(entries: list[Entry], name: str, *, pod: str = "") -> Explanation:
+def lives_of(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> Lives:
+    """The lives of the jobs of that name, read to the end of the entries."""
+    lives = Lives(State(), Asked(name, pod=pod, node=node))
+    for entry in entries:
+        lives.feed(entry)
+    lives.finish()
+    return lives
+
+
+def explained(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> Explanation:
     """The explanation of a job at the end of the entries."""
-    story = Story(State(), f"uid-{name}")
-    for entry in entries:
-        story.feed(entry)
-    story.finish()
+    lives = lives_of(entries, name, pod=pod, node=node)
+    story = lives.stories[f"uid-{name}"]
     job = story.state.jobs[f"uid-{name}"]
-    place, attempt = None, job.attempt
-    if pod:
-        known = place_of_pod(story, job, pod)
-        assert known is not None
-        place, attempt = known
-    choices = Choices(State(), wanted_placements(story, place, attempt), place=place)
-    for entry in entries:
-        if entry.last <= choices.last_base:
-            choices.feed(entry)
-    return explanation(story, job, choices)
+    assert not pod or knows_pod(story, job, pod)
+    return explanation(story, job, lives.retaken(job.uid, None if pod else job.attempt), node=node)
 
 
 @st.composite

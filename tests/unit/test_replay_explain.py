@@ -10,9 +10,8 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.explain import Roster, nearest_pods
-from arranger.replay.story import Story
 from arranger.scheduling.cycle import take_cycle
-from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle
+from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
 from tests.world import World, shape
 
 
@@ -207,9 +206,7 @@ def test_every_pod_of_a_placement_wins_its_own_ranking() -> None:
 
 def test_looking_on_changes_nothing_in_the_cycle() -> None:
     world = crowded()
-    story = Story(State(), "uid-wide")
-    for entry in world.entries:
-        story.feed(entry)
+    story = lives_of(world.entries, "wide").stories["uid-wide"]
     (placement,) = story.placements
     state = State()
     for entry in world.entries:
@@ -217,6 +214,31 @@ def test_looking_on_changes_nothing_in_the_cycle() -> None:
             apply_entry(state, entry, Changes())
     watched = take_cycle(state, placement.config, placement.cycle_told_ms, ChoiceWitness(placement, None))
     assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
+
+
+def test_a_restart_is_led_back_to_the_pod_that_failed_and_says_what_is_left_of_the_budget() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    job = world.job("j", leader=shape(gpus=1), restart_limit=2)
+    world.settle()
+    world.change_pod(job.bound[0, 0], phase="Failed", ready=False, reason="OOMKilled")
+    failed = world.state.offset
+    world.control()
+    (one,) = explained(world.entries, "j").consequences
+    assert (one.offset, one.what, one.reason) == (world.state.offset, "Rescheduling", "LeaderFailed")
+    assert [(cause.offset, cause.text) for cause in one.causes] == [(failed, "pod j-learner-0-0 failed (OOMKilled)")]
+    assert one.budget == "leader 1 of 2"
+
+
+def test_the_usual_way_of_things_needs_no_cause() -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("j")
+    world.settle()
+    world.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
+    world.control()
+    assert world.state.jobs["uid-j"].ended
+    assert explained(world.entries, "j").consequences == ()
 
 
 def test_rejected_decisions_are_told_with_their_reason() -> None:
@@ -290,9 +312,7 @@ def test_names_like_the_one_that_is_unknown_are_offered() -> None:
         roster.feed(entry)
     assert roster.nearest("smal") == ["default/small"]
     assert roster.nearest("zzzz") == []
-    story = Story(State(), "uid-wide")
-    for entry in world.entries:
-        story.feed(entry)
+    story = lives_of(world.entries, "wide").stories["uid-wide"]
     assert "wide-actors-3" in nearest_pods(story, story.state.jobs["uid-wide"], "wide-actor-3")
 
 

@@ -1,0 +1,232 @@
+"""Why a job was restarted, replaced, suspended or failed: each such decision with the event that caused it.
+
+A decision's own message says what the controller saw; here it is led back to the observation, the edit or the decision
+that made it so, by offset, and to what it cost of the restart budget.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.pod import Phase
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
+from arranger.projections.state import State
+from arranger.replay.surroundings import Surroundings
+
+#: Decisions on a stage that are the way things go: nothing has to be led back.
+_USUAL = frozenset({"Scheduled", "WorkersReady", "LeaderSucceeded", "Adopted"})
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """An event that something came of, in words; `offset` is 0 where it lies before what was read."""
+
+    offset: int
+    told_ms: int
+    text: str
+
+
+class Consequence(msgspec.Struct, frozen=True):
+    """A decision on the job that isn't the usual way of things, and what it came of, oldest first.
+
+    `what` is the stage that it brought, or "Replaced"; `budget` says what of the restart budget is used then.
+    """
+
+    offset: int
+    told_ms: int
+    what: str
+    reason: str
+    message: str
+    causes: tuple[Cause, ...]
+    budget: str
+
+
+class _Fate(msgspec.Struct):
+    """What is known of one place in one attempt: its node, and what happened to its pod that needs an answer."""
+
+    node: str = ""
+    cause: Cause | None = None
+    pod_uid: str = ""
+    restarts: int = 0
+
+
+class Fates:
+    """Notes what happened to one job's pods, and leads decisions back to it."""
+
+    def __init__(self, uid: str, around: Surroundings) -> None:
+        self._uid = uid
+        self._around = around
+        #: By attempt and place.
+        self._of: dict[tuple[int, PlaceKey], _Fate] = {}
+        self._place_of_pod: dict[str, tuple[int, PlaceKey]] = {}
+        self._names: dict[str, str] = {}
+        self._started: Cause | None = None
+        self._infeasible: Cause | None = None
+        self._refused: Cause | None = None
+        self._created: Cause | None = None
+        #: Failures by node of pods that its kubelet refused: what the job avoids it for.
+        self.refused_by: dict[str, Cause] = {}
+
+    def begin(self, job: JobRecord, state: State) -> None:
+        """The job was there before what is read: its pods' nodes, and what they have restarted until then."""
+        for place, node in job.placements.items():
+            uid = job.bound.get(place, "")
+            pod = state.pods.get(uid)
+            fate = _Fate(node, None, uid, pod.restarts if pod is not None else 0)
+            self._of[job.attempt, place] = fate
+            if pod is not None:
+                self._place_of_pod[uid], self._names[uid] = (job.attempt, place), pod.name
+
+    def placed(self, event: k.Placed) -> None:
+        """A decision gave pods their nodes."""
+        for place, node in expand(event.pods).items():
+            self._of.setdefault((event.attempt, place), _Fate()).node = node
+
+    def seen(self, offset: int, told_ms: int, pod: k.PodSeen, spec: JobSpec | None) -> None:
+        """A pod of the job was seen: keep what of it is new and needs an answer."""
+        owner = pod.owner
+        if owner is None or spec is None:
+            return
+        number = next((n for n, group in enumerate(spec.groups) if group.name == owner.group_name), None)
+        if number is None:
+            return
+        key = (owner.attempt, (number, owner.index))
+        self._place_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
+        fate = self._of.setdefault(key, _Fate())
+        if fate.pod_uid != pod.uid:
+            fate.pod_uid, fate.cause, fate.restarts = pod.uid, None, 0
+        fate.node = pod.node or fate.node
+        why = pod.reason or pod.message
+        said = f" ({why})" if why else ""
+        if pod.restarts > fate.restarts:
+            fate.restarts = pod.restarts
+            times = f"{pod.restarts} time{'' if pod.restarts == 1 else 's'}"
+            fate.cause = Cause(offset, told_ms, f"pod {pod.name} restarted {times}{said}")
+        words = ""
+        if pod.phase == Phase.FAILED:
+            words = f"pod {pod.name} failed{said}"
+        elif pod.deleting:
+            words = f"pod {pod.name} is being deleted"
+        elif pod.waiting:
+            words = f"pod {pod.name} can't start ({pod.waiting})"
+        if words and (fate.cause is None or (not fate.cause.text.startswith(words) and pod.phase == Phase.FAILED)):
+            fate.cause = Cause(offset, told_ms, words)
+
+    def pod_gone(self, offset: int, told_ms: int, pod_uid: str) -> None:
+        """A pod of the job is gone; what ended it before is kept as the cause."""
+        key = self._place_of_pod.get(pod_uid)
+        fate = self._of.get(key) if key is not None else None
+        if fate is not None and fate.pod_uid == pod_uid and fate.cause is None:
+            fate.cause = Cause(offset, told_ms, f"pod {self._names[pod_uid]} was deleted")
+
+    def job_seen(self, offset: int, told_ms: int) -> None:
+        """The job came."""
+        self._created = self._created or Cause(offset, told_ms, "the job came with this spec")
+
+    def waits(self, offset: int, told_ms: int, event: k.Waits) -> None:
+        """A cycle said why it waits."""
+        if not event.infeasible:
+            self._infeasible = None
+        elif self._infeasible is None:
+            text = "from here on not even an empty cluster of these nodes could hold its quorum"
+            self._infeasible = Cause(offset, told_ms, text)
+
+    def effect_failed(self, offset: int, told_ms: int, event: k.EffectFailed) -> None:
+        """The API server refused something for good."""
+        if event.permanent:
+            self._refused = Cause(offset, told_ms, f"the API server refused to {event.effect}: {event.message}")
+
+    def decided(
+        self, offset: int, told_ms: int, event: k.StageDecided | k.WorkersReplaced, job: JobRecord | None
+    ) -> Consequence | None:
+        """An accepted decision, `job` as it stands after it; None for one that is the usual way of things."""
+        if isinstance(event, k.WorkersReplaced):
+            causes = self._of_workers(event)
+            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", event.message, causes, _budget(job))
+        if event.reason == "Scheduled":
+            self._started = Cause(offset, told_ms, "it was started")
+        if event.reason in _USUAL:
+            return None
+        causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)
+        return Consequence(offset, told_ms, event.stage, event.reason, event.message, causes, _budget(job))
+
+    def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
+        match event.reason:
+            case "NodeLost":
+                return (self._node_lost(event.attempt, LEADER),)
+            case "WorkersLost" | "WorkersFailed":
+                return self._of_attempt(event.attempt, before)
+            case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec":
+                return (self._edit() or self._created,)
+            case "DeadlineExceeded":
+                return self._deadline()
+            case "Unschedulable":
+                return (self._infeasible,)
+            case "PodRefused":
+                return (self._refused,)
+            case _:
+                fate = self._of.get((event.attempt, LEADER))
+                return (fate.cause if fate is not None else None,)
+
+    def _edit(self) -> Cause | None:
+        edits = self._around.edits.get(self._uid)
+        return Cause(edits[-1].offset, edits[-1].told_ms, "its spec was edited") if edits else None
+
+    def _deadline(self) -> tuple[Cause | None, ...]:
+        for edit in reversed(self._around.edits.get(self._uid, [])):
+            if (
+                self._started is not None
+                and edit.offset > self._started.offset
+                and edit.before is not None
+                and edit.after is not None
+                and edit.before.deadline_s != edit.after.deadline_s
+            ):
+                text = f"activeDeadlineSeconds was set to {edit.after.deadline_s}"
+                return (self._started, Cause(edit.offset, edit.told_ms, text))
+        return (self._started,)
+
+    def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
+        found: dict[int, Cause] = {}
+        for worker in event.workers:
+            place = (worker.place.group, worker.place.index)
+            fate = self._of.get((event.attempt, place))
+            cause = fate.cause if fate is not None and fate.cause is not None else self._node_lost(event.attempt, place)
+            if cause is not None:
+                found[cause.offset] = cause
+        return tuple(found[offset] for offset in sorted(found))
+
+    def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
+        """What happened to workers of an attempt that needs an answer still."""
+        found: dict[int, Cause] = {}
+        for (of_attempt, place), fate in self._of.items():
+            if of_attempt != attempt or place[0] == LEADER_GROUP:
+                continue
+            cause = fate.cause or self._node_lost(attempt, place)
+            if cause is not None and cause.offset < before:
+                found[cause.offset] = cause
+        return tuple(found[offset] for offset in sorted(found))
+
+    def _node_lost(self, attempt: int, place: PlaceKey) -> Cause | None:
+        fate = self._of.get((attempt, place))
+        if fate is None or not fate.node:
+            return None
+        lost: Cause | None = None
+        for turn in self._around.turns.get(fate.node, []):
+            if turn.after is not None and turn.after.ready:
+                lost = None
+            elif lost is None:
+                how = "went" if turn.after is None else "became not ready"
+                lost = Cause(turn.offset, turn.told_ms, f"node {fate.node} {how}")
+        return lost
+
+
+def _budget(job: JobRecord | None) -> str:
+    """What of the restart budget is used, in words."""
+    if job is None or job.spec is None:
+        return ""
+    limit = job.spec.restart_limit
+    parts = [f"leader {job.restarts} of {limit}"]
+    parts += [
+        f"{group.name} {job.spent[group.name]} of {limit}" for group in job.spec.groups[1:] if group.name in job.spent
+    ]
+    parts += [f"{len(job.given_up)} given up"] if job.given_up else []
+    return ", ".join(parts)

@@ -1,0 +1,135 @@
+"""What happened around a job while its life was read: who was given nodes, what changed on nodes, which specs and
+configurations were edited, which pods of others came and went. Each with the offset of its event, so that what keeps a
+job waiting can be named by the event that brought it about.
+"""
+
+from collections import deque
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec, PlacedPods
+from arranger.model.node import NodeFacts
+from arranger.projections.state import State
+
+#: Changes that are remembered of one node, the newest.
+_TURNS_KEPT = 8
+#: Pods of others that are remembered after they are gone: a job may have to join one of them.
+_GONE_KEPT = 1000
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A node's facts changed; None stands for a node that isn't there."""
+
+    offset: int
+    told_ms: int
+    before: NodeFacts | None
+    after: NodeFacts | None
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A TYJob's spec changed after it was first seen; None is an invalid one."""
+
+    offset: int
+    told_ms: int
+    before: JobSpec | None
+    after: JobSpec | None
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """The first cycle that was taken with another configuration than the one before it."""
+
+    offset: int
+    told_ms: int
+    before: CycleConfig
+    after: CycleConfig
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """A pod that is gone, as it was seen last."""
+
+    offset: int
+    told_ms: int
+    pod: k.PodSeen
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """An accepted `Placed`: its own offset, and the inputs of the cycle that decided it."""
+
+    offset: int
+    cycle: int
+    base: int
+    cycle_told_ms: int
+    config: CycleConfig
+    told_ms: int
+    job: str
+    job_uid: str
+    attempt: int
+    spec: JobSpec
+    pods: tuple[PlacedPods, ...]
+
+
+class Surroundings:
+    """Notes what it is shown, each event before it is folded."""
+
+    def __init__(self) -> None:
+        #: By node name, oldest first.
+        self.turns: dict[str, list[Turn]] = {}
+        #: By job UID, oldest first.
+        self.edits: dict[str, list[Edit]] = {}
+        self.configured: list[Configured] = []
+        #: The configuration of the last cycle in the log.
+        self.config: CycleConfig | None = None
+        #: Pods of others by UID → the offset at which they were first seen on a node.
+        self.came: dict[str, int] = {}
+        self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
+        #: By job UID; those of jobs that were gone before the story began are dropped.
+        self.placements: dict[str, list[Placement]] = {}
+        #: Jobs that are gone → the offset at which they went.
+        self.gone: dict[str, int] = {}
+
+    def node(self, offset: int, told_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
+        """A node is seen or gone."""
+        if state.terms.get(k.Watched.NODE) != event.term:
+            return
+        turns = self.turns.get(event.name, [])
+        before = turns[-1].after if turns and turns[-1].offset > state.offset else _facts(state, event.name)
+        after = event.facts if isinstance(event, k.NodeSeen) else None
+        if before != after:
+            self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, told_ms, before, after)]
+
+    def job(self, offset: int, told_ms: int, state: State, event: k.JobSeen) -> None:
+        """A job is seen: an edit if it was known with another spec."""
+        known = state.jobs.get(event.uid)
+        edits = self.edits.get(event.uid)
+        if edits and edits[-1].offset > state.offset:
+            before: JobSpec | None = edits[-1].after
+        elif known is None:
+            return
+        else:
+            before = known.seen.spec
+        if before is not event.spec and before != event.spec:
+            self.edits.setdefault(event.uid, []).append(Edit(offset, told_ms, before, event.spec))
+
+    def cycle(self, offset: int, told_ms: int, config: CycleConfig) -> None:
+        """A cycle was taken with this configuration."""
+        if self.config is not None and self.config != config:
+            self.configured.append(Configured(offset, told_ms, self.config, config))
+        self.config = config
+
+    def pod_gone(self, offset: int, told_ms: int, state: State, event: k.PodGone) -> None:
+        """A pod is gone."""
+        pod = state.pods.get(event.uid)
+        if pod is None:
+            return
+        if pod.owner is None:
+            self.came.pop(event.uid, None)
+        if pod.node and pod.traits.labels:
+            self.departed.append(Departed(offset, told_ms, pod))
+
+
+def _facts(state: State, name: str) -> NodeFacts | None:
+    nodes = state.nodes
+    row = nodes.rows.get(name)
+    return nodes.facts[row] if row is not None and nodes.present(row) else None
