@@ -46,7 +46,9 @@ class Metrics:
             return Histogram(f"arranger_{name}", text, labels, buckets=buckets, registry=registry)
 
         self.lag_events = gauge("lag_events", "Events in the log that this reader hasn't folded.", ["reader"])
-        self.lag_seconds = gauge("lag_seconds", "Age of the newest event folded while there are more.", ["reader"])
+        self.lag_seconds = gauge(
+            "lag_seconds", "Since when the log holds an event that this reader hasn't folded.", ["reader"]
+        )
         self.epoch = gauge("epoch", "Epoch of the log that this process reads.")
         self.offset = gauge("offset", "Offset of the last event folded.", ["reader"])
         self.events = counter("events_appended", "Events that this process appended, by kind.", ["kind"])

@@ -22,6 +22,7 @@ from arranger.errors import ArrangerError
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("arranger.cli.demo", "Run the example jobs on an embedded cluster and watch them."),
     "run": ("arranger.cli.run", "Run workers: watcher, controller, scheduler, applier, maintenance."),
+    "status": ("arranger.cli.status", "Show who runs, who works on what, how far all have read, and what is missing."),
     "events": ("arranger.cli.events", "List and follow the event log."),
     "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),

@@ -8,7 +8,8 @@ from click.shell_completion import CompletionItem
 from arranger.cli.flags import with_settings
 from arranger.logs import configure_logging
 from arranger.settings import Settings
-from arranger.workers.process import ROLES, Process, checked_roles
+from arranger.workers.membership import ROLES
+from arranger.workers.process import Process, checked_roles
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -11,8 +11,10 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cluster could hold is failed.
 
     `reasons_refresh_ms` is how old the numbers in an otherwise unchanged reason may grow: every waiting job in every
-    cycle would be a storm. `versions` are `(name, version)` of every policy and filter installed. For
-    `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it.
+    cycle would be a storm. `reasons_a_second` is how many jobs may be told other reasons in a second, and in one
+    cycle, 0 for any number: while pods come and go, "no node for the leader" and "no node for a worker" change places
+    with every cycle, for each of the jobs that wait. `versions` are `(name, version)` of every policy and filter
+    installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it.
     """
 
     queue_policy: str = "Priority"
@@ -22,3 +24,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasons_refresh_ms: int = 10_000
     versions: tuple[tuple[str, int], ...] = ()
     refusal_avoid_ms: int = 0
+    reasons_a_second: int = 0
+
+    def reasons_apart_ms(self, waiting: int) -> int:
+        """How old a job's reason must be before another kind of it is told, with so many jobs waiting."""
+        return waiting * 1000 // self.reasons_a_second if self.reasons_a_second else 0

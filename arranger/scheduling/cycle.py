@@ -12,7 +12,6 @@ import msgspec
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
-from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
@@ -72,23 +71,62 @@ def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | No
         return Plan(())
     placer = Placer(state, config, policies, told_ms=told_ms, witness=witness)
     attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
-    decisions = [event for attempt in attempts for event in _decisions(placer, attempt, config, told_ms)]
+    reasons = _Reasons(config, told_ms, waiting=len(jobs))
+    decisions = [event for attempt in attempts for event in _decisions(placer, attempt, reasons)]
     if decisions:
         return Plan((CycleTaken(state.offset, told_ms, config), *decisions))
-    return Plan((), min((_due_ms(attempt, config, told_ms) for attempt in attempts), default=math.inf))
+    return Plan((), min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf))
 
 
-def _due_ms(attempt: Attempt, config: CycleConfig, told_ms: int) -> float:
+class _Reasons:
+    """What one cycle says of jobs that find no place, and which of it is worth an event now."""
+
+    def __init__(self, config: CycleConfig, told_ms: int, *, waiting: int) -> None:
+        self.config = config
+        self.told_ms = told_ms
+        self._apart_ms = config.reasons_apart_ms(waiting)
+        #: Jobs that may still be told other reasons in this cycle.
+        self._left = config.reasons_a_second or waiting
+
+    def news(self, attempt: Attempt, shortage: Shortage) -> Waits | None:
+        """The reason, if it is to be told now. A first reason always is, and so is another state."""
+        waits = self.of(attempt, shortage)
+        rest_ms = self.rest_ms(attempt.job.waits, waits)
+        if self.told_ms - attempt.job.waits_since_ms < rest_ms or (rest_ms >= 0 and not self._left):
+            return None
+        self._left -= rest_ms >= 0
+        return waits
+
+    def rest_ms(self, old: Waits | None, new: Waits) -> float:
+        """How old what was told must be before this is worth an event: a first reason or another state at once
+        (below 0), another kind of reason when its turn comes, other numbers after a while, the same never."""
+        if old is None or (old.schedule_state, old.infeasible) != (new.schedule_state, new.infeasible):
+            return -math.inf
+        if old.group != new.group or kinds_of(old.reasons) != kinds_of(new.reasons):
+            return self._apart_ms or -math.inf
+        return max(self.config.reasons_refresh_ms, self._apart_ms) if old.message != new.message else math.inf
+
+    def of(self, attempt: Attempt, shortage: Shortage) -> Waits:
+        """The reason as an event."""
+        job = attempt.job
+        assert job.spec is not None
+        state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
+        if shortage.infeasible and job.infeasible_since_ms:
+            overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
+            state = ScheduleState.FAILED if overdue else state
+        message = _describe(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
+        return Waits(job.uid, job.version, state, shortage.infeasible, shortage.group, shortage.reasons, message)
+
+
+def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
     """When a job about which there is nothing to say now will have something to say by time alone."""
     job, shortage, due_ms = attempt.job, attempt.shortage, math.inf
     if shortage is None:
         return due_ms
-    due_ms = next_end_ms(job, config, told_ms)
+    due_ms = next_end_ms(job, reasons.config, reasons.told_ms)
     if shortage.infeasible and job.infeasible_since_ms and job.schedule_state != ScheduleState.FAILED:
-        due_ms = min(due_ms, job.infeasible_since_ms + config.infeasible_grace_ms)
-    if job.waits is not None and job.waits.message != _waits(attempt, shortage, config, told_ms).message:
-        due_ms = min(due_ms, job.waits_since_ms + config.reasons_refresh_ms)
-    return due_ms
+        due_ms = min(due_ms, job.infeasible_since_ms + reasons.config.infeasible_grace_ms)
+    return min(due_ms, job.waits_since_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
 
 
 def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:
@@ -108,13 +146,13 @@ def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:
     return list(attempts.values())
 
 
-def _decisions(placer: Placer, attempt: Attempt, config: CycleConfig, told_ms: int) -> list[Event]:
+def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Event]:
     """The events for one job. A reason goes before the placement, which makes the version it is based on old."""
     job = attempt.job
     events: list[Event] = []
     if attempt.shortage is not None:
-        waits = _waits(attempt, attempt.shortage, config, told_ms)
-        if _is_news(job, waits, config, told_ms):
+        waits = reasons.news(attempt, attempt.shortage)
+        if waits is not None:
             events.append(waits)
     if attempt.pieces:
         pods = placer.placed_pods(attempt)
@@ -127,17 +165,6 @@ def _decisions(placer: Placer, attempt: Attempt, config: CycleConfig, told_ms: i
     return events
 
 
-def _waits(attempt: Attempt, shortage: Shortage, config: CycleConfig, told_ms: int) -> Waits:
-    job = attempt.job
-    assert job.spec is not None
-    state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
-    if shortage.infeasible and job.infeasible_since_ms:
-        overdue = told_ms - job.infeasible_since_ms >= config.infeasible_grace_ms
-        state = ScheduleState.FAILED if overdue else state
-    message = _describe(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
-    return Waits(job.uid, job.version, state, shortage.infeasible, shortage.group, shortage.reasons, message)
-
-
 def _describe(group: str, shortage: Shortage, *, whole: bool) -> str:
     """One line for the user: what lacks, and the nodes counted by reason."""
     nodes = sum(count for _, count in shortage.reasons)
@@ -146,17 +173,6 @@ def _describe(group: str, shortage: Shortage, *, whole: bool) -> str:
     head = f"{found} pods find room together" if whole else f"{found} further pods placed"
     tail = "; even an empty cluster of these nodes can't hold it" if shortage.infeasible else ""
     return f"{head}; no node for {group}: {nodes} node{'' if nodes == 1 else 's'}: {counted}{tail}"
-
-
-def _is_news(job: JobRecord, waits: Waits, config: CycleConfig, told_ms: int) -> bool:
-    """Whether a reason is worth an event: another kind of reason at once, other numbers after a while."""
-    old = job.waits
-    if old is None:
-        return True
-    same = (old.schedule_state, old.infeasible, old.group) == (waits.schedule_state, waits.infeasible, waits.group)
-    if not same or kinds_of(old.reasons) != kinds_of(waits.reasons):
-        return True
-    return old.message != waits.message and told_ms - job.waits_since_ms >= config.reasons_refresh_ms
 
 
 def kinds_of(reasons: tuple[tuple[str, int], ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ good, because a fold that skips is worse than one that stands still.
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -63,6 +64,10 @@ class Follower:
         self._listeners: list[Listener] = []
         self._advanced = asyncio.Event()
         self._read_s = -math.inf
+        #: How far the fold was behind at the last measure: in events, and since when in seconds.
+        self.lag: tuple[int, float] = (0, 0.0)
+        #: Where the log ended at earlier measures, as far as that isn't folded yet: epoch, offset, and when that was.
+        self._ends: deque[tuple[int, int, float]] = deque()
 
     def listen(self, listener: Listener) -> None:
         """Tell this role of everything that is folded from now on."""
@@ -128,12 +133,23 @@ class Follower:
         return await self.folded(end.epoch, end.offset)
 
     async def measure_lag(self) -> None:
-        """Tell how far the fold is behind the end of the log; nothing while the log is away."""
+        """Tell how far the fold is behind the end of the log; nothing while the log is away.
+
+        In seconds: since when the log is known to hold an event that isn't folded. One that has just come, after
+        however long a silence, is no lag.
+        """
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
-            behind = max(0, end.offset - self.state.offset) if end.epoch == self.state.epoch else end.offset
-            age_s = max(0.0, (self._clock.now_ms() - self.state.told_ms) / 1000) if behind else 0.0
-            self._metrics.lag(self._reader, events=behind, seconds=age_s)
+            folded, now_s = self.state, self._clock.monotonic_s()
+            self._ends.append((end.epoch, end.offset, now_s))
+            while self._ends and (self._ends[0][0] != end.epoch or self._has_folded(*self._ends[0][:2])):
+                self._ends.popleft()
+            behind = max(0, end.offset - folded.offset) if end.epoch == folded.epoch else end.offset
+            self.lag = (behind, now_s - self._ends[0][2] if self._ends else 0.0)
+            self._metrics.lag(self._reader, events=self.lag[0], seconds=self.lag[1])
+
+    def _has_folded(self, epoch: int, offset: int) -> bool:
+        return epoch == self.state.epoch and offset <= self.state.offset
 
     async def _begin(self) -> None:
         """From the newest usable snapshot of this epoch, else from the start of the log.

@@ -23,6 +23,8 @@ from arranger.logs import log_event
 
 _log = logging.getLogger(__name__)
 
+#: Every role, in the order of the way from Kubernetes through the log and back.
+ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: A member whose heartbeat is this many periods old is gone.
 MISSED_BEATS = 3
 
@@ -73,13 +75,19 @@ return 0
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One running process: its roles, and the epoch and offset up to which it has folded the log."""
+    """One running process: its roles, and the epoch and offset up to which it has folded the log.
+
+    Times in milliseconds: `lag_ms` since when it knows of events that it hasn't folded, `heartbeat_ms` its period.
+    """
 
     id: str
     roles: tuple[str, ...]
     epoch: int
     offset: int
     started_ms: int
+    lag_events: int = 0
+    lag_ms: int = 0
+    heartbeat_ms: int = 0
 
 
 def owner(key: str, members: Iterable[str]) -> str | None:
@@ -115,13 +123,14 @@ class Membership:
         self._started_ms = clock.now_ms()
         self._epoch = 0
         self._offset = 0
-        self._key = f"arranger:{cluster}:members"
+        self._lag: tuple[int, float] = (0, 0.0)
+        self._key = _members_key(cluster)
         self._beat = client.register_script(_BEAT)
         self._seen: tuple[Member, ...] = (self._record(),)
 
-    def progress(self, epoch: int, offset: int) -> None:
-        """How far this process has folded; told to the others with the next heartbeat."""
-        self._epoch, self._offset = epoch, offset
+    def progress(self, epoch: int, offset: int, *, lag: tuple[int, float] = (0, 0.0)) -> None:
+        """How far this process has folded, and lags behind in events and seconds; told with the next heartbeat."""
+        self._epoch, self._offset, self._lag = epoch, offset, lag
 
     async def join(self) -> None:
         """Beat once: from now on this member is seen, and what it hasn't folded is not trimmed."""
@@ -168,7 +177,11 @@ class Membership:
         return min((m.offset for m in members if m.epoch in (0, epoch)), default=None)
 
     def _record(self) -> Member:
-        return Member(self.member_id, self._roles, self._epoch, self._offset, self._started_ms)
+        lag_events, lag_s = self._lag
+        return Member(
+            self.member_id, self._roles, self._epoch, self._offset, self._started_ms,
+            lag_events=lag_events, lag_ms=round(lag_s * 1000), heartbeat_ms=round(self._heartbeat_s * 1000),
+        )  # fmt: skip
 
     async def _exchange(self, valid_ms: int) -> None:
         arguments: list[str | bytes | int] = [self.member_id, msgspec.json.encode(self._record()), valid_ms]
@@ -176,14 +189,61 @@ class Membership:
             answer: Any = await self._beat(keys=[self._key], args=arguments)
         except (RedisError, OSError) as problem:
             raise LogUnavailable(f"Redis doesn't take the heartbeat: {problem}") from problem
-        members: list[Member] = []
-        for content in answer:
-            # A member of another version may tell more, or other things; it is no reason to stop beating.
-            try:
-                members.append(msgspec.json.decode(content, type=Member))
-            except msgspec.DecodeError as problem:
-                log_event(_log, "a member's record can't be read", level=logging.WARNING, problem=problem)
+        members = [member for member in map(_decoded, answer) if member is not None]
         self._seen = tuple(sorted(members, key=lambda member: member.id))
+
+
+def _members_key(cluster: str) -> str:
+    return f"arranger:{cluster}:members"
+
+
+def _decoded(content: bytes) -> Member | None:
+    """A member's record. One of another version may tell more, or other things: no reason to stop beating."""
+    try:
+        return msgspec.json.decode(content, type=Member)
+    except msgspec.DecodeError as problem:
+        log_event(_log, "a member's record can't be read", level=logging.WARNING, problem=problem)
+        return None
+
+
+async def read_members(client: redis.asyncio.Redis, cluster: str) -> dict[str, tuple[Member, int]]:
+    """The live members by id, each with the age of its heartbeat in milliseconds; changes nothing in Redis.
+
+    Raises `LogUnavailable`.
+    """
+    try:
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.hgetall(_members_key(cluster))
+            (seconds, micros), records = await pipe.execute()
+    except (RedisError, OSError) as problem:
+        raise LogUnavailable(f"Redis doesn't tell its members: {problem}") from problem
+    now_ms = seconds * 1000 + micros // 1000
+    found: dict[str, tuple[Member, int]] = {}
+    for record in records.values():
+        expiry, _, content = record.partition(b" ")
+        member = _decoded(content)
+        if member is not None and int(expiry) > now_ms:
+            beaten_ms = int(expiry) - MISSED_BEATS * member.heartbeat_ms
+            found[member.id] = member, max(0, now_ms - beaten_ms) if member.heartbeat_ms else 0
+    return dict(sorted(found.items()))
+
+
+def _lease_key(cluster: str, name: str) -> str:
+    return f"arranger:{cluster}:lease:{name}"
+
+
+async def read_lease(client: redis.asyncio.Redis, cluster: str, name: str) -> tuple[str, int] | None:
+    """Who holds a lease and the milliseconds until it runs out; None when it is free. Raises `LogUnavailable`."""
+    key = _lease_key(cluster, name)
+    try:
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.get(key)
+            pipe.pttl(key)
+            holder, left_ms = await pipe.execute()
+    except (RedisError, OSError) as problem:
+        raise LogUnavailable(f"Redis doesn't tell who holds the lease {name}: {problem}") from problem
+    return (holder.decode(), max(0, int(left_ms))) if holder is not None else None
 
 
 class Lease:
@@ -197,7 +257,7 @@ class Lease:
         self._client = client
         self._clock = clock
         self._lease_s = lease_s
-        self._key = f"arranger:{cluster}:lease:{name}"
+        self._key = _lease_key(cluster, name)
         self._until_s = 0.0
         self._take = client.register_script(_TAKE)
         self._give_back = client.register_script(_GIVE_BACK)

@@ -35,13 +35,12 @@ from arranger.workers import applier, controller, maintenance, scheduler
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.http import Health, HttpServer
-from arranger.workers.membership import Lease, Membership
+from arranger.workers.membership import ROLES, Lease, Membership
 from arranger.workers.ticks import Handler, Ticker, TickLoop
 from arranger.workers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
-ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: The API server is asked whether it answers this often.
 _ASK_API_S = 10.0
 #: Python looks for garbage cycles after so many new objects, and at all of them after 20 × 100 such looks. Ours are
@@ -260,7 +259,7 @@ class Process:
 
     def _tell_health(self) -> None:
         follower = self.follower
-        self._membership.progress(follower.state.epoch, follower.state.offset)
+        self._membership.progress(follower.state.epoch, follower.state.offset, lag=follower.lag)
         self.health.set("log", follower.connected, "the log in Redis can't be reached")
         if follower.stopped is not None:
             self.health.set("fold", False, str(follower.stopped), vital=True)

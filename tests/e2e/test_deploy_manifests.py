@@ -10,7 +10,7 @@ import yaml
 
 from arranger.sandbox.kubelet import NodeTemplate
 from arranger.settings import Settings, load_settings
-from arranger.workers.process import ROLES
+from arranger.workers.membership import ROLES
 from tests.e2e.harness import Worker, apply, await_stage, eventually, job, kubelets, pods_of, status_of
 from tests.servers import REPOSITORY, RealKube, RealRedis
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
@@ -123,6 +124,29 @@ def test_a_reason_with_other_numbers_is_news_after_a_while_and_another_kind_of_r
     assert "most free 1)" in waits_of(world.cycle(), job).message
     bare_node(world, "n1", cpu=4, cordoned=True)
     assert waits_of(world.cycle(), job).reasons == (("cordoned", 1),)
+
+
+def test_jobs_that_wait_in_numbers_are_told_another_kind_of_reason_in_turn_and_another_state_at_once() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, reasons_a_second=2))
+    bare_node(world, "n1", cpu=4)
+    jobs = [world.job(f"j{number}", leader=shape(cpu=3)) for number in range(10)]
+    uid = world.pod("p", "n1", cpu=2)
+    assert len([event for event in world.cycle() if isinstance(event, k.Waits)]) == 10
+    bare_node(world, "n1", cpu=4, cordoned=True)
+    assert world.cycle() == ()
+    world.pass_time(4.999)
+    assert world.cycle() == ()
+    world.pass_time(0.001)
+    for pair in zip(jobs[::2], jobs[1::2], strict=True):
+        told = world.cycle()
+        assert [(event.job_uid, event.reasons) for event in told[1:] if isinstance(event, k.Waits)] == [
+            (job.uid, (("cordoned", 1),)) for job in pair
+        ]
+    assert world.cycle() == ()
+    world.change_pod(uid, phase="Succeeded")
+    bare_node(world, "n1", cpu=2)
+    told = world.cycle()
+    assert all(waits_of(told, job).infeasible for job in jobs), "no empty cluster could hold them now"
 
 
 def test_a_reason_that_stays_true_is_never_said_again() -> None:

@@ -1,0 +1,241 @@
+"""How a whole Arranger is doing: who runs and with which share of the jobs, who watches, how far everyone has read.
+
+What the members tell of themselves comes from Redis, what they work on from the log. Nothing here changes anything. The
+judgement (`problems`) says what is missing and what to do next; it knows no clock, so that a test can ask it anything.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import redis.asyncio
+
+from arranger.errors import EntriesTrimmed
+from arranger.events.codec import decode_batch
+from arranger.events.kinds import Watched
+from arranger.events.log import Position
+from arranger.events.redis_log import RedisLog
+from arranger.model.job import Stage
+from arranger.projections.state import State
+from arranger.workers import applier, controller
+from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
+
+#: The roles whose members share the jobs among themselves.
+SHARING = (controller.ROLE, applier.ROLE)
+
+#: What stands still without a live member of a role.
+_WITHOUT = {
+    "watcher": "nothing that happens in the cluster is seen",
+    "controller": "no job comes to its next stage",
+    "scheduler": "no waiting job gets nodes",
+    "applier": "no pod is created or deleted, no status written",
+    "maintenance": "no snapshot is stored and the log isn't trimmed",
+}
+
+
+class Share(msgspec.Struct, frozen=True, rename="camel"):
+    """The jobs that are one member's to work on in one role."""
+
+    jobs: int
+    percent: float
+
+
+class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One live process. `lag_*` is what it told of itself with its last heartbeat; `shares` are by role."""
+
+    id: str
+    roles: tuple[str, ...]
+    host: str
+    pid: int
+    started_ms: int
+    heartbeat_age_s: float
+    epoch: int
+    offset: int
+    lag_events: int
+    lag_s: float
+    shares: dict[str, Share]
+
+
+class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The watch of one kind of object. `held_ms` is when the holder began (None: before the log's beginning, or it
+    hasn't begun yet), `left_s` when its lease runs out unless it is renewed, `listed` whether the kind was listed."""
+
+    kind: str
+    holder: str | None
+    held_ms: int | None
+    left_s: float
+    listed: bool
+
+
+class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The log: its events `first` to `last` are in Redis, and the last was told at `told_ms`."""
+
+    epoch: int
+    first: int
+    last: int
+    events: int
+    told_ms: int
+
+
+class Moment(msgspec.Struct, frozen=True, rename="camel"):
+    """An offset and when what stands there was told; None if that is no longer in the log."""
+
+    offset: int
+    told_ms: int | None
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything, as of `now_ms`. `snapshot` is the newest one's last event, `cycle` the last one recorded."""
+
+    cluster: str
+    now_ms: int
+    log: LogStatus
+    snapshot: Moment | None
+    cycle: Moment | None
+    members: tuple[MemberStatus, ...]
+    watches: tuple[WatchStatus, ...]
+    jobs: int
+    stages: dict[str, int]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is missing, and what to do next."""
+
+    what: str
+    next: str
+
+
+async def read_status(
+    log: RedisLog,
+    client: redis.asyncio.Redis,
+    *,
+    cluster: str,
+    state: State,
+    snapshot: Moment | None,
+    now_ms: int,
+) -> Status:
+    """Ask Redis. `state` is the log's projection now, `snapshot` what it was restored from, if anything.
+
+    Raises `LogUnavailable`, and `EpochLost` when the log was begun anew meanwhile.
+    """
+    start = await log.start()
+    members = await read_members(client, cluster)
+    shares = shares_of(state.jobs, [member for member, _ in members.values()])
+    watches = [
+        await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start) for kind in Watched
+    ]
+    last_cycle = state.last_cycle
+    return Status(
+        cluster=cluster,
+        now_ms=now_ms,
+        log=LogStatus(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.told_ms),
+        snapshot=snapshot,
+        cycle=Moment(last_cycle, await _told_ms(log, start, last_cycle)) if last_cycle else None,
+        members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
+        watches=tuple(watches),
+        jobs=len(state.jobs),
+        stages={stage: count for stage in Stage if (count := sum(job.stage == stage for job in state.jobs.values()))},
+    )
+
+
+def shares_of(job_uids: Iterable[str], members: Sequence[Member]) -> dict[str, dict[str, int]]:
+    """Role → member → how many of the jobs are its to work on, as the members themselves reckon."""
+    found: dict[str, dict[str, int]] = {}
+    uids = list(job_uids)
+    for role in SHARING:
+        of_role = [member.id for member in members if role in member.roles]
+        counts = found[role] = dict.fromkeys(of_role, 0)
+        for uid in uids:
+            chosen = owner(uid, of_role)
+            if chosen is not None:
+                counts[chosen] += 1
+    return found
+
+
+def _member(member: Member, age_ms: int, shares: dict[str, dict[str, int]]) -> MemberStatus:
+    # The id is host-pid-chance, and a host's name may have dashes of its own.
+    host, _, rest = member.id.rpartition("-")[0].rpartition("-")
+    of_member: dict[str, Share] = {}
+    for role, counts in shares.items():
+        if member.id in counts:
+            total = sum(counts.values())
+            percent = round(100 * counts[member.id] / total, 1) if total else 0.0
+            of_member[role] = Share(counts[member.id], percent)
+    return MemberStatus(
+        id=member.id,
+        roles=member.roles,
+        host=host or member.id,
+        pid=int(rest) if rest.isdecimal() else 0,
+        started_ms=member.started_ms,
+        heartbeat_age_s=age_ms / 1000,
+        epoch=member.epoch,
+        offset=member.offset,
+        lag_events=member.lag_events,
+        lag_s=member.lag_ms / 1000,
+        shares=of_member,
+    )
+
+
+async def _watch(
+    kind: Watched, *, log: RedisLog, client: redis.asyncio.Redis, cluster: str, state: State, start: Position
+) -> WatchStatus:
+    held = await read_lease(client, cluster, f"watch-{kind}")
+    term = state.terms.get(kind, 0)
+    listed = state.listed.get(kind, False)
+    if held is None:
+        return WatchStatus(kind, None, None, 0.0, listed)
+    claimed_ms = await _told_ms(log, start, term) if term else None
+    return WatchStatus(kind, held[0], claimed_ms, held[1] / 1000, listed)
+
+
+async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
+    """When the event at this offset was told; None if it is no longer in the log."""
+    if offset <= start.offset:
+        return None
+    after = start if offset == start.offset + 1 else Position(start.epoch, offset - 1, "")
+    try:
+        stored = await log.read_stored(after, limit=1)
+    except EntriesTrimmed:
+        return None
+    return decode_batch(stored[0].payload, stored[0].first).told_ms if stored else None
+
+
+# --- the judgement -----------------------------------------------------------------------------------------
+
+
+def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
+    """What is missing, the gravest first: roles, watches, listings, and members that lag behind."""
+    found = []
+    present = {role for member in status.members for role in member.roles}
+    for role in ROLES:
+        if role not in present:
+            found.append(Problem(f"no live {role}: {_WITHOUT[role]}", _start(role)))
+    for watch in status.watches:
+        if "watcher" in present and watch.holder is None:
+            what = f"nobody watches {watch.kind} objects, though there are watchers"
+            found.append(Problem(what, "look again after lease_s seconds; then see the watchers' logs and /readyz"))
+        elif watch.holder is not None and not watch.listed:
+            what = f"{watch.kind} objects haven't been listed in this epoch: nobody decides before that"
+            found.append(Problem(what, "see the log and /readyz of the watcher that holds the watch"))
+    return found + [problem for member in status.members for problem in _lagging(member, status, max_lag_s)]
+
+
+def _start(role: str) -> str:
+    deployment = {"watcher": "watcher", "applier": "applier"}.get(role, "decider")
+    return (
+        f"start one: arranger run {role}; on a cluster: kubectl -n arranger-system get pods "
+        f"-l app.kubernetes.io/component={deployment}"
+    )
+
+
+def _lagging(member: MemberStatus, status: Status, max_lag_s: float) -> Iterable[Problem]:
+    where = f"{'+'.join(member.roles)} {member.id}"
+    if member.epoch and member.epoch != status.log.epoch:
+        yield Problem(
+            f"{where} reads epoch {member.epoch}, the log is in epoch {status.log.epoch}",
+            "look again after a heartbeat; restart it if it stays there",
+        )
+    elif member.lag_s > max_lag_s:
+        yield Problem(
+            f"{where} lags {member.lag_events} events behind for {member.lag_s:.1f} s (more than {max_lag_s:g} s)",
+            "see whether its processor or Redis is busy (arranger_append_seconds), and its log",
+        )

@@ -1,0 +1,230 @@
+"""`arranger status`: what it shows of members, shares, watches and the log, and what it finds missing."""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import msgspec
+import pytest
+import redis.asyncio
+
+from arranger.cli.main import cli
+from arranger.clock import SystemClock
+from arranger.errors import UsageError
+from arranger.events.kinds import Watched
+from arranger.events.log import StoredSnapshot, entries
+from arranger.events.redis_log import RedisLog
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.workers.membership import ROLES, Lease, Membership, owner, read_lease, read_members
+from arranger.workers.status import LogStatus, MemberStatus, Status, WatchStatus, problems
+from tests.servers import RealRedis
+from tests.world import World
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def cluster() -> str:
+    return f"c{uuid.uuid4().hex[:8]}"
+
+
+@contextlib.asynccontextmanager
+async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
+    client = redis.asyncio.Redis.from_url(server.url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def member(client: redis.asyncio.Redis, cluster: str, name: str, *roles: str) -> Membership:
+    return Membership(client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=30.0)
+
+
+async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]:
+    """A log in Redis with some waiting jobs, a cycle, and everything listed; answers the jobs' UIDs."""
+    world = World()
+    world.node("n1")
+    for number in range(jobs):
+        world.job(f"j{number}")
+    world.cycle()
+    world.control()
+    log = RedisLog(server.url, cluster)
+    epoch = (await log.open()).epoch
+    for entry in world.entries[1:]:  # the log has begun its epoch itself
+        told_ms = SystemClock().now_ms()
+        await log.append(msgspec.structs.replace(entry.batch, told_ms=told_ms), epoch=epoch)
+    await log.close()
+    return list(world.state.jobs)
+
+
+async def everybody(client: redis.asyncio.Redis, cluster: str) -> None:
+    """A member of each role, the watcher holding every watch."""
+    for role in ROLES:
+        await member(client, cluster, f"host-1-77-{role}", role).join()
+    for kind in Watched:
+        lease = Lease(client, cluster=cluster, name=f"watch-{kind}", holder="host-1-77-watcher", clock=SystemClock())
+        assert await lease.acquire()
+
+
+def run(*arguments: str) -> click.testing.Result:
+    # What a command returns is its exit status (`main` hands it on).
+    return click.testing.CliRunner().invoke(cli, ["status", *arguments], standalone_mode=False)
+
+
+async def status(server: RealRedis, cluster: str, *arguments: str) -> click.testing.Result:
+    """Run the command, which has an event loop of its own."""
+    return await asyncio.to_thread(run, "--log", server.url, "--cluster", cluster, *arguments)
+
+
+async def shown(server: RealRedis, cluster: str, *arguments: str) -> dict[str, Any]:
+    """What it tells programs."""
+    done = await status(server, cluster, *arguments, "-o", "json")
+    assert done.exception is None, done.output
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert done.return_value == (0 if answer["well"] else 1)
+    return answer
+
+
+async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -> None:
+    uids = await a_log(redis_server, cluster)
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        await member(client, cluster, "host-2-78-other", "controller").join()
+        answer = await shown(redis_server, cluster)
+    assert answer["well"] and answer["problems"] == []
+    assert answer["jobs"] == 20 and answer["stages"] == {"Starting": 20}
+    members = {one["id"]: one for one in answer["members"]}
+    watcher = members["host-1-77-watcher"]
+    assert (watcher["host"], watcher["pid"], watcher["roles"]) == ("host-1", 77, ["watcher"])
+    assert 0 <= watcher["heartbeatAgeS"] < 60 and watcher["shares"] == {}
+    mine, other = (members[name]["shares"]["controller"] for name in ("host-1-77-controller", "host-2-78-other"))
+    owned = [owner(uid, ["host-1-77-controller", "host-2-78-other"]) for uid in uids]
+    assert (mine["jobs"], other["jobs"]) == (owned.count("host-1-77-controller"), owned.count("host-2-78-other"))
+    assert mine["percent"] + other["percent"] == 100 and mine["jobs"] + other["jobs"] == 20
+    assert members["host-1-77-applier"]["shares"] == {"applier": {"jobs": 20, "percent": 100.0}}
+    watches = {one["kind"]: one for one in answer["watches"]}
+    assert watches.keys() == set(Watched)
+    for one in watches.values():
+        assert one["holder"] == "host-1-77-watcher" and one["listed"] and 0 < one["leftS"] <= 15
+        assert 0 < one["heldMs"] <= answer["nowMs"]
+    log = answer["log"]
+    assert log["first"] == 1 and log["last"] == log["events"] > 40 and answer["snapshot"] is None
+    assert 0 < answer["cycle"]["offset"] < log["last"]
+    assert answer["cycle"]["toldMs"] <= log["toldMs"] <= answer["nowMs"]
+
+
+async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    async with connected(redis_server) as client:
+        for role in ("watcher", "controller", "scheduler"):
+            await member(client, cluster, f"h-1-{role}", role).join()
+    answer = await shown(redis_server, cluster)
+    said = [one["what"] for one in answer["problems"]]
+    assert [what.partition(":")[0] for what in said] == [
+        "no live applier", "no live maintenance", "nobody watches node objects, though there are watchers",
+        "nobody watches pod objects, though there are watchers",
+        "nobody watches tyjob objects, though there are watchers",
+    ]  # fmt: skip
+    assert "arranger run applier" in answer["problems"][0]["next"]
+
+
+async def test_people_see_the_same_in_tables(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        well = await status(redis_server, cluster)
+        await client.delete(f"arranger:{cluster}:lease:watch-pod")
+        ill = await status(redis_server, cluster)
+    assert well.return_value == 0 and ill.return_value == 1
+    assert well.stdout.startswith(f"cluster {cluster}, epoch ")
+    assert ": all is well" in well.stdout and ": 1 problem" in ill.stdout
+    assert "nobody watches pod objects" in ill.stdout and "-> look again" in ill.stdout
+    assert "20: 20 Starting" in well.stdout and "20 (100%)" in well.stdout
+    rows = [line.split() for line in well.stdout.splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ROLES] == list(ROLES)
+
+
+async def test_it_changes_nothing_in_redis(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        # A member that has expired stays in Redis until another member beats: reading isn't beating.
+        await client.hset(f"arranger:{cluster}:members", "gone", "1 {}")  # type: ignore[misc]
+        before = await contents(client, cluster)
+        await shown(redis_server, cluster)
+        assert await contents(client, cluster) == before
+        assert list(await read_members(client, cluster)) == sorted(f"host-1-77-{role}" for role in ROLES)
+        assert await read_lease(client, cluster, "watch-nothing") is None
+
+
+async def contents(client: redis.asyncio.Redis, cluster: str) -> dict[bytes, bytes | None]:
+    """Everything of a cluster in Redis, except how long leases still last."""
+    keys = [key async for key in client.scan_iter(match=f"arranger:*{cluster}*")]
+    assert len(keys) > 5
+    return {key: await client.dump(key) for key in keys}
+
+
+async def test_what_was_trimmed_is_said_to_lie_before_the_log(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    log = RedisLog(redis_server.url, cluster)
+    end = await log.open()
+    state = State()
+    async for entry in entries(log, await log.start()):
+        apply_entry(state, entry, Changes())
+    await log.put_snapshot(StoredSnapshot(end, snapshot.encode(state)))
+    await log.trim(end.offset, epoch=end.epoch)
+    await log.close()
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+    answer = await shown(redis_server, cluster)
+    assert answer["well"] and answer["jobs"] == 20
+    assert answer["log"]["first"] > 1 and answer["snapshot"]["offset"] == answer["log"]["last"] == end.offset
+    assert {one["heldMs"] for one in answer["watches"]} == {None}
+    assert answer["cycle"]["offset"] > 0 and answer["cycle"]["toldMs"] is None
+    assert "before the log's beginning" in (await status(redis_server, cluster)).stdout
+
+
+def a_status(*members: MemberStatus, holder: str | None = "w", listed: bool = True) -> Status:
+    return Status(
+        cluster="c", now_ms=1, log=LogStatus(7, 1, 100, 100, 1), snapshot=None, cycle=None, members=members,
+        watches=tuple(WatchStatus(kind, holder, None, 1.0, listed) for kind in Watched), jobs=0, stages={},
+    )  # fmt: skip
+
+
+def a_member(*, epoch: int = 7, lag_events: int = 0, lag_s: float = 0.0) -> MemberStatus:
+    return MemberStatus("m", ROLES, "h", 1, 0, 0.0, epoch, 90, lag_events, lag_s, {})
+
+
+def test_a_member_that_lags_longer_than_the_bound_is_a_problem_and_one_with_fresh_news_is_not() -> None:
+    assert problems(a_status(a_member(lag_events=9, lag_s=10.0)), max_lag_s=10.0) == []
+    (found,) = problems(a_status(a_member(lag_events=9, lag_s=10.1)), max_lag_s=10.0)
+    assert "m lags 9 events behind for 10.1 s (more than 10 s)" in found.what
+
+
+def test_a_member_in_another_epoch_is_a_problem_and_one_that_begins_is_not() -> None:
+    assert problems(a_status(a_member(epoch=0)), max_lag_s=10.0) == []
+    (found,) = problems(a_status(a_member(epoch=6)), max_lag_s=10.0)
+    assert "reads epoch 6, the log is in epoch 7" in found.what
+
+
+def test_a_kind_that_was_not_listed_is_a_problem() -> None:
+    found = problems(a_status(a_member(), listed=False), max_lag_s=10.0)
+    assert [one.what.partition(" objects")[0] for one in found] == list(Watched)
+
+
+def test_without_anybody_every_role_is_named_once() -> None:
+    found = problems(a_status(holder=None), max_lag_s=10.0)
+    assert [one.what.partition(":")[0] for one in found] == [f"no live {role}" for role in ROLES]
+
+
+def test_a_log_file_has_no_members(tmp_path: Path) -> None:
+    problem = run("--log", str(tmp_path / "log")).exception
+    assert isinstance(problem, UsageError) and "a log file has no members" in str(problem)
