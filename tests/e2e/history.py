@@ -86,6 +86,10 @@ class History:
         """What was recorded so far, in the server's order."""
         return sorted(self._events, key=lambda event: event.version)
 
+    def since(self, count: int) -> list[Event]:
+        """What was recorded after the first so many events, in the order in which it came."""
+        return self._events[count:]
+
     def created(self) -> list[Event]:
         """The pods created so far."""
         return [event for event in self.events() if event.kind == "pod" and event.type == "ADDED"]
