@@ -7,6 +7,9 @@ PYTEST_ARGS ?=
 SEED ?= 0
 SEEDS ?= 1
 STEPS ?= 3000
+# How many processes run seeds of the simulation; 0: one for each core.
+JOBS ?= 0
+export JOBS
 
 .PHONY: demo test sim check bench format clean
 
@@ -32,7 +35,7 @@ test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
-	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS)
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)
 
 check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff format --check .

@@ -259,7 +259,7 @@ class Applier:
         if (digest, job.seen.resource_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
             return False
         version = job.version
-        if not await self._effect("status", self._patch_status(job, status, progress)):
+        if not await self._effect("status", lambda: self._patch_status(job, status, progress)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         progress.position = position
@@ -288,7 +288,7 @@ class Applier:
                     raise
             return True
 
-        await self._effect("expire", delete())
+        await self._effect("expire", delete)
         progress.settling[job.uid] = self._clock.monotonic_s()
 
     def _still(self, job: JobRecord, version: int) -> bool:
@@ -374,12 +374,12 @@ class Applier:
 
     # --- effects -------------------------------------------------------------------------------------------
 
-    async def _effect(self, name: str, effect: Awaitable[bool]) -> bool:
-        """Carry out one effect in one of the slots, and count it."""
+    async def _effect(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
+        """Carry out one effect in one of the slots, and count it; ended while it waits for one, it never begins."""
         async with self._slots:
             self._metrics.effects_in_flight.inc()
             try:
-                done = await effect
+                done = await effect()
                 self._metrics.effects.labels(name, "ok" if done else "refused").inc()
                 return done
             except ClusterError:
@@ -397,7 +397,7 @@ class Applier:
         pod = pod_manifest(
             template, group=place[0], index=place[1], attempt=attempt, node=node, leader_address=job.leader_address
         )
-        if await self._effect("create", self._create_pod(job, version, place, pod)):
+        if await self._effect("create", lambda: self._create_pod(job, version, place, pod)):
             progress.settling[(attempt, place)] = self._clock.monotonic_s()
             return True
         return False
@@ -466,7 +466,7 @@ class Applier:
                     raise
             return True
 
-        done = await self._effect("delete", delete())
+        done = await self._effect("delete", delete)
         self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
         return done
 

@@ -1,18 +1,104 @@
-"""How a failure is told: seed, step, what was violated, and the story of the job concerned."""
+"""One seed or many, in this process or in a pool of them: what came of each, and how a failure is told.
 
+Seeds are independent of each other, so they run on as many cores as there are; outcomes come in the order of the seeds.
+"""
+
+import gc
+import multiprocessing
+import os
+import time
 import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from tests.simulation.invariants import Violation
 from tests.simulation.world import World
 
+_Answer = TypeVar("_Answer")
 
-def told(world: World, violation: Violation, *, full: bool = True) -> str:
-    """A failure as text; without `full` on one line."""
-    head = f"seed {world.seed} step {world.steps} of {world.limit}: {violation}"
-    if not full:
-        return head
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one seed. `failure` is one line, `told` all of the story; both are empty when all was well."""
+
+    seed: int
+    steps: int
+    digest: str
+    cpu_s: float
+    failure: str = ""
+    told: str = ""
+    hits: Counter[str] = field(default_factory=Counter)
+
+
+def cores() -> int:
+    """How many processes can run at once here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_seed(seed: int, steps: int) -> Outcome:
+    """One seed in this process. A coroutine that nobody ever awaited is a failure too."""
+    began_s = time.process_time()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", RuntimeWarning)
+        outcome = _run(seed, steps)
+        gc.collect()  # what nobody awaited is told when it is collected
+    forgotten = [str(one.message) for one in warned if "never awaited" in str(one.message)]
+    failure, told = outcome.failure, outcome.told
+    if forgotten and not failure:
+        failure = f"seed {seed}: {forgotten[0]}"
+        told = "\n".join([failure, *forgotten, f"again: make sim SEED={seed} STEPS={steps}"])
+    cpu_s = time.process_time() - began_s
+    return Outcome(seed, outcome.steps, outcome.digest, cpu_s, failure, told, outcome.hits)
+
+
+def _run(seed: int, steps: int) -> Outcome:
+    world, digest, failure, told = World(seed), "", "", ""
+    try:
+        digest = world.run(steps)
+    except Violation as violation:
+        failure, told = _line(world, violation), _story(world, violation)
+    return Outcome(seed, world.steps, digest, 0.0, failure, told, world.faults.hits)
+
+
+def _line(world: World, violation: Violation) -> str:
+    return f"seed {world.seed} step {world.steps} of {world.limit}: {violation}"
+
+
+def _story(world: World, violation: Violation) -> str:
     cause = ""
     if violation.__cause__ is not None:
         cause = "\n" + "".join(traceback.format_exception(violation.__cause__))
     again = f"make sim SEED={world.seed} STEPS={world.limit}"
-    return f"{head}{cause}\n{world.story(violation.job)}\nagain: {again}"
+    return f"{_line(world, violation)}{cause}\n{world.story(violation.job)}\nagain: {again}"
+
+
+@contextmanager
+def pool(jobs: int = 0) -> Iterator[Executor]:
+    """Processes that run seeds, as many as there are cores for `jobs` of 0. What hasn't begun at the end never does."""
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(jobs or cores(), mp_context=context, initializer=gc.freeze)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def outcomes(seeds: Iterable[int], steps: int, *, jobs: int = 0) -> Iterator[Outcome]:
+    """What came of each seed, in their order."""
+    if jobs == 1:
+        yield from (run_seed(seed, steps) for seed in seeds)
+        return
+    with pool(jobs) as executor:
+        yield from in_order(executor, run_seed, ((seed, steps) for seed in seeds))
+
+
+def in_order(executor: Executor, work: Callable[..., _Answer], each: Iterable[tuple[Any, ...]]) -> Iterator[_Answer]:
+    """The answers in the order of the questions."""
+    begun: list[Future[_Answer]] = [executor.submit(work, *arguments) for arguments in each]
+    for future in begun:
+        yield future.result()

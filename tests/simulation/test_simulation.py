@@ -1,47 +1,47 @@
-"""The whole system in simulation: fixed seeds with all faults, the same trace twice, and every fault site hit."""
+"""The whole system in simulation: fixed and fresh seeds with all faults, the same trace twice, every fault site hit."""
 
 from collections import Counter
+from concurrent.futures import Executor
 
 import pytest
 
 from tests.simulation.faults import SITES
-from tests.simulation.invariants import Violation
-from tests.simulation.run import told
-from tests.simulation.world import World
-
-#: Seeds that run on every `make test`, and how long each runs with faults.
-SEEDS = range(60)
-STEPS = 1000
-
-_HITS: Counter[str] = Counter()
+from tests.simulation.run import run_seed
+from tests.simulation.seeds import FIXED, FRESH, Running
 
 
-def run(seed: int, steps: int = STEPS) -> str:
-    """One seed; the digest of its trace."""
-    world = World(seed)
-    try:
-        return world.run(steps)
-    except Violation as violation:
-        pytest.fail(told(world, violation), pytrace=False)
-    finally:
-        _HITS.update(world.faults.hits)
+def _assert_well(simulated: Running, seed: int) -> None:
+    outcome = simulated.outcome(seed)
+    if outcome.failure:
+        pytest.fail(outcome.told, pytrace=False)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_all_is_safe_while_faults_last_and_well_after_they_stop(seed: int) -> None:
-    run(seed)
+@pytest.mark.parametrize("seed", FIXED)
+def test_all_is_safe_while_faults_last_and_well_after_they_stop(simulated: Running, seed: int) -> None:
+    _assert_well(simulated, seed)
 
 
-def test_every_fault_site_is_hit_by_the_fixed_seeds(request: pytest.FixtureRequest) -> None:
-    ran = sum("test_all_is_safe" in item.name for item in request.session.items)
-    if ran < len(SEEDS):
+@pytest.mark.parametrize("seed", FRESH)
+def test_all_is_safe_and_well_with_seeds_that_nobody_has_seen_before(simulated: Running, seed: int) -> None:
+    _assert_well(simulated, seed)
+
+
+def test_every_fault_site_is_hit_by_the_fixed_seeds(simulated: Running, request: pytest.FixtureRequest) -> None:
+    ran = sum("test_all_is_safe_while_faults_last" in item.name for item in request.session.items)
+    if ran < len(FIXED):
         pytest.skip("needs all fixed seeds in the same run")
-    assert [site for site in SITES if not _HITS[site]] == []
+    hits = Counter[str]()
+    for seed in FIXED:
+        hits += simulated.outcome(seed).hits
+    assert [site for site in SITES if not hits[site]] == []
 
 
-def test_one_seed_gives_the_same_trace_twice() -> None:
-    assert run(3, 600) == run(3, 600)
+def test_one_seed_gives_the_same_trace_twice_here_and_in_a_process_with_another_hash_seed(executor: Executor) -> None:
+    elsewhere = executor.submit(run_seed, 3, 600)
+    digests = {run_seed(3, 600).digest, run_seed(3, 600).digest, elsewhere.result().digest}
+    assert len(digests) == 1
+    assert digests != {""}
 
 
 def test_two_seeds_give_different_traces() -> None:
-    assert run(3, 200) != run(4, 200)
+    assert run_seed(3, 200).digest != run_seed(4, 200).digest

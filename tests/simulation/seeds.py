@@ -1,0 +1,44 @@
+"""Which seeds every `make test` runs: fixed ones, ten that nobody has seen before, and those that once found a bug."""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+
+from tests.simulation.faults import SITES
+from tests.simulation.run import Outcome, run_seed
+
+#: How many steps each has with faults.
+STEPS = 3000
+
+FIXED = range(150)
+
+#: Drawn anew in every session; the summary of the tests names them, passed or failed.
+FRESH = tuple(secrets.randbelow(10**9) for _ in range(10))
+
+
+class Running:
+    """Seeds that run in the processes of a pool, all begun at once."""
+
+    def __init__(self, executor: Executor, wanted: Iterable[int]) -> None:
+        self._began_s = time.perf_counter()
+        self._begun: dict[int, Future[Outcome]] = {seed: executor.submit(run_seed, seed, STEPS) for seed in wanted}
+
+    def outcome(self, seed: int) -> Outcome:
+        """What came of one seed; waits for it."""
+        return self._begun[seed].result()
+
+    def summary(self) -> list[str]:
+        """What ran to its end, in a few lines."""
+        ended = [future for future in self._begun.values() if future.done() and not future.cancelled()]
+        done, spent_s = [future.result() for future in ended], time.perf_counter() - self._began_s
+        steps, cpu_s = sum(outcome.steps for outcome in done), sum(outcome.cpu_s for outcome in done)
+        hits = sum((outcome.hits for outcome in done), Counter[str]())
+        speed = f"{steps / max(cpu_s, 0.001):,.0f} a second of one core"
+        return [
+            f"{len(done)} seeds, {steps:,} steps in {spent_s:.0f} s, {speed}",
+            f"fault sites hit: {sum(hits[site] > 0 for site in SITES)} of {len(SITES)}",
+            f"fresh seeds: {' '.join(str(outcome.seed) for outcome in done if outcome.seed in FRESH) or 'none'}",
+            *(f"FAILED: {outcome.failure}" for outcome in done if outcome.failure),
+        ]
