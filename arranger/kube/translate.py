@@ -32,6 +32,9 @@ _ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
 #: What someone else's message may take in the log, in characters.
 _MAX_MESSAGE = 300
 
+#: What our own message in a status may take.
+_MAX_STATUS_MESSAGE = 1000
+
 #: What is wrong with a TYJob is told up to this many fields.
 _MAX_FIELDS_TOLD = 5
 
@@ -152,6 +155,8 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         return None
     names = tuple(group.name for group in spec.groups) if spec is not None else ()
     sets = _sets_seen(status, names)
+    conditions = _conditions_seen(status)
+    running = conditions.get("Running", _NOTHING)
     return JobStatusSeen(
         stage=stage,
         schedule_state=_text(status.get("scheduleState")),
@@ -161,10 +166,23 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         allocations=decode_allocations(status.get("allocations"), names),
         start_ms=time_ms(status.get("startTime")),
         completion_ms=time_ms(status.get("completionTime")),
-        message=_text(status.get("message"))[:_MAX_MESSAGE],
+        message=(_text(running.get("message")) or _text(status.get("message")))[:_MAX_STATUS_MESSAGE],
         worker_restarts=tuple((name, _whole(of_set.get("restartsOfEarlierPods"))) for name, of_set in sets),
         given_up=tuple((names.index(name), runs_of(of_set.get("givenUp"))) for name, of_set in sets),
+        replacing=tuple((names.index(name), runs_of(of_set.get("replacing"))) for name, of_set in sets),
+        reason=_text(running.get("reason")),
+        turned=tuple(
+            (name, found.get("status") == "True", time_ms(found.get("lastTransitionTime")))
+            for name, found in sorted(conditions.items())
+        ),
     )
+
+
+def _conditions_seen(status: Json) -> dict[str, Json]:
+    """The conditions in a status, by type."""
+    conditions = status.get("conditions")
+    found = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
+    return {each["type"]: each for each in found if isinstance(each.get("type"), str)}
 
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
@@ -172,7 +190,7 @@ def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
     workers = status.get("workers")
     sets = [of_set for of_set in (workers if isinstance(workers, list) else ()) if isinstance(of_set, dict)]
     found = {of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}
-    lost = ("restartsOfEarlierPods", "givenUp")
+    lost = ("restartsOfEarlierPods", "givenUp", "replacing")
     return [(name, found[name]) for name in sorted(found) if any(found[name].get(field) for field in lost)]
 
 

@@ -4,13 +4,14 @@ Appliers close the difference between this and the API server. It is level-trigg
 how it came about, so a crash between any two steps leaves nothing that the next look doesn't mend.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import SUSPENDED, PodSeen
+from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.model.allocations import encode_allocations, text_of
@@ -139,12 +140,23 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
     if job.completion_ms:
         status["completionTime"] = rfc3339(job.completion_ms)
     if job.spec is not None:
-        status["workers"] = [_set_status(job, number, c) for number, c in enumerate(counts, start=1)]
+        replacing = _replacing(state, job)
+        status["workers"] = [
+            _set_status(job, number, of_set, replacing.get(number, ())) for number, of_set in enumerate(counts, start=1)
+        ]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
     return status
 
 
-def _set_status(job: JobRecord, number: int, counts: WorkerCounts) -> dict[str, Any]:
+def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
+    """By group, the workers whose ended pod was counted and is still there: a lost log must not count it again."""
+    found: dict[int, list[int]] = {}
+    for group, index in sorted(place for place in _going(state, job) if place is not None):
+        found.setdefault(group, []).append(index)
+    return found
+
+
+def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
     assert job.spec is not None
     name = job.spec.groups[number].name
     given_up = sorted(index for group, index in job.given_up if group == number)
@@ -156,6 +168,7 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts) -> dict[str, 
         "restarts": counts.restarts,
         "restartsOfEarlierPods": job.spent.get(name, 0),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
+        **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
     }
 
 
@@ -174,29 +187,23 @@ def _message(job: JobRecord) -> str:
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
-    reason, message = (job.decided.reason, job.decided.message) if job.decided is not None else ("Accepted", "")
-    scheduled = job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)
-    ended_ms = job.completion_ms or job.seen.created_ms
-    waits = job.waits.message if job.waits is not None else ""
-    suspended = job.decided is not None and job.decided.reason == SUSPENDED
-    facts = (
-        ("Scheduled", scheduled, str(job.schedule_state), waits, job.scheduled_since_ms),
-        ("Running", job.stage == Stage.RUNNING, reason, message, job.stage_since_ms),
-        ("Succeeded", job.stage == Stage.SUCCEEDED, reason, message, ended_ms),
-        ("Failed", job.stage == Stage.FAILED, reason, message, ended_ms),
-        ("Suspended", suspended, reason, message, job.stage_since_ms),
-    )
-    return [
-        {
-            "type": kind,
-            "status": "True" if holds else "False",
-            "reason": why,
-            "message": text[:MESSAGE_LIMIT] if holds or kind == "Scheduled" else "",
-            "lastTransitionTime": rfc3339(since_ms),
-            "observedGeneration": job.seen.generation,
-        }
-        for kind, holds, why, text, since_ms in facts[: None if suspended else -1]
-    ]
+    decided = (job.decided.reason, job.decided.message) if job.decided is not None else ("Accepted", "")
+    scheduled = (str(job.schedule_state), job.waits.message if job.waits is not None else "")
+    told = {"Scheduled": scheduled, "Running": decided}
+    shown = []
+    for name, holds in job.conditions():
+        reason, message = told.get(name, decided if holds else (decided[0], ""))
+        shown.append(
+            {
+                "type": name,
+                "status": "True" if holds else "False",
+                "reason": reason,
+                "message": message[:MESSAGE_LIMIT],
+                "lastTransitionTime": rfc3339(job.turned.get(name, (False, job.seen.created_ms))[1]),
+                "observedGeneration": job.seen.generation,
+            }
+        )
+    return shown
 
 
 def rfc3339(ms: int) -> str:

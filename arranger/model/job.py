@@ -107,8 +107,10 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The part of a TYJob's status from which a new epoch adopts the job.
 
-    `restarts` are those of leader pods that are gone, `worker_restarts` the same by worker set, and `given_up` the
-    places that are not filled again (group and runs of indices).
+    `restarts` are those of leader pods that are gone, `worker_restarts` the same by worker set. `given_up` are the
+    places that are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the
+    budget and may still be there. `turned` says of each condition whether it holds and since when, `reason` what the
+    last decision on the stage was for.
     """
 
     stage: str
@@ -122,3 +124,6 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: str = ""
     worker_restarts: tuple[tuple[str, int], ...] = ()
     given_up: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
+    replacing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
+    reason: str = ""
+    turned: tuple[tuple[str, bool, int], ...] = ()

@@ -62,6 +62,9 @@ class _Fold:
             self.state.job_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
+            if event.kind == k.Watched.POD:
+                for job in self.state.jobs.values():
+                    job.leaving = ()  # every pod that was there is known; what comes now is a next one
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
@@ -212,6 +215,8 @@ class _Fold:
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
         self._bind_waiting(job)
+        if self.state.listed.get(k.Watched.POD):
+            job.leaving = ()
 
     def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
         """Architecture rule 5: what an earlier epoch had decided stands in the status."""
@@ -225,17 +230,20 @@ class _Fold:
         job.spent = dict(status.worker_restarts)
         job.leader_address = status.leader_address
         job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
-        job.decided = k.StageDecided(event.uid, 0, status.attempt, status.stage, "Adopted", status.message)
+        reason = status.reason or "Adopted"
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, status.stage, reason, status.message)
+        ours = dict(job.conditions())
+        job.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
+        self._note_turns(job)
         if job.spec is None:
             return
-        for group, indices in status.given_up:
-            places = expand((PlacedPods("", group, indices),))
-            job.given_up.update(dict.fromkeys(place for place in places if _exists(job.spec, place) and place[0]))
+        job.given_up.update(dict.fromkeys(_workers_of(job.spec, status.given_up)))
         if job.ended:
             return
         for place, node in expand(status.allocations).items():
             if _exists(job.spec, place) and place not in job.given_up:
                 self._reserve(job, place, node)
+        job.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def job_gone(self, _offset: int, event: k.JobGone) -> None:
         if not self._current(k.Watched.JOB, event.term):
@@ -305,6 +313,7 @@ class _Fold:
         if job.ended:
             self._release_all(job)
             job.completion_ms = self.told_ms
+        self._note_turns(job)
 
     def leader_addressed(self, offset: int, event: k.LeaderAddressed) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -383,6 +392,13 @@ class _Fold:
         if job.schedule_state != new:
             job.schedule_state = new
             job.scheduled_since_ms = self.told_ms
+            self._note_turns(job)
+
+    def _note_turns(self, job: JobRecord) -> None:
+        """Since when each condition holds, or doesn't any more."""
+        for name, is_so in job.conditions():
+            if is_so != job.turned.get(name, (False, 0))[0]:
+                job.turned[name] = (is_so, self.told_ms)
 
     def _begin_attempt(self, job: JobRecord, *, failed: bool) -> None:
         """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
@@ -417,6 +433,10 @@ class _Fold:
         assert pod.owner is not None
         place = job.place_of(pod.owner)
         if place is None or job.ended or place in job.bound or not pod.node or pod.uid in job.retired:
+            return
+        if place in job.leaving and _was_replaced(job, place, pod):
+            job.leaving = tuple(each for each in job.leaving if each != place)
+            job.retired[pod.uid] = None
             return
         if place in job.placements:
             self.state.nodes.release(job.placements[place], _requests(job, place))
@@ -495,6 +515,17 @@ _SCHEDULE_STATES = frozenset(ScheduleState)
 def _exists(spec: JobSpec, place: PlaceKey) -> bool:
     group, index = place
     return 0 <= group < len(spec.groups) and 0 <= index < spec.groups[group].count
+
+
+def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[PlaceKey]:
+    """Places of workers that a status names by group and runs of indices, as far as the job has them."""
+    places = expand(tuple(PlacedPods("", group, indices) for group, indices in told))
+    return [place for place in places if place != LEADER and _exists(spec, place)]
+
+
+def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:
+    """Whether the pod of a place that was being filled anew is the old one: it ended, goes, or is somewhere else."""
+    return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(place)
 
 
 def _requests(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ A *placement* is a decided place on a node. Until its pod is observed it holds t
 
 from dataclasses import dataclass, field
 
-from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
+from arranger.events.kinds import SUSPENDED, EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, PodOwner
 
@@ -41,6 +41,8 @@ class JobRecord:
     given_up: dict[PlaceKey, None] = field(default_factory=dict)
     #: UIDs of pods that an accepted decision replaces: they fill no place any more, and go.
     retired: dict[str, None] = field(default_factory=dict)
+    #: Of a job taken over from its status: places whose pod, if it is there still, was replaced in the epoch before.
+    leaving: tuple[PlaceKey, ...] = ()
     #: Node → when its kubelet last refused a pod of this job, told in milliseconds.
     refusals: dict[str, int] = field(default_factory=dict)
     #: Worker set → when the first failure was seen that may not be answered yet, told in milliseconds.
@@ -60,6 +62,8 @@ class JobRecord:
     infeasible_since_ms: int = 0
     start_ms: int = 0
     completion_ms: int = 0
+    #: Condition → whether it holds, and since when; one that isn't here doesn't, since the TYJob was created.
+    turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:
@@ -84,6 +88,21 @@ class JobRecord:
             if group.name == owner.group_name and (number == LEADER_GROUP) == owner.leader:
                 return (number, owner.index) if owner.index < group.count else None
         return None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it stands still because its user suspended it."""
+        return self.decided is not None and self.decided.reason == SUSPENDED
+
+    def conditions(self) -> tuple[tuple[str, bool], ...]:
+        """The conditions of its status, in the order that they are shown in, and which of them hold."""
+        return (
+            ("Scheduled", self.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)),
+            ("Running", self.stage == Stage.RUNNING),
+            ("Succeeded", self.stage == Stage.SUCCEEDED),
+            ("Failed", self.stage == Stage.FAILED),
+            ("Suspended", self.suspended),
+        )
 
     def pods_wanted(self) -> int:
         """Pods of the whole job, leader included, without workers that are given up."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from arranger.events import kinds as k
+from arranger.kube.translate import time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
 from arranger.model.allocations import decode_allocations
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
@@ -440,11 +441,42 @@ def test_conditions_say_what_kubectl_can_wait_for() -> None:
         "Running": ("True", "WorkersReady"),
         "Succeeded": ("False", "WorkersReady"),
         "Failed": ("False", "WorkersReady"),
+        "Suspended": ("False", "WorkersReady"),
     }
     world.change_pod(job.bound[LEADER], phase="Succeeded")
     world.settle()
     assert conditions(world, job)["Succeeded"] == ("True", "LeaderSucceeded")
     assert conditions(world, job)["Running"][0] == conditions(world, job)["Failed"][0] == "False"
+
+
+def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
+    world = World()
+    job = world.job("ppo", workers=1, min_workers=1, created=world.now_ms)
+
+    def since() -> dict[str, int]:
+        told = wanted_status(world.state, job)["conditions"]
+        assert all(one["observedGeneration"] == job.seen.generation for one in told)
+        return {one["type"]: time_ms(one["lastTransitionTime"]) - begin for one in told}
+
+    begin = world.now_ms
+    never = dict.fromkeys(("Scheduled", "Running", "Succeeded", "Failed", "Suspended"), 0)
+    world.pass_time(10)
+    world.cycle()
+    assert since() == never, "it waits, as before"
+    world.node("n1", cpu=9)
+    world.cycle()
+    assert since() == {**never, "Scheduled": 10_000}
+    world.pass_time(10)
+    world.settle()
+    assert since() == {**never, "Scheduled": 10_000, "Running": 20_000}
+    world.pass_time(10)
+    world.job("ppo", workers=10, min_workers=1, created=begin, generation=2)
+    world.settle()
+    assert (job.stage, job.schedule_state) == (Stage.RUNNING, ScheduleState.PARTLY)
+    assert since() == {**never, "Scheduled": 10_000, "Running": 20_000}, "scheduled partly is scheduled still"
+    world.change_pod(job.bound[LEADER], phase="Succeeded")
+    world.settle()
+    assert since() == {**never, "Scheduled": 10_000, "Running": 30_000, "Succeeded": 30_000}
 
 
 def test_a_waiting_job_says_why_in_its_status() -> None:

@@ -66,7 +66,7 @@ def test_a_resumed_job_is_scheduled_again_as_a_new_attempt_without_a_restart_cou
         asked.edit(suspend=False)
         assert asked.settle() == (Stage.RUNNING, "WorkersReady")
         assert (asked.job.attempt, asked.job.restarts, asked.job.spent) == (attempt, 0, {})
-        assert asked.job.start_ms == asked.world.now_ms and "Suspended" not in asked.conditions()
+        assert asked.job.start_ms == asked.world.now_ms and asked.conditions()["Suspended"] == "False"
 
 
 def test_a_resumed_job_waits_for_the_pods_of_the_suspended_attempt_to_go() -> None:
