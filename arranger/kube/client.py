@@ -160,13 +160,15 @@ class HttpCluster:
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, only the one of this UID if one is given."""
+        """Delete an object, only the one of this UID and version if one is given."""
         # Without it, some kinds would orphan what they own.
         body: dict[str, Any] = {"propagationPolicy": "Background"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        if wanted := {name: value for name, value in conditions.items() if value is not None}:
+            body["preconditions"] = wanted
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)

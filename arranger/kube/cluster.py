@@ -132,9 +132,13 @@ class Cluster(Protocol):
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete; only the object of this UID if one is given (409 Conflict otherwise). 404 when it isn't there."""
+        """Delete; only the object of this UID, or at this version, if one is given (409 Conflict otherwise).
+
+        404 when it isn't there.
+        """
         ...
 
     async def close(self) -> None:

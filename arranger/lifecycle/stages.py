@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.workers import blameless, fallen, replacement
+from arranger.lifecycle.workers import Fallen, blameless, fallen, replacement
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord
@@ -151,13 +151,14 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_m
     if ended is None:
         return None
     decision = replacement(state, job, ended)
-    placed = len(job.placements) - (LEADER in job.placements)
+    placed = len(job.placements) - (LEADER in job.placements) - len(ended.over)
     released = sum(worker.how == Replacement.ELSEWHERE for worker in decision.workers)
-    for_good = sum(worker.how == Replacement.GIVEN_UP for worker in decision.workers)
-    if released and not for_good and placed - released < needed:
+    if not released or placed - released >= needed:
+        return decision
+    if not ended.over:
         message = f"{released} workers were lost, minWorkersNum is {needed}; scheduled again"
         return _decide(job, Stage.RESCHEDULING, "WorkersLost", message)
-    return decision
+    return replacement(state, job, Fallen(over=ended.over))  # whether enough can be left at all comes first
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:

@@ -39,16 +39,23 @@ def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int =
     """The difference between the job's accepted decisions and its pods as observed. `now_ms` tells, with the state's
     own time, which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
-    if job.seen.deleting or not state.synced:
-        return Wanted([], [])  # its pods follow it by owner reference
+    if not state.synced:
+        return Wanted([], [])
+    if job.seen.deleting:  # its pods follow it by owner reference, but for those that nobody is there to stop
+        return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
     if job.ended:
-        return Wanted([], [pod for pod in pods if not pod.deleting and _cleaned(job, pod)])
+        return _without([pod for pod in pods if _cleaned(job, pod)], state, now_ms, lost_ms)
     stale = [pod for pod in pods if not (_in_place(job, pod) or _shows_why(job, pod))]
+    gone = _without(stale, state, now_ms, lost_ms)
+    return Wanted(_missing(state, job), gone.delete, gone.force)
+
+
+def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Wanted:
+    """What makes these pods go: those on lost nodes by force, also if they are being deleted; the others once."""
     now_ms = max(now_ms, state.told_ms)
-    force = [pod for pod in stale if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
+    force = [pod for pod in pods if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
     forced = {pod.uid for pod in force}
-    delete = [pod for pod in stale if not pod.deleting and pod.uid not in forced]
-    return Wanted(_missing(state, job), delete, force)
+    return Wanted([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
 
 
 def expires_ms(job: JobRecord) -> int | None:
@@ -58,12 +65,12 @@ def expires_ms(job: JobRecord) -> int | None:
     return job.completion_ms + job.spec.ttl_s * 1000
 
 
-def orphans(state: State, job_uid: str) -> list[PodSeen]:
+def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Wanted:
     """Pods whose TYJob is gone: deleted here too, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
-        return []
+        return Wanted([], [])
     pods = sorted(state.pods_of.get(job_uid, {}).values(), key=_highest_first)
-    return [pod for pod in pods if not pod.deleting]
+    return _without(pods, state, now_ms, lost_ms)
 
 
 def _highest_first(pod: PodSeen) -> tuple[int, str, str]:

@@ -127,10 +127,11 @@ class DirectCluster:
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, only that of this UID if one is given."""
-        self._store.delete(resource, namespace or "", name, DeleteOptions(uid=uid, grace_s=grace_s))
+        """Delete an object, only that of this UID and version if one is given."""
+        self._store.delete(resource, namespace or "", name, DeleteOptions(uid, resource_version, grace_s))
 
     async def close(self) -> None:
         """Nothing is held."""

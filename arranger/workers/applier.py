@@ -227,8 +227,10 @@ class Applier:
             return
         try:
             if job is None:
-                await self._together([self._delete(uid, pod) for pod in orphans(self._follower.state, uid)])
-            elif not job.seen.deleting:
+                await self._delete_orphans(uid)
+            elif job.seen.deleting:
+                await self._mend_pods(job, self._progress.setdefault(uid, _Progress()))
+            else:
                 progress = self._progress.setdefault(uid, _Progress())
                 if await self._status_stands(job, progress):
                     await self._mend_pods(job, progress)
@@ -239,6 +241,12 @@ class Applier:
         except Exception as problem:
             log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
             self._look_again(uid, 5.0)
+
+    async def _delete_orphans(self, uid: str) -> None:
+        """Delete what a TYJob left behind, as it was seen: a pod that was made free of its owner meanwhile stays."""
+        gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        pods = ((pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen)
+        await self._together([self._delete(uid, pod, force=force, as_seen=True) for pod, force in pods])
 
     async def _status_stands(self, job: JobRecord, progress: _Progress) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
@@ -457,12 +465,17 @@ class Applier:
             progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + _REFUSED_S
             self._look_again(job.uid, _REFUSED_S)
 
-    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
+    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False, as_seen: bool = False) -> bool:
+        version = pod.resource_version if as_seen else None
+        grace_s = 0 if force else None
+
         async def delete() -> bool:
             try:
-                await self._cluster.delete(PODS, pod.namespace, pod.name, uid=pod.uid, grace_s=0 if force else None)
+                await self._cluster.delete(
+                    PODS, pod.namespace, pod.name, uid=pod.uid, resource_version=version, grace_s=grace_s
+                )
             except ApiError as refused:
-                if refused.code not in (404, 409):  # gone already, or another pod of that name
+                if refused.code not in (404, 409):  # gone already, another pod of that name, or not as it was seen
                     raise
             return True
 

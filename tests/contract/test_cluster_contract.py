@@ -419,6 +419,19 @@ async def test_only_the_object_of_the_given_uid_is_deleted(subject: Subject) -> 
         assert (await place.cluster.get(TYJOBS, place.namespace, "a"))["metadata"]["uid"] == second["metadata"]["uid"]
 
 
+async def test_only_the_object_at_the_given_version_is_deleted(subject: Subject) -> None:
+    async with subject.open() as place:
+        first = await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
+        change = {"metadata": {"labels": {"seen": "no"}}}
+        second = await place.cluster.patch(TYJOBS, place.namespace, "a", change)
+        uid, versions = first["metadata"]["uid"], [each["metadata"]["resourceVersion"] for each in (first, second)]
+        with refused(409, "Conflict"):
+            await place.cluster.delete(TYJOBS, place.namespace, "a", uid=uid, resource_version=versions[0])
+        await place.cluster.delete(TYJOBS, place.namespace, "a", uid=uid, resource_version=versions[1])
+        with refused(404, "NotFound"):
+            await place.cluster.get(TYJOBS, place.namespace, "a")
+
+
 async def test_an_unbound_pod_is_deleted_at_once(subject: Subject) -> None:
     async with subject.open() as place:
         await place.cluster.create(PODS, place.namespace, pod("a"))

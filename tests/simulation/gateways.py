@@ -286,13 +286,14 @@ class FaultyCluster(DirectCluster):
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
         parent = super().delete
 
         async def effect() -> None:
             self._world.checks.worker_deletes(resource, namespace or "", name, uid)
-            await parent(resource, namespace, name, uid=uid, grace_s=grace_s)
+            await parent(resource, namespace, name, uid=uid, resource_version=resource_version, grace_s=grace_s)
 
         await self._write(f"delete {resource.plural}", name, namespace, effect)
 

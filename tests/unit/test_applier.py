@@ -15,7 +15,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
-from arranger.kube.translate import job_seen, node_seen, status_digest
+from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -23,7 +23,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
-from arranger.sandbox.store import Store
+from arranger.sandbox.store import DeleteOptions, Store
 from arranger.workers.applier import Applier, _Progress, _Queue
 from tests.world import World
 
@@ -44,6 +44,15 @@ class Raced(DirectCluster):
 
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
+    #: Deletions that were refused because the object isn't what was meant.
+    conflicts = 0
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str, **options: Any) -> None:
+        try:
+            await super().delete(resource, namespace, name, **options)
+        except ApiError as refused:
+            self.conflicts += refused.code == 409
+            raise
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -136,9 +145,9 @@ class Scene:
         ]
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, uid: str = "") -> AsyncIterator[None]:
         task = asyncio.create_task(self.applier.run())
-        self.applier.changed(Changes(jobs={self.job.uid: None}))
+        self.applier.changed(Changes(jobs={uid or self.job.uid: None}))
         try:
             yield
         finally:
@@ -376,3 +385,26 @@ async def test_an_applier_that_has_not_read_the_log_for_long_does_nothing_until_
         assert scene.stored_stage() == "" and scene.pods() == []
         scene.following.is_fresh = True
         await until(lambda: len(scene.pods()) == 1)
+
+
+async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late() -> None:
+    scene = Scene()
+    uid, term = scene.job.uid, scene.world.terms[k.Watched.POD]
+    owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": uid, "controller": True}
+    names = {"job": "j", "role": "leader", "index": "0", "attempt": "0"}
+    labels = {f"arranger.dev/{name}": value for name, value in names.items()}
+    body = {
+        "metadata": {"name": "j-learner-0", "ownerReferences": [owner], "labels": labels},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x"}]},
+    }
+    seen = pod_seen(scene.store.create(PODS, "default", body).stored.object, term)
+    scene.world.say(seen)
+    scene.store.delete(TYJOBS, "default", "j", DeleteOptions(propagation="Orphan"))
+    scene.world.job_gone(scene.job)
+    async with scene.running(uid):
+        await until(lambda: scene.cluster.conflicts == 1)
+        assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
+        now = scene.decoded(PODS, "default", "j-learner-0")["metadata"]["resourceVersion"]
+        scene.world.say(msgspec.structs.replace(seen, resource_version=now))
+        scene.applier.changed(Changes(jobs={uid: None}))
+        await until(lambda: "deletionTimestamp" in scene.decoded(PODS, "default", "j-learner-0")["metadata"])

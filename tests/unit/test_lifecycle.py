@@ -387,17 +387,18 @@ def test_a_job_being_deleted_is_left_to_the_garbage_collector(start: object) -> 
 
 def test_pods_whose_job_is_gone_are_deleted_once_the_jobs_are_listed() -> None:
     world, job = running_world()
-    assert orphans(world.state, job.uid) == []
+    assert orphans(world.state, job.uid).delete == []
     uids = set(world.state.pods)
     world.job_gone(job)
-    assert {pod.uid for pod in orphans(world.state, job.uid)} == uids
+    assert {pod.uid for pod in orphans(world.state, job.uid).delete} == uids
     world.change_pod(next(iter(uids)), deleting=True)
-    assert len(orphans(world.state, job.uid)) == len(uids) - 1
+    assert len(orphans(world.state, job.uid).delete) == len(uids) - 1
     unlisted = World(listed=False)
+    unlisted.node("n1")
     unlisted.pod("p", "n1", owner=PodOwner("uid-ppo", 0, "learner", True, 0))
-    assert orphans(unlisted.state, "uid-ppo") == []
+    assert orphans(unlisted.state, "uid-ppo").delete == []
     unlisted.list_all()
-    assert [pod.name for pod in orphans(unlisted.state, "uid-ppo")] == ["p"]
+    assert [pod.name for pod in orphans(unlisted.state, "uid-ppo").delete] == ["p"]
 
 
 def test_nothing_is_created_or_deleted_before_everything_is_listed() -> None:
@@ -420,8 +421,8 @@ def test_pods_of_strangers_are_never_wanted_gone() -> None:
     world, job = running_world()
     world.pod("ppo-actors-9", "n1", cpu=1)
     world.job_gone(job)
-    assert "uid-ppo-actors-9" not in {pod.uid for pod in orphans(world.state, job.uid)}
-    assert orphans(world.state, "") == []
+    assert "uid-ppo-actors-9" not in {pod.uid for pod in orphans(world.state, job.uid).delete}
+    assert orphans(world.state, "").delete == []
 
 
 # --- the status ---------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Workers that end while their job goes on: replaced alone, on which node, at whose expense, and given up when."""
 
+import pytest
+
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
-from arranger.lifecycle.wanted import wanted_pods, wanted_status
-from arranger.model.job import ScheduleState, Stage
+from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
+from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from tests.random_worlds import assert_sound
@@ -344,6 +346,16 @@ def test_losing_too_many_workers_for_the_minimum_is_another_attempt_not_single_r
     assert (job.stage, job.attempt, job.spent) == (Stage.RUNNING, 1, {})
 
 
+def test_workers_lost_while_others_are_given_up_count_for_the_minimum_too() -> None:
+    world, job = running(nodes=4, cpu=1, min_workers=2, restart_limit=0)
+    fail(world, job, 0)
+    world.node(job.placements[(1, 1)], cpu=1, ready=False)
+    world.pass_time(60)
+    assert [worker.how for worker in decided(world).workers] == [Replacement.GIVEN_UP]
+    world.settle()
+    assert (job.stage, job.attempt, len(job.bound), len(job.given_up)) == (Stage.RUNNING, 1, 3, 1)
+
+
 # --- lost nodes ---------------------------------------------------------------------------------------------------
 
 
@@ -440,6 +452,51 @@ def test_pods_that_go_on_a_lost_node_are_deleted_without_waiting_for_its_kubelet
     world.node("n3", cpu=1)
     wanted = wanted_pods(world.state, job)
     assert (wanted.force, wanted.delete) == ([], []), "its kubelet is back and will see to it"
+
+
+@pytest.mark.parametrize("going", [False, True])
+def test_pods_of_a_job_that_ended_or_is_gone_are_deleted_by_force_where_no_kubelet_is(going: bool) -> None:
+    world, job = spread_over(3)
+    uids = dict(job.bound)
+    world.node("n2", cpu=1, ready=False)
+    world.node("n3", cpu=1, ready=False)
+    world.change_pod(uids[LEADER], phase="Succeeded", ready=False)
+    world.control()
+    assert job.ended
+    world.pass_time(60)
+    world.node("n3", cpu=1)
+    lost = uids[(1, 0)]
+    if going:
+        world.change_pod(lost, deleting=True)
+    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
+    assert [pod.uid for pod in wanted.force] == [lost]
+    assert {pod.uid for pod in wanted.delete} == {uids[LEADER], uids[(1, 1)]}
+    world.job_gone(job)
+    left = orphans(world.state, job.uid, now_ms=world.now_ms)
+    assert [pod.uid for pod in left.force] == [lost] and lost not in {pod.uid for pod in left.delete}
+
+
+def test_what_the_clean_pod_policy_keeps_is_kept_on_a_lost_node_too() -> None:
+    world, job = spread_over(3, clean=CleanPodPolicy.NONE)
+    world.node("n2", cpu=1, ready=False)
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.control()
+    world.pass_time(60)
+    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
+    assert (job.ended, wanted.delete, wanted.force) == (True, [], [])
+
+
+def test_of_a_job_being_deleted_only_what_was_told_to_go_and_cannot_is_deleted_by_force() -> None:
+    world, job = spread_over(3)
+    gone, there = job.bound[(1, 0)], job.bound[(1, 1)]
+    world.job("ppo", workers=2, min_workers=1, deleting=True)
+    for node in ("n2", "n3"):
+        world.node(node, cpu=1, ready=False)
+    world.pass_time(60)
+    world.change_pod(gone, deleting=True)
+    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
+    assert ([pod.uid for pod in wanted.force], wanted.delete, wanted.create) == ([gone], [], [])
+    assert there not in {pod.uid for pod in wanted.force}, "whoever keeps the pods of a deleted TYJob keeps them"
 
 
 def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -> None:
