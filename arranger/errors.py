@@ -45,11 +45,14 @@ class OutdatedAppend(LogError):
 class DamagedEntry(LogError):
     """An entry that can't be decoded, or whose chain hash doesn't follow from the entry before it."""
 
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(
-            f"log entry at offset {offset} can't be read: {reason}",
-            hint="run the version of Arranger that wrote it, or restore Redis from a backup",
-        )
+    def __init__(
+        self,
+        offset: int,
+        reason: str,
+        *,
+        hint: str = "run the version of Arranger that wrote it, or restore Redis from a backup",
+    ) -> None:
+        super().__init__(f"log entry at offset {offset} can't be read: {reason}", hint=hint)
         self.offset = offset
         self.reason = reason
 

@@ -73,6 +73,9 @@ class Metrics:
         self.effects = counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
         self.snapshots = counter("snapshots", "Snapshots stored, by result.", ["result"])
         self.trimmed = counter("trimmed_entries", "Entries trimmed from the log.")
+        self.archived = gauge("archived_offset", "Offset up to which the archive holds this epoch of the log.")
+        self.archiving = counter("archiving", "Rounds of archiving, by result: ok or failed.", ["result"])
+        self.archived_bytes = counter("archived_bytes", "Bytes of the files put into the archive.")
         self.ticks = counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
         self.ready = gauge("ready", "1 if this process is ready.")
 

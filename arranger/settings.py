@@ -133,6 +133,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_events: Annotated[
         int, Meta(description="newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
     ] = 1_000_000
+    archive_url: Annotated[
+        str,
+        Meta(
+            description="folder or URL (s3://bucket/path and what else fsspec knows) that keeps what is trimmed; "
+            "empty: nothing is archived",
+            extra={"flag": "--archive", "allowed": "a path, or a URL of a scheme that fsspec and its packages know"},
+        ),
+    ] = ""
+    archive_every_events: Annotated[
+        int,
+        Meta(description="events after which the newest ones are archived, with a snapshot", ge=100, le=10_000_000),
+    ] = 100_000
+    archive_every_s: Annotated[
+        int, Meta(description="seconds after which they are archived if there was any event", ge=1, le=604_800)
+    ] = 3600
     drain_s: Annotated[
         float, Meta(description="seconds that work in flight is given to end after SIGTERM", ge=0, le=600)
     ] = 15.0
@@ -263,7 +278,7 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 
 def shown(name: str, value: Any) -> Any:
     """A setting's value as it may be shown to people: without the password of a URL."""
-    if name != "redis_url":
+    if name not in ("redis_url", "archive_url"):
         return value
     try:
         parts = urlsplit(value)

@@ -35,13 +35,29 @@ class NotFound(ArrangerError):
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--log`, `--cluster` and `--config`: it gets `target` and `settings`."""
+    """Give a command `--log`, `--archive`, `--epoch`, `--cluster` and `--config`: it gets `target` and `settings`."""
+    epoch = click.option(
+        "--epoch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        expose_value=False,
+        callback=_keep_epoch,
+        help="Read this earlier epoch from the archive. [default: the present one]",
+    )
     return click.option(
         "--log",
         "target",
-        metavar="URL|FILE",
-        help="The log to read: a Redis URL or a log file. [default: the Redis of the settings]",
-    )(with_settings("cluster")(command))
+        metavar="URL|FILE|FOLDER",
+        help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis of the settings]",
+    )(epoch(with_settings("cluster", "archive_url")(command)))
+
+
+_EPOCH = f"{__name__}.epoch"
+
+
+def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -> None:
+    """Only `opened` needs it: it is kept where that finds it, instead of with every command in between."""
+    context.meta[_EPOCH] = value
 
 
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
@@ -63,7 +79,14 @@ def span_of(first: At | None, last: At | None) -> Span:
 async def opened(target: str | None, settings: Settings) -> AsyncIterator[Log]:
     """The log that the user means, open for reading only."""
     try:
-        log = await open_log(target or settings.redis_url, settings.cluster, read_only=True)
+        context = click.get_current_context(silent=True)
+        log = await open_log(
+            target or settings.redis_url,
+            settings.cluster,
+            read_only=True,
+            archive=settings.archive_url,
+            epoch=context.meta.get(_EPOCH) if context is not None else None,
+        )
     except LogUnavailable as problem:
         if target is not None:
             raise
@@ -91,9 +114,17 @@ async def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tu
             click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
 
 
+async def newest_before(log: Log, point: Point) -> int | None:
+    """An offset at or before which a point's nearest snapshot is, as far as that is known without reading them."""
+    if point.told_ms is None:
+        return point.offset
+    marks = await log.snapshot_marks()
+    return max((mark.offset for mark in marks if mark.told_ms is None or mark.told_ms <= point.told_ms), default=-1)
+
+
 async def begin(log: Log, point: Point) -> tuple[State, Position]:
     """The nearest state at or before a point from which the fold can go on: a snapshot, or the start of the log."""
-    at_most = point.offset
+    at_most = await newest_before(log, point)
     async for state, position in snapshots(log, at_most=at_most):
         if point.covers(state):
             return state, position
@@ -128,21 +159,21 @@ async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Posit
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is."""
+    if offset is not None:
+        async for found in snapshots(log, at_most=offset):
+            return found
     start = await log.start()
-    oldest: tuple[State, Position] | None = None
-    if offset is not None or start.offset > 0:
-        async for state, position in snapshots(log):
-            oldest = state, position
-            if offset is not None and position.offset <= offset:
-                return oldest
     if start.offset == 0:
         return State(), start
-    if oldest is None:
-        raise LogError(
-            f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
-            hint="wait for the next snapshot",
-        )
-    return oldest
+    for mark in await log.snapshot_marks():
+        async for state, position in snapshots(log, at_most=mark.offset):
+            if position.offset == mark.offset:
+                return state, position
+            break
+    raise LogError(
+        f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
+        hint="wait for the next snapshot",
+    )
 
 
 async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
@@ -153,7 +184,8 @@ async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
     if point is not None:
-        async for state, position in snapshots(log, at_most=point.offset):
+        at_most = await newest_before(log, point)
+        async for state, position in snapshots(log, at_most=at_most):
             if point.covers(state):
                 return position
     return await log.start()

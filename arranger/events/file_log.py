@@ -47,6 +47,7 @@ from arranger.events.log import (
     Entry,
     Log,
     Position,
+    SnapshotMark,
     StoredSnapshot,
 )
 
@@ -359,6 +360,9 @@ class FileLog:
                 if snapshot.position.epoch == index.start.epoch:
                     return snapshot
         return None
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        return [SnapshotMark(_number(place)) for place in self._snapshot_files()]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         index = check_epoch(self._become_writer(), epoch)

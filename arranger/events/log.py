@@ -56,6 +56,13 @@ class StoredSnapshot(msgspec.Struct, frozen=True):
     content: bytes
 
 
+class SnapshotMark(msgspec.Struct, frozen=True):
+    """That there is a snapshot at an offset. `told_ms` is its state's time told, None where only reading it says."""
+
+    offset: int
+    told_ms: int | None = None
+
+
 #: How many snapshots a log keeps.
 SNAPSHOTS_KEPT = 3
 
@@ -118,6 +125,10 @@ class Log(Protocol):
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         """The newest snapshot of this epoch, or the newest at or before the offset `at_most`."""
+        ...
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        """Which snapshots of this epoch there are, oldest first, without reading them."""
         ...
 
     async def trim(self, before: int, *, epoch: int) -> int:

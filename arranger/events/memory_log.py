@@ -16,7 +16,16 @@ from arranger.errors import OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.kinds import Batch, EpochBegun
-from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Cursor, Entry, Position, StoredSnapshot
+from arranger.events.log import (
+    EPOCH_WRITER,
+    SNAPSHOTS_KEPT,
+    Appended,
+    Cursor,
+    Entry,
+    Position,
+    SnapshotMark,
+    StoredSnapshot,
+)
 
 
 class MemoryHome:
@@ -153,6 +162,9 @@ class MemoryLog:
             if at_most is None or snapshot.position.offset <= at_most:
                 return snapshot
         return None
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        return [SnapshotMark(snapshot.position.offset) for snapshot in self.home.snapshots]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         gone = check_epoch(self.home.index, epoch).trim(before)

@@ -1,28 +1,73 @@
-"""Open a log by what a user types: a Redis URL, or the path of a file."""
+"""Open a log by what a user types: a Redis URL, the path of a log file or an export, or an archive's folder or URL."""
 
 from pathlib import Path
 
 from arranger.errors import UsageError
-from arranger.events.file_log import FileLog
-from arranger.events.redis_connection import SCHEMES, redacted, scheme_of
+from arranger.events.archive import ArchiveLog
+from arranger.events.file_log import Copyable, FileLog
+from arranger.events.joined_log import JoinedLog
+from arranger.events.redis_connection import SCHEMES, scheme_of
 from arranger.events.redis_log import RedisLog
+from arranger.events.shelves import FolderShelf, Shelf, ZipShelf, is_remote, local_path, shelf_at
+from arranger.events.stretches import parsed_name
+
+#: How every zip file begins.
+_ZIP_MAGIC = b"PK"
 
 
-async def open_log(target: str, cluster: str, *, read_only: bool = False) -> RedisLog | FileLog:
-    """The open log at a Redis URL (where it is the cluster's of that name) or in a file.
+async def open_log(
+    target: str, cluster: str, *, read_only: bool = False, archive: str = "", epoch: int | None = None
+) -> Copyable:
+    """The open log at a place: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
 
-    With `read_only` nothing is created or written. Raises `UsageError` for a target that can't be used or, with
-    `read_only`, that holds no log, and `LogUnavailable` when the server doesn't answer.
+    In Redis and in an archive it is that of the cluster of this name. With `read_only` nothing is created or written;
+    a log in Redis is then read together with the cluster's part of `archive` where that is given. `epoch` chooses an
+    earlier epoch, which only archives have. Raises `UsageError` for a target that can't be used or, with `read_only`,
+    that holds no log, and `LogUnavailable` when the server doesn't answer.
     """
-    scheme = scheme_of(target)
-    if scheme and scheme not in SCHEMES:
-        raise UsageError(
-            f"{redacted(target)!r} is no place of a log", hint="give redis://, rediss://, unix:// or a file's path"
-        )
-    log = RedisLog(target, cluster, read_only=read_only) if scheme else FileLog(Path(target), read_only=read_only)
+    log = _log_at(target, cluster, read_only=read_only, archive=archive, epoch=epoch)
     try:
         await log.open()
     except BaseException:
         await log.close()
         raise
     return log
+
+
+def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: int | None) -> Copyable:
+    if scheme_of(target) in SCHEMES:
+        if epoch is not None:
+            if not archive:
+                raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
+            return ArchiveLog(shelf_at(archive, cluster), epoch=epoch)
+        live = RedisLog(target, cluster, read_only=read_only)
+        return JoinedLog(live, shelf_at(archive, cluster)) if archive and read_only else live
+    archived = _archive_at(target, cluster)
+    if archived is None:
+        return FileLog(local_path(target), read_only=read_only)
+    if not read_only:
+        raise UsageError(f"{archived.where} is an archive, which is only read", hint="give a log file or a Redis URL")
+    return ArchiveLog(archived, epoch=epoch)
+
+
+def _archive_at(target: str, cluster: str) -> Shelf | None:
+    """The cluster's archive at a path or URL, or the export there; None for a file of another kind, or none at all."""
+    if is_remote(target):
+        return shelf_at(target, cluster)
+    path = local_path(target)
+    if path.is_dir():
+        inside = path / cluster
+        return FolderShelf(path) if not inside.is_dir() and _holds_archive(path) else FolderShelf(inside)
+    return ZipShelf(path) if path.is_file() and _begins_as_zip(path) else None
+
+
+def _holds_archive(folder: Path) -> bool:
+    return any(parsed_name(file.name) for file in folder.iterdir())
+
+
+def _begins_as_zip(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+    except OSError:
+        return False

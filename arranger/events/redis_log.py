@@ -39,6 +39,7 @@ from arranger.events.log import (
     Cursor,
     Entry,
     Position,
+    SnapshotMark,
     StoredSnapshot,
 )
 from arranger.events.redis_connection import connect, redacted, translated
@@ -188,6 +189,35 @@ class RedisLog:
         _check_position(meta, after)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
 
+    async def old_epochs(self) -> Sequence[int]:
+        """The epochs that have ended and whose streams are still kept, oldest first."""
+        with translated(self._where):
+            (listed,) = await self._client.execute_command("HMGET", self._meta, "old")
+            epochs = [int(epoch) for epoch in (listed or b"").decode().split()]
+            return [epoch for epoch in epochs if await self._client.exists(self._old_stream(epoch))]
+
+    def _old_stream(self, epoch: int) -> str:
+        return f"{self._stream}:old:{epoch}"
+
+    async def old_end(self, epoch: int) -> tuple[int, int]:
+        """The offset before the first entry that is kept of an epoch that has ended, and that of its last event."""
+        stream = self._old_stream(epoch)
+        with translated(self._where):
+            first = await self._client.execute_command("XRANGE", stream, "-", "+", "COUNT", 1)
+            last = await self._client.execute_command("XREVRANGE", stream, "+", "-", "COUNT", 1)
+        if not first or not last:
+            return 0, 0
+        origin = Position(epoch, 0, "")
+        return _stored(first[0][0], first[0][1], origin).before, int(last[0][0].partition(b"-")[0])
+
+    async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
+        """Entries of an epoch that has ended, as they are kept, unchecked."""
+        with translated(self._where):
+            raw = await self._client.execute_command(
+                *("XRANGE", self._old_stream(after.epoch), f"{after.offset + 1}-0", "+", "COUNT", limit)
+            )
+        return [_stored(entry_id, fields, after) for entry_id, fields in raw]
+
     async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
         """The record of the log's ends, and then the entries after a position.
 
@@ -270,6 +300,11 @@ class RedisLog:
             # It may have been replaced by newer ones between the two commands.
             if content is not None:
                 return await asyncio.to_thread(decode_snapshot, content, max(suitable))
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        with translated(self._where):
+            offsets = sorted(map(int, await self._client.execute_command("HKEYS", self._snapshots)))
+        return [SnapshotMark(offset) for offset in offsets]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         answer = await self._run(TRIM, epoch, before, WRITERS_KEPT)

@@ -50,6 +50,9 @@ class _StateImage(msgspec.Struct, frozen=True, array_like=True):
     jobs: list[_JobImage]
 
 
+#: Where the time told stands in a snapshot.
+_TOLD = _StateImage.__struct_fields__.index("told_ms")
+
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_StateImage)
 _layout = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -81,6 +84,14 @@ def encode(state: State) -> bytes:
 def digest(state: State) -> str:
     """32 hexadecimal digits that are equal exactly when the states are."""
     return hashlib.blake2b(encode(state), digest_size=16).hexdigest()
+
+
+def told_ms(content: bytes) -> int:
+    """The time told of a snapshot's state, without restoring it. Raises `UnusableSnapshot`."""
+    try:
+        return msgspec.msgpack.decode(_layout.decode(content)[_TOLD], type=int)
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as err:
+        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
 
 
 def restore(content: bytes) -> State:

@@ -1,7 +1,7 @@
 """Maintenance: snapshots of the projection, and trimming of the log. Its tick comes through rq like the scheduler's.
 
-The stream is trimmed only up to what a stored snapshot holds and every live member has folded, and the newest
-`keep_events` events stay in any case.
+The stream is trimmed only up to what a stored snapshot holds, every live member has folded and, where there is an
+archive, that has; the newest `keep_events` events stay in any case.
 """
 
 import logging
@@ -13,6 +13,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
+from arranger.workers.archiver import Archiver
 from arranger.workers.follower import Follower
 from arranger.workers.membership import Membership
 
@@ -35,6 +36,7 @@ class Maintenance:
         every_events: int,
         every_s: float,
         keep_events: int,
+        archiver: Archiver | None = None,
     ) -> None:
         self._follower = follower
         self._membership = membership
@@ -43,6 +45,7 @@ class Maintenance:
         self._every_events = every_events
         self._every_ms = int(every_s * 1000)
         self._keep_events = keep_events
+        self._archiver = archiver
         #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
         self._stored_offset = 0
         self._trimmed_offset = 0
@@ -86,6 +89,9 @@ class Maintenance:
             return
         slowest = await self._membership.slowest_offset(epoch)
         before = min(self._stored_offset, kept, slowest if slowest is not None else 0)
+        if self._archiver is not None and before > self._trimmed_offset:
+            archived = await self._archiver.end(epoch)
+            before = min(before, archived.offset if archived is not None else 0)
         if before > self._trimmed_offset:
             self._metrics.trimmed.inc(await self._follower.log.trim(before, epoch=epoch))
             self._trimmed_offset = before

@@ -21,6 +21,7 @@ from arranger.errors import ClusterError, DamagedEntry, LogUnavailable, UsageErr
 from arranger.events.kinds import Watched
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
+from arranger.events.shelves import shelf_at
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import TYJOBS, ApiError, Cluster
 from arranger.kube.config import find_access
@@ -32,6 +33,8 @@ from arranger.plugins import inventory
 from arranger.scheduling.queue import in_order
 from arranger.settings import Settings
 from arranger.workers import applier, controller, maintenance, scheduler
+from arranger.workers.archiver import Archiver
+from arranger.workers.archiving import Archiving
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.http import Health, HttpServer
@@ -61,8 +64,9 @@ class Process:
         self.member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.metrics = Metrics(self._clock)
         self._redis = connect(settings.redis_url)
+        self._stream = RedisLog(settings.redis_url, settings.cluster, now_ms=self._clock.now_ms)
         self.follower = Follower(
-            RedisLog(settings.redis_url, settings.cluster, now_ms=self._clock.now_ms),
+            self._stream,
             clock=self._clock,
             metrics=self.metrics,
             reader=",".join(self._roles),
@@ -227,6 +231,7 @@ class Process:
         return {}
 
     def _start_maintenance(self) -> dict[str, Handler]:
+        archiver = self._start_archiving() if self._settings.archive_url else None
         role = maintenance.Maintenance(
             follower=self.follower,
             membership=self._membership,
@@ -235,11 +240,38 @@ class Process:
             every_events=self._settings.snapshot_every_events,
             every_s=self._settings.snapshot_every_s,
             keep_events=self._settings.keep_events,
+            archiver=archiver,
         )
         self.follower.listen(role)
         ticker = Ticker(self._redis, cluster=self._settings.cluster, clock=self._clock)
         self._run(ticker.run(maintenance.TICK, maintenance.PERIOD_S), "maintenance-ticks")
         return {maintenance.TICK: role.maintain}
+
+    def _start_archiving(self) -> Archiver:
+        settings = self._settings
+        shelf = shelf_at(settings.archive_url, settings.cluster)
+        archiver = Archiver(shelf, every_events=settings.archive_every_events)
+        lease = Lease(
+            self._redis,
+            cluster=settings.cluster,
+            name="archive",
+            holder=self.member_id,
+            clock=self._clock,
+            lease_s=settings.lease_s,
+        )
+        archiving = Archiving(
+            archiver,
+            follower=self.follower,
+            source=self._stream,
+            old=self._stream,
+            alone=lease,
+            clock=self._clock,
+            metrics=self.metrics,
+            every_events=settings.archive_every_events,
+            every_s=settings.archive_every_s,
+        )
+        self._run(archiving.run(), "archive")
+        return archiver
 
     def _writer(self, role: str) -> Writer:
         name = f"{role}@{self.member_id}"

@@ -10,13 +10,19 @@ import pytest
 import redis
 import redis.asyncio
 
+from arranger.clock import SystemClock
 from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
-from arranger.events.log import Cursor, StoredSnapshot
+from arranger.events.log import Cursor, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.events.redis_connection import connect, redacted, sync_client, translated
 from arranger.events.redis_log import RedisLog
+from arranger.events.shelves import FolderShelf
+from arranger.metrics import Metrics
+from arranger.workers.archiver import Archiver
+from arranger.workers.archiving import Archiving
+from arranger.workers.follower import Follower
 from tests.contract.log_homes import FakeRedis, LossyProxy
 from tests.servers import RealRedis, free_port, real_redis
 
@@ -368,7 +374,53 @@ async def test_a_copy_in_a_file_has_the_same_epoch_offsets_chain_and_snapshots(
             await log.close()
 
 
-@pytest.mark.parametrize("target", ["http://localhost", "file:///tmp/log", "rdis://localhost"])
-async def test_a_target_that_is_neither_redis_nor_a_path_is_refused(target: str) -> None:
-    with pytest.raises(UsageError, match="no place of a log"):
+@pytest.mark.parametrize("target", ["rdis://me:s3cret@localhost", "s4://bucket/path"])
+async def test_a_target_of_an_unknown_scheme_is_refused(target: str) -> None:
+    with pytest.raises(UsageError, match=r"^(?!.*s3cret).*can't be used as an archive"):
         await open_log(target, "c", read_only=True)
+
+
+async def test_epochs_that_ended_are_read_from_the_streams_that_are_kept(redis_server: RealRedis) -> None:
+    async with emptied(redis_server) as url:
+        log = RedisLog(url, "c")
+        begun = await log.open()
+        for seq in range(1, 30):
+            await log.append(batch(seq, size=2), epoch=begun.epoch)
+        stored = await log.read_stored(Position(begun.epoch, 0, ""))
+        assert await log.old_epochs() == []
+        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=begun.epoch + 5)
+        assert await log.old_epochs() == [begun.epoch]
+        assert await log.old_end(begun.epoch) == (0, stored[-1].last)
+        assert await log.old_end(begun.epoch + 1) == (0, 0)
+        after = Position(begun.epoch, stored[4].last, stored[4].chain)
+        assert list(await log.read_old(after, 10)) == stored[5:15]
+        await log.close()
+
+
+async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: RealRedis, tmp_path: Path) -> None:
+    async with emptied(redis_server) as url:
+        log = RedisLog(url, "c")
+        begun = await log.open()
+        for seq in range(1, 30):
+            await log.append(batch(seq, size=2), epoch=begun.epoch)
+        whole = await log.read(Position(begun.epoch, 0, ""))
+        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=begun.epoch + 5)
+        clock = SystemClock()
+        follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
+        await follower.start()
+        archiver = Archiver(FolderShelf(tmp_path / "c"), every_events=20)
+        archiving = Archiving(
+            archiver, follower=follower, source=log, old=log, alone=Alone(), clock=clock, metrics=Metrics(clock),
+            every_events=20, every_s=3600,
+        )  # fmt: skip
+        assert await archiving.once()
+        old = await open_log(str(tmp_path), "c", read_only=True, epoch=begun.epoch)
+        assert [entry async for entry in entries(old, await old.start())] == list(whole)
+        assert len(await old.snapshot_marks()) > 1
+        for one in (old, log):
+            await one.close()
+
+
+class Alone:
+    async def acquire(self) -> bool:
+        return True

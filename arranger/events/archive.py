@@ -1,0 +1,256 @@
+"""The archive: closed stretches of the log as files, read as a log like any other.
+
+The names of the files are its index (see `stretches`). Stretches may overlap, which happens when two processes archive
+at once: what they say of the same offsets is the same, and every entry's chain is checked. A stretch that lacks, or a
+file that is damaged, is a `DamagedEntry` with the first offset that can't be read and the file's name; nothing is
+passed over.
+"""
+
+# ruff: noqa: D102 - the methods are documented in `Log`.
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, UsageError
+from arranger.events.codec import StoredEntry, decode_batch
+from arranger.events.kinds import Batch
+from arranger.events.log import EVENTS_A_READ, Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
+from arranger.events.shelves import Shelf
+from arranger.events.stretches import (
+    HEAD_BYTES,
+    SnapshotName,
+    Stretch,
+    StretchHead,
+    StretchName,
+    decode_snapshot_file,
+    decode_stretch,
+    decode_stretch_head,
+    parsed_name,
+)
+
+
+class Contents:
+    """What one epoch has in the archive, by the names of its files."""
+
+    def __init__(self, epoch: int, names: Sequence[StretchName | SnapshotName]) -> None:
+        self.epoch = epoch
+        stretches = sorted(name for name in names if isinstance(name, StretchName) and name.epoch == epoch)
+        #: The stretches that are read: of those that overlap the one that reaches furthest goes on.
+        self.stretches: list[StretchName] = []
+        for name in stretches:
+            kept = self.stretches
+            if kept and name.last <= kept[-1].last:
+                continue
+            while len(kept) > 1 and name.first <= kept[-2].last + 1 and name.first <= kept[-1].first:
+                kept.pop()
+            if kept and name.first <= kept[-1].first:
+                kept.pop()
+            kept.append(name)
+        end = self.stretches[-1].last if self.stretches else 0
+        #: A snapshot is put there before the stretch that it closes: one beyond the last stretch isn't used yet.
+        self.snapshots = sorted(
+            name for name in names if isinstance(name, SnapshotName) and name.epoch == epoch and name.offset <= end
+        )
+        self._firsts = [name.first for name in self.stretches]
+
+    def holding(self, offset: int) -> StretchName | None:
+        """The stretch that holds an offset: of two the one that reaches further."""
+        number = bisect_right(self._firsts, offset) - 1
+        if number < 0 or self.stretches[number].last < offset:
+            return None
+        return self.stretches[number]
+
+    def following(self, offset: int) -> StretchName | None:
+        """The first stretch that begins after an offset."""
+        number = bisect_right(self._firsts, offset)
+        return self.stretches[number] if number < len(self.stretches) else None
+
+
+def contents_of(shelf: Shelf) -> dict[int, Contents]:
+    """What is there, by epoch, the oldest first."""
+    names = [name for name in map(parsed_name, shelf.names()) if name is not None]
+    return {epoch: Contents(epoch, names) for epoch in sorted({name.epoch for name in names})}
+
+
+class ArchiveLog:
+    """An epoch of the archive as a `Log` that is only read. Without `epoch` it is the newest one there."""
+
+    def __init__(self, shelf: Shelf, *, epoch: int | None = None) -> None:
+        self.shelf = shelf
+        self.contents = Contents(0, ())
+        self._wanted = epoch
+        self._stretch: Stretch | None = None
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._ahead: tuple[StretchName, Future[Stretch]] | None = None
+
+    async def open(self) -> Position:
+        await self.refresh()
+        if not self.contents.stretches:
+            raise UsageError(
+                f"the archive at {self.shelf.where} has no events of epoch {self.contents.epoch}",
+                hint="it keeps those that have events; give another --epoch",
+            )
+        return await self.end()
+
+    async def refresh(self) -> None:
+        """Look again which files are there. Raises `UsageError` where there are none of the epoch."""
+        found = await asyncio.to_thread(contents_of, self.shelf)
+        epoch = self._wanted if self._wanted is not None else max(found, default=None)
+        if epoch is None:
+            raise UsageError(f"there is no archive at {self.shelf.where}", hint="check the path or URL")
+        if epoch not in found:
+            known = ", ".join(map(str, found)) or "none"
+            raise UsageError(f"the archive at {self.shelf.where} has no epoch {epoch}", hint=f"it has {known}")
+        self.contents = found[epoch]
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The offset before the first event, and that of the last one; (0, 0) where there is none."""
+        stretches = self.contents.stretches
+        return (stretches[0].first - 1, stretches[-1].last) if stretches else (0, 0)
+
+    async def end(self) -> Position:
+        return (await self._head(self.contents.stretches[-1])).after
+
+    async def start(self) -> Position:
+        return (await self._head(self.contents.stretches[0])).before
+
+    async def _head(self, name: StretchName) -> StretchHead:
+        begin = await asyncio.to_thread(self._content, name, name.first, HEAD_BYTES)
+        return decode_stretch_head(name, begin)
+
+    def _content(self, name: StretchName | SnapshotName, offset: int, count: int = 0) -> bytes:
+        try:
+            return self.shelf.read_beginning(name.file, count) if count else self.shelf.read(name.file)
+        except FileNotFoundError as error:
+            raise DamagedEntry(
+                offset, f"{name.file} is no longer in the archive at {self.shelf.where}", hint=_RESTORE
+            ) from error
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        stretch, number = await self._place(after)
+        if stretch is None:
+            return []
+        found: list[Entry] = []
+        first = after.offset + 1
+        try:
+            for each in range(number, self._until(stretch, number, after, limit)):
+                batch = decode_batch(stretch.payload(each), first)
+                if len(batch.events) != stretch.count(each):
+                    counts = f"{len(batch.events)} events, not {stretch.count(each)}"
+                    raise DamagedEntry(first, f"{stretch.file} holds {counts}", hint=_RESTORE)
+                found.append(Entry(first, stretch.lasts[each], stretch.chain(each), batch))
+                first = stretch.lasts[each] + 1
+        except DamagedEntry:
+            if not found:
+                raise
+        return found
+
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        """Entries as they are kept, unchecked: for a copy of the log."""
+        stretch, number = await self._place(after)
+        if stretch is None:
+            return []
+        return [
+            StoredEntry(stretch.lasts[each], stretch.count(each), stretch.chain(each), stretch.payload(each))
+            for each in range(number, self._until(stretch, number, after, limit))
+        ]
+
+    @staticmethod
+    def _until(stretch: Stretch, number: int, after: Position, limit: int) -> int:
+        within = bisect_right(stretch.lasts, after.offset + EVENTS_A_READ)
+        return min(max(within, number + 1), number + limit, len(stretch))
+
+    async def _place(self, after: Position) -> tuple[Stretch | None, int]:
+        """The stretch that holds the entry after a position, and its number there; None at the end."""
+        first, last = self.reach
+        if after.epoch != self.contents.epoch:
+            raise EpochLost(f"the archive is read in epoch {self.contents.epoch}, not {after.epoch}")
+        if after.offset < first:
+            raise EntriesTrimmed(f"the archive at {self.shelf.where} begins after offset {first}")
+        if after.offset > last:
+            raise EpochLost(f"the archive ends at offset {last}; read up to {after.offset}")
+        if after.offset == last:
+            return None, 0
+        stretch = await self._load(after.offset + 1)
+        number = bisect_right(stretch.lasts, after.offset)
+        before = stretch.lasts[number - 1] if number else stretch.head.first - 1
+        if number == 0 and stretch.head.chain_before != after.chain:
+            await self._check_follows(stretch, after)
+        if before != after.offset or stretch.chain(number - 1) != after.chain:
+            raise EpochLost(f"the archive up to offset {after.offset} is not the log that was read")
+        return stretch, number
+
+    async def _check_follows(self, stretch: Stretch, after: Position) -> None:
+        """Raises `DamagedEntry` if the position is where the stretch before this one ends."""
+        before = self.contents.holding(after.offset)
+        if before is not None and before.last == after.offset and (await self._head(before)).after == after:
+            raise DamagedEntry(
+                after.offset + 1, f"{stretch.file} doesn't follow from {before.file}, by its chain", hint=_RESTORE
+            )
+
+    async def _load(self, offset: int) -> Stretch:
+        """The stretch that holds an offset; the one after it is fetched meanwhile, as reading mostly goes on."""
+        present = self._stretch
+        name = self.contents.holding(offset)
+        if name is None:
+            raise self._gap(offset)
+        if present is not None and present.file == name.file:
+            return present
+        self._stretch = None
+        if self._ahead is not None and self._ahead[0] == name:
+            loading = self._ahead[1]
+        else:
+            loading = self._reader.submit(self._fetch, name)
+        following = self.contents.holding(name.last + 1)
+        self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
+        self._stretch = await asyncio.wrap_future(loading)
+        return self._stretch
+
+    def _fetch(self, name: StretchName) -> Stretch:
+        return decode_stretch(name, self._content(name, name.first))
+
+    def _gap(self, offset: int) -> DamagedEntry:
+        following = self.contents.following(offset)
+        assert following is not None
+        lacking = f"the archive at {self.shelf.where} lacks offsets {offset} to {following.first - 1}"
+        return DamagedEntry(offset, f"{lacking}, before {following.file}", hint=_RESTORE)
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        return [SnapshotMark(name.offset, name.told_ms) for name in self.contents.snapshots]
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        for name in reversed(self.contents.snapshots):
+            if at_most is None or name.offset <= at_most:
+                content = await asyncio.to_thread(self._content, name, name.offset)
+                return await asyncio.to_thread(decode_snapshot_file, name, content)
+        return None
+
+    async def cursor(self, name: str) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        self._ahead = None
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    # --- what an archive can't do ---
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        raise self._read_only()
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        raise self._read_only()
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        raise self._read_only()
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        raise self._read_only()
+
+    def _read_only(self) -> LogError:
+        return LogError(f"the archive at {self.shelf.where} is open for reading only")
+
+
+_RESTORE = "restore this file of the archive from a copy"

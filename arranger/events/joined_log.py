@@ -1,0 +1,132 @@
+"""A log and its archive, read as one: what was trimmed from the stream is read from the archive.
+
+The archive is looked at only when something is asked for that the stream hasn't got, so that what happened just now can
+be read while the archive is away. Where the two don't meet, reading on is a `DamagedEntry` that names what lacks.
+"""
+
+# ruff: noqa: D102 - the methods are documented in `Log`.
+
+from collections.abc import Sequence
+
+from arranger.errors import DamagedEntry, EntriesTrimmed, LogError, UsageError
+from arranger.events.archive import ArchiveLog
+from arranger.events.codec import StoredEntry
+from arranger.events.file_log import Copyable
+from arranger.events.kinds import Batch
+from arranger.events.log import Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
+from arranger.events.shelves import Shelf
+
+
+class JoinedLog:
+    """The log `live` (open) with the archive of its epoch behind it. Nothing is ever written."""
+
+    def __init__(self, live: Copyable, shelf: Shelf) -> None:
+        self._live = live
+        self._shelf = shelf
+        self._archive: ArchiveLog | None = None
+        self._looked = False
+
+    async def open(self) -> Position:
+        return await self._live.open()
+
+    async def end(self) -> Position:
+        return await self._live.end()
+
+    async def _archived(self, *, again: bool = False) -> ArchiveLog | None:
+        """The archive of the live log's epoch; None where it has none."""
+        if not self._looked:
+            archive = ArchiveLog(self._shelf, epoch=(await self._live.end()).epoch)
+            try:
+                await archive.open()
+                self._archive = archive
+            except UsageError:
+                await archive.close()
+            self._looked = True
+        elif again and self._archive is not None:
+            await self._archive.refresh()
+        return self._archive
+
+    async def start(self) -> Position:
+        live = await self._live.start()
+        if live.offset == 0:
+            return live
+        archive = await self._archived()
+        return await archive.start() if archive is not None and archive.reach[0] < live.offset else live
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        archive = await self._behind(after)
+        if archive is not None:
+            return await archive.read(after, limit=limit)
+        try:
+            return await self._live.read(after, limit=limit, wait_s=wait_s)
+        except EntriesTrimmed:
+            archive = await self._behind(after)  # trimmed meanwhile, and archived before that
+            if archive is None:
+                raise
+            return await archive.read(after, limit=limit)
+
+    async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
+        """Entries as they are kept, unchecked: for a copy of the log."""
+        archive = await self._behind(after)
+        if archive is not None:
+            return await archive.read_stored(after, limit=limit)
+        return await self._live.read_stored(after, limit=limit)
+
+    async def _behind(self, after: Position) -> ArchiveLog | None:
+        """The archive, if that has what follows a position and the live log has not."""
+        live = await self._live.start() if self._archive is None or after.offset >= self._archive.reach[1] else None
+        if live is not None and after.offset >= live.offset:
+            return None
+        archive = await self._archived()
+        if archive is None or after.offset < archive.reach[0]:
+            return None
+        if after.offset >= archive.reach[1]:
+            archive = await self._archived(again=True)
+            assert archive is not None and live is not None
+            if after.offset >= archive.reach[1]:
+                lacking = f"offsets {after.offset + 1} to {live.offset} were trimmed from the stream"
+                raise DamagedEntry(
+                    after.offset + 1, f"{lacking}, and the archive at {self._shelf.where} lacks them", hint=_RESTORE
+                )
+        return archive
+
+    async def snapshot_marks(self) -> Sequence[SnapshotMark]:
+        archive = await self._archived()
+        archived = await archive.snapshot_marks() if archive is not None else ()
+        found = {mark.offset: mark for mark in (*await self._live.snapshot_marks(), *archived)}
+        return [found[offset] for offset in sorted(found)]
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        found = await self._live.newest_snapshot(at_most=at_most)
+        if found is not None:
+            return found  # what the archive has was the live log's before: nothing newer is there
+        archive = await self._archived()
+        return await archive.newest_snapshot(at_most=at_most) if archive is not None else None
+
+    async def cursor(self, name: str) -> str | None:
+        return await self._live.cursor(name)
+
+    async def close(self) -> None:
+        if self._archive is not None:
+            await self._archive.close()
+        await self._live.close()
+
+    # --- what is done to the live log alone ---
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        raise self._read_only()
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        raise self._read_only()
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        raise self._read_only()
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        raise self._read_only()
+
+    def _read_only(self) -> LogError:
+        return LogError("a log with its archive is open for reading only")
+
+
+_RESTORE = "restore the archive's files from a copy"

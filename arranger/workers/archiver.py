@@ -1,0 +1,153 @@
+"""Putting stretches of the log into an archive, with a snapshot at the end of each.
+
+A stretch is read from the log behind what the archive has, checked entry by entry, and put there whole, after the
+snapshot at its end. Nothing is remembered that the archive's own names don't say, so it goes on after any crash, and
+two processes that do it at once put the same there twice. Where many stretches are behind (the archive is new, or was
+away), and for an epoch that has ended, the state is folded along, so that these get their snapshots too.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+
+from arranger.errors import DamagedEntry
+from arranger.events.archive import ArchiveLog, Contents, contents_of
+from arranger.events.codec import StoredEntry, verified
+from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.shelves import Shelf
+from arranger.events.stretches import encode_snapshot_file, encode_stretch
+from arranger.logs import log_event
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+
+_log = logging.getLogger(__name__)
+
+#: Entries that one read brings: others get their turn between two.
+_AT_ONCE = 50
+
+#: Entries as they are kept that follow a position, at most so many: `RedisLog.read_stored` and its like.
+Source = Callable[[Position, int], Awaitable[Sequence[StoredEntry]]]
+
+
+class Put(msgspec.Struct, frozen=True):
+    """One more stretch is in the archive, up to a position; `size` are the bytes of it and its snapshot."""
+
+    position: Position
+    size: int
+
+
+class Archiver:
+    """Puts stretches on a shelf: of `every_events` events at least, or of what there is where that is less."""
+
+    def __init__(self, shelf: Shelf, *, every_events: int) -> None:
+        self.shelf = shelf
+        self._every_events = every_events
+
+    async def contents(self, epoch: int) -> Contents:
+        """What the archive has of an epoch."""
+        found = await asyncio.to_thread(contents_of, self.shelf)
+        return found.get(epoch, Contents(epoch, ()))
+
+    async def end(self, epoch: int) -> Position | None:
+        """Up to where the archive has an epoch; None if it has nothing of it."""
+        if not (await self.contents(epoch)).stretches:
+            return None
+        archive = ArchiveLog(self.shelf, epoch=epoch)
+        try:
+            return await archive.open()
+        finally:
+            await archive.close()
+
+    async def archive(
+        self, source: Source, begin: Position, until: int, newest: StoredSnapshot | None = None
+    ) -> AsyncIterator[Put]:
+        """Archive the entries after `begin` up to offset `until`, the end of one; tells of each stretch that is there.
+
+        `newest` is a snapshot at `until`. Raises what reading and the shelf raise.
+        """
+        stretches = _Stretches(begin, self._every_events)
+        far = until - begin.offset >= 2 * self._every_events
+        state = await self._state_at(begin) if far or newest is None else None
+        while stretches.position.offset < until:
+            stored = await source(stretches.position, _AT_ONCE)
+            if not stored:
+                raise DamagedEntry(stretches.position.offset + 1, f"nothing follows here up to offset {until}")
+            for one in stored:
+                if one.last > until:
+                    break
+                entry = stretches.add(one)
+                if state is not None:
+                    apply_entry(state, entry, Changes())
+                if one.last == until or (stretches.full and until - one.last >= self._every_events):
+                    size = 0
+                    if newest is not None and one.last == until:
+                        size = await self._put_snapshot(newest)
+                    elif state is not None:
+                        size = await self._put_snapshot(StoredSnapshot(stretches.position, snapshot.encode(state)))
+                    size += await self._put(stretches)
+                    yield Put(stretches.position, size)
+            await asyncio.sleep(0)
+
+    async def _put(self, stretches: "_Stretches") -> int:
+        before, entries, told = stretches.take()
+        name, content = await asyncio.to_thread(encode_stretch, before, entries, told)
+        await asyncio.to_thread(self.shelf.put, name, content)
+        events = stretches.position.offset - before.offset
+        log_event(_log, "stretch archived", file=name, events=events, bytes=len(content))
+        return len(content)
+
+    async def _put_snapshot(self, stored: StoredSnapshot) -> int:
+        told_ms = snapshot.told_ms(stored.content)
+        name, content = await asyncio.to_thread(encode_snapshot_file, stored, told_ms)
+        await asyncio.to_thread(self.shelf.put, name, content)
+        return len(content)
+
+    async def _state_at(self, position: Position) -> State | None:
+        """The state at a position where the archive ends or an epoch begins; None where it can't be had."""
+        if position.offset == 0:
+            return State()
+        for name in (await self.contents(position.epoch)).snapshots:
+            if name.offset == position.offset:
+                archive = ArchiveLog(self.shelf, epoch=position.epoch)
+                try:
+                    await archive.refresh()
+                    stored = await archive.newest_snapshot(at_most=position.offset)
+                    return snapshot.restore(stored.content) if stored is not None else None
+                except (DamagedEntry, snapshot.UnusableSnapshot) as problem:
+                    log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
+                finally:
+                    await archive.close()
+        return None
+
+
+class _Stretches:
+    """Collects entries, checked, until a stretch is full."""
+
+    def __init__(self, begin: Position, every_events: int) -> None:
+        self.position = begin
+        self._every_events = every_events
+        self._begin = begin
+        self._entries: list[StoredEntry] = []
+        self._told: list[int] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether it has as many events as a stretch is to have."""
+        return self.position.offset - self._begin.offset >= self._every_events
+
+    def add(self, stored: StoredEntry) -> Entry:
+        """The next entry, checked. Raises `DamagedEntry`."""
+        entry = verified(stored, self.position)
+        self._entries.append(stored)
+        self._told.append(entry.batch.told_ms)
+        self.position = Position(self.position.epoch, entry.last, entry.chain)
+        return entry
+
+    def take(self) -> tuple[Position, list[StoredEntry], tuple[int, int]]:
+        """What was collected, with the first and last time told; collecting begins anew."""
+        taken = self._begin, self._entries, (self._told[0], max(self._told))
+        self._begin, self._entries, self._told = self.position, [], []
+        return taken

@@ -1,0 +1,145 @@
+"""The part of maintenance that archives: one process of a cluster at a time, whenever enough has come together.
+
+It works beside the ticks, because a slow archive must not hold up a scheduling cycle. Who archives holds a lease, which
+saves double work and nothing else. What can't be archived stays in the log (`Maintenance` trims behind the archive).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from arranger.clock import Clock
+from arranger.errors import LogError
+from arranger.events.codec import StoredEntry
+from arranger.events.file_log import Copyable
+from arranger.events.log import Position, StoredSnapshot
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.workers.archiver import Archiver
+from arranger.workers.follower import Follower
+
+_log = logging.getLogger(__name__)
+
+PERIOD_S = 5.0
+#: After a failure it waits longer: a stretch is read and packed for each try.
+AGAIN_S = 30.0
+
+
+class OldEpochs(Protocol):
+    """A log that keeps streams of epochs that have ended: `RedisLog`."""
+
+    async def old_epochs(self) -> Sequence[int]:
+        """Which ones."""
+        ...
+
+    async def old_end(self, epoch: int) -> tuple[int, int]:
+        """The offset before the first event that is kept of it, and that of the last."""
+        ...
+
+    async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
+        """Entries of it as they are kept."""
+        ...
+
+
+class Alone(Protocol):
+    """The right to archive: a `Lease`."""
+
+    async def acquire(self) -> bool:
+        """Take or renew it; False while another has it."""
+        ...
+
+
+class Archiving:
+    """Archives what the log has more than the archive: by number of events, and by time if there was any event."""
+
+    def __init__(
+        self,
+        archiver: Archiver,
+        *,
+        follower: Follower,
+        source: Copyable,
+        old: OldEpochs | None,
+        alone: Alone,
+        clock: Clock,
+        metrics: Metrics,
+        every_events: int,
+        every_s: float,
+    ) -> None:
+        self._archiver = archiver
+        self._follower = follower
+        self._source = source
+        self._old = old
+        self._alone = alone
+        self._clock = clock
+        self._metrics = metrics
+        self._every_events = every_events
+        self._every_ms = int(every_s * 1000)
+        self._began_ms = clock.now_ms()
+        #: The epoch up to which those that ended were looked at.
+        self._looked_back = 0
+
+    async def run(self) -> None:
+        """Archive until cancelled."""
+        while True:
+            await self._clock.sleep(PERIOD_S if await self.once() else AGAIN_S)
+
+    async def once(self) -> bool:
+        """One round; False when it failed, which is logged and counted."""
+        try:
+            if await self._alone.acquire():
+                await self._old_epochs()
+                await self._present()
+        except (LogError, FileNotFoundError) as problem:
+            self._metrics.archiving.labels("failed").inc()
+            log_event(_log, "archiving failed, trying again", level=logging.WARNING, problem=problem)
+            return False
+        return True
+
+    async def _present(self) -> None:
+        epoch = self._follower.state.epoch
+        contents = await self._archiver.contents(epoch)
+        done = contents.stretches[-1] if contents.stretches else None
+        archived = done.last if done is not None else 0
+        self._metrics.archived.set(archived)
+        position = self._follower.position
+        since_ms = done.last_told_ms if done is not None else self._began_ms
+        late = self._clock.now_ms() - since_ms >= self._every_ms
+        if position.epoch != epoch or position.offset - archived < (1 if late else self._every_events):
+            return
+        newest = StoredSnapshot(position, snapshot.encode(self._follower.state))
+        begin = await self._begin(epoch)
+
+        async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
+            return await self._source.read_stored(after, limit=limit)
+
+        async for put in self._archiver.archive(read, begin, position.offset, newest):
+            self._metrics.archived.set(put.position.offset)
+            self._metrics.archived_bytes.inc(put.size)
+        self._metrics.archiving.labels("ok").inc()
+
+    async def _begin(self, epoch: int) -> Position:
+        """Where the next stretch begins: behind the archive, or where the log does if that was trimmed further."""
+        start = await self._source.start()
+        end = await self._archiver.end(epoch)
+        if end is None or start.offset > end.offset:
+            if start.offset:
+                lacking = f"{end.offset + 1 if end is not None else 1}-{start.offset}"
+                log_event(_log, "the archive has a gap", level=logging.WARNING, offsets=lacking)
+            return start
+        return end
+
+    async def _old_epochs(self) -> None:
+        """Epochs that have ended and whose streams are still there, once."""
+        epoch = self._follower.state.epoch
+        if self._old is None or self._looked_back == epoch:
+            return
+        for old in await self._old.old_epochs():
+            before, last = await self._old.old_end(old)
+            begin = await self._archiver.end(old) or Position(old, 0, "")
+            if begin.offset < before:
+                log_event(_log, "an old epoch can't be archived", level=logging.WARNING, epoch=old, trimmed=before)
+            elif begin.offset < last:
+                async for put in self._archiver.archive(self._old.read_old, begin, last):
+                    self._metrics.archived_bytes.inc(put.size)
+        self._looked_back = epoch

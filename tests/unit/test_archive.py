@@ -1,0 +1,540 @@
+"""The archive: what goes in comes out the same, in one log with the stream, and what is damaged or lacks is named."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
+from arranger.events import kinds as k
+from arranger.events.archive import ArchiveLog
+from arranger.events.codec import StoredEntry, encode_batch
+from arranger.events.joined_log import JoinedLog
+from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.events.open_log import open_log
+from arranger.events.shelves import FolderShelf, RemoteShelf, Shelf
+from arranger.events.stretches import SnapshotName, StretchName, encode_stretch, parsed_name
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.workers.archiver import Archiver
+from arranger.workers.archiving import Archiving
+from arranger.workers.follower import Follower
+from arranger.workers.maintenance import Maintenance
+
+TOLD_MS = 1_700_000_000_000
+
+
+async def filled(count: int, *, seed: int = 1, trim: int = 0) -> MemoryLog:
+    """A log with `count` batches of one to four events, of nodes that come and go."""
+    log = MemoryLog(MemoryHome(), now_ms=lambda: TOLD_MS)
+    begun = await log.open()
+    chance = random.Random(seed)
+    for seq in range(1, count + 1):
+        names = [f"n{chance.randrange(99)}" for _ in range(chance.randint(1, 4))]
+        batch = k.Batch("w", seq, TOLD_MS + 10 * seq, tuple(k.NodeGone(1, name, "uid") for name in names))
+        await log.append(batch, epoch=begun.epoch)
+    if trim:
+        await log.trim(trim, epoch=begun.epoch)
+    return log
+
+
+def reading(log: MemoryLog) -> Any:
+    async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
+        return await log.read_stored(after, limit=limit)
+
+    return read
+
+
+async def archived(log: MemoryLog, shelf: Shelf, *, every: int = 20, until: int | None = None) -> int:
+    """Archive what the archive hasn't got yet; answers how many stretches that were."""
+    archiver = Archiver(shelf, every_events=every)
+    epoch = (await log.end()).epoch
+    begin = await archiver.end(epoch) or await log.start()
+    last = (await log.end()).offset if until is None else until
+    return len([put async for put in archiver.archive(reading(log), begin, last)])
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def stretches_in(folder: Path) -> list[StretchName]:
+    names = [parsed_name(path.name) for path in files_in(folder)]
+    return [name for name in names if isinstance(name, StretchName)]
+
+
+async def whole(log: Log) -> list[Entry]:
+    return [entry async for entry in entries(log, await log.start())]
+
+
+async def opened(shelf: Shelf, epoch: int | None = None) -> ArchiveLog:
+    log = ArchiveLog(shelf, epoch=epoch)
+    await log.open()
+    return log
+
+
+# --- what is in it ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_says_what_is_in_the_file_and_is_read_back() -> None:
+    for name in (StretchName(1, 1, 20, 0, 5), StretchName(TOLD_MS, 10**13, 10**13 + 4, 1, 2), SnapshotName(3, 4, 5)):
+        assert parsed_name(name.file) == name
+    assert parsed_name(StretchName(1, 1, 20, 0, 5).file + ".0af3.part") is None
+    assert parsed_name("notes.txt") is None
+
+
+@pytest.mark.parametrize("place", ["folder", "memory"])
+async def test_what_was_archived_is_read_as_it_was(tmp_path: Path, place: str) -> None:
+    log = await filled(100)
+    shelf: Shelf = FolderShelf(tmp_path / "a") if place == "folder" else RemoteShelf(f"memory://{tmp_path.name}/a")
+    assert await archived(log, shelf) > 5
+    archive = await opened(shelf)
+    assert (await archive.start(), await archive.end()) == (await log.start(), await log.end())
+    assert await whole(archive) == await whole(log)
+    after = await log.start()
+    for entry in await whole(log):
+        limit = entry.last % 7 + 1
+        assert next(iter(await archive.read(after, limit=limit))) == entry
+        assert (
+            await archive.read_stored(after, limit=limit)
+            == (await log.read_stored(after, limit=limit))[: len(await archive.read_stored(after, limit=limit))]
+        )
+        after = Position(after.epoch, entry.last, entry.chain)
+    assert await archive.read(await archive.end()) == []
+    await archive.close()
+
+
+async def test_a_file_has_at_least_the_events_asked_for_and_its_name_tells_what_it_holds(tmp_path: Path) -> None:
+    log = await filled(100)
+    await archived(log, FolderShelf(tmp_path))
+    names = stretches_in(tmp_path)
+    told = {entry.last: entry.batch.told_ms for entry in await whole(log)}
+    assert names[0].first == 1 and names[-1].last == (await log.end()).offset
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        assert 20 <= name.last - name.first + 1 < 50
+        assert name.last_told_ms == told[name.last]
+        assert following is None or following.first == name.last + 1
+
+
+async def test_every_stretch_ends_with_a_snapshot_of_the_state_there(tmp_path: Path) -> None:
+    log = await filled(60)
+    stretches = await archived(log, FolderShelf(tmp_path))
+    archive = await opened(FolderShelf(tmp_path))
+    marks = await archive.snapshot_marks()
+    assert len(marks) == stretches
+    state = State()
+    for entry in await whole(log):
+        apply_entry(state, entry, Changes())
+        stored = await archive.newest_snapshot(at_most=entry.last)
+        if entry.last in {mark.offset for mark in marks}:
+            assert stored is not None and stored.position == Position(state.epoch, entry.last, entry.chain)
+            assert stored.content == snapshot.encode(state)
+            assert (entry.last, state.told_ms) in {(mark.offset, mark.told_ms) for mark in marks}
+        assert (stored is None) == (entry.last < marks[0].offset)
+    await archive.close()
+
+
+async def test_positions_that_are_not_in_it_are_refused_as_a_log_does(tmp_path: Path) -> None:
+    log = await filled(60, trim=30)
+    await archived(log, FolderShelf(tmp_path))
+    archive = await opened(FolderShelf(tmp_path))
+    start, end = await archive.start(), await archive.end()
+    first = (await archive.read(start))[0]
+    with pytest.raises(EntriesTrimmed):
+        await archive.read(Position(start.epoch, start.offset - 1, ""))
+    for lost in (
+        Position(end.epoch, end.offset + 1, ""),
+        Position(end.epoch + 1, end.offset, end.chain),
+        Position(first.last, first.last, "0" * 40),
+        Position(start.epoch, first.last, "0" * 40),
+    ):
+        with pytest.raises(EpochLost):
+            await archive.read(lost)
+    for write in (
+        archive.append(first.batch, epoch=1),
+        archive.trim(9, epoch=1),
+        archive.put_snapshot(StoredSnapshot(end, b"")),
+        archive.begin_epoch(lost=1, reason="", told_ms=1),
+    ):
+        with pytest.raises(LogError, match="reading only"):
+            await write
+    await archive.close()
+
+
+async def test_archiving_goes_on_behind_what_is_there(tmp_path: Path) -> None:
+    log = await filled(100)
+    await archived(log, FolderShelf(tmp_path), until=(await log.read(await log.start()))[30].last)
+    before = {path.name: path.read_bytes() for path in files_in(tmp_path)}
+    await archived(log, FolderShelf(tmp_path))
+    assert before.items() <= {path.name: path.read_bytes() for path in files_in(tmp_path)}.items()
+    archive = await opened(FolderShelf(tmp_path))
+    assert await whole(archive) == await whole(log)
+    await archive.close()
+
+
+async def test_two_that_archive_at_once_with_other_bounds_harm_nothing(tmp_path: Path) -> None:
+    log = await filled(200)
+    for every in (50, 20, 70, 23):
+        archiver = Archiver(FolderShelf(tmp_path), every_events=every)
+        begin, end = await log.start(), await log.end()
+        assert [put async for put in archiver.archive(reading(log), begin, end.offset)]
+        archive = await opened(FolderShelf(tmp_path))
+        assert await whole(archive) == await whole(log)
+        await archive.close()
+
+
+class Failing(FolderShelf):
+    """Fails at the n-th file, half written."""
+
+    def __init__(self, folder: Path, fail_at: int) -> None:
+        super().__init__(folder)
+        self._left = fail_at
+
+    def put(self, name: str, content: bytes) -> None:
+        self._left -= 1
+        if self._left == 0:
+            (self.folder / f"{name}.dead.part").write_bytes(content[: len(content) // 2])
+            raise LogUnavailable("the archive is away")
+        super().put(name, content)
+
+
+async def test_after_a_crash_at_any_file_archiving_goes_on_and_nothing_lacks(tmp_path: Path) -> None:
+    log = await filled(60)
+    for number in range(1, 12):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(LogUnavailable):
+            await archived(log, Failing(folder, number))
+        await archived(log, FolderShelf(folder))
+        archive = await opened(FolderShelf(folder))
+        assert await whole(archive) == await whole(log)
+        for mark in await archive.snapshot_marks():
+            stored = await archive.newest_snapshot(at_most=mark.offset)
+            assert stored is not None and stored.position.offset == mark.offset
+        await archive.close()
+
+
+# --- damage ----------------------------------------------------------------------------------------------------
+
+
+async def test_any_damaged_byte_is_noticed_and_the_file_named(tmp_path: Path) -> None:
+    log = await filled(60)
+    await archived(log, FolderShelf(tmp_path))
+    chance = random.Random(5)
+    for path in files_in(tmp_path):
+        content = path.read_bytes()
+        for at in {0, 5, 30, len(content) - 1, *(chance.randrange(len(content)) for _ in range(25))}:
+            path.write_bytes(content[:at] + bytes([content[at] ^ (1 << chance.randrange(8))]) + content[at + 1 :])
+            assert path.name in await _problem(tmp_path)
+        path.write_bytes(content[:-1])
+        assert path.name in await _problem(tmp_path)
+        path.write_bytes(content)
+    assert await _problem(tmp_path) == ""
+
+
+async def _problem(folder: Path) -> str:
+    """What is wrong, as reading everything finds it."""
+    archive = ArchiveLog(FolderShelf(folder))
+    try:
+        await archive.open()
+        await whole(archive)
+        for mark in await archive.snapshot_marks():
+            await archive.newest_snapshot(at_most=mark.offset)
+    except DamagedEntry as damage:
+        return str(damage)
+    finally:
+        await archive.close()
+    return ""
+
+
+async def test_a_missing_stretch_is_named_after_what_is_before_it_was_read(tmp_path: Path) -> None:
+    log = await filled(100)
+    await archived(log, FolderShelf(tmp_path))
+    names = stretches_in(tmp_path)
+    (tmp_path / names[2].file).unlink()
+    archive = await opened(FolderShelf(tmp_path))
+    read: list[Entry] = []
+    with pytest.raises(DamagedEntry, match=f"lacks offsets {names[2].first} to {names[2].last}") as raised:
+        async for entry in entries(archive, await archive.start()):
+            read.append(entry)
+    assert raised.value.offset == names[2].first
+    assert read[-1].last == names[1].last
+    await archive.close()
+
+
+async def test_a_stretch_that_goes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    log = await filled(100)
+    await archived(log, FolderShelf(tmp_path))
+    archive = await opened(FolderShelf(tmp_path))
+    last = archive.contents.stretches[-1]
+    (tmp_path / last.file).unlink()
+    with pytest.raises(DamagedEntry, match=last.file):
+        await whole(archive)
+    await archive.close()
+
+
+async def test_an_altered_entry_of_a_whole_file_is_found_by_its_chain(tmp_path: Path) -> None:
+    log = await filled(40)
+    begin = await log.start()
+    stored = list(await log.read_stored(begin))
+    altered = k.Batch("w", 5, 1, tuple(k.NodeGone(1, "another", "uid") for _ in range(stored[5].count)))
+    stored[5] = msgspec.structs.replace(stored[5], payload=encode_batch(altered))
+    name, content = encode_stretch(begin, stored, (1, 2))
+    FolderShelf(tmp_path).put(name, content)
+    archive = await opened(FolderShelf(tmp_path))
+    with pytest.raises(DamagedEntry, match="chain"):
+        await whole(archive)
+    await archive.close()
+
+
+# --- opening ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_archive_is_opened_by_its_folder_the_cluster_s_folder_or_a_url(tmp_path: Path) -> None:
+    log = await filled(60)
+    await archived(log, FolderShelf(tmp_path / "prod"))
+    url = f"memory://opened-{tmp_path.name}"
+    await archived(log, RemoteShelf(f"{url}/prod"))
+    for target in (str(tmp_path), f"file://{tmp_path}", str(tmp_path / "prod"), url):
+        archive = await open_log(target, "prod", read_only=True)
+        assert await whole(archive) == await whole(log)
+        await archive.close()
+    for target in (str(tmp_path / "empty"), url):
+        with pytest.raises(UsageError):
+            await open_log(target, "staging", read_only=True)
+
+
+async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Path) -> None:
+    log = await filled(30)
+    first = await whole(log)
+    await archived(log, FolderShelf(tmp_path / "c"))
+    old = (await log.end()).epoch
+    await log.begin_epoch(lost=old, reason="test", told_ms=1)
+    await archived(log, FolderShelf(tmp_path / "c"))
+    for epoch, found in ((None, await whole(log)), (old, first), (old + 1, await whole(log))):
+        archive = await open_log(str(tmp_path), "c", read_only=True, epoch=epoch)
+        assert await whole(archive) == found
+        await archive.close()
+    with pytest.raises(UsageError, match=f"it has {old}, {old + 1}"):
+        await open_log(str(tmp_path), "c", read_only=True, epoch=7)
+
+
+# --- together with the stream ----------------------------------------------------------------------------------
+
+
+async def test_a_trimmed_log_and_its_archive_read_as_one(tmp_path: Path) -> None:
+    log = await filled(100)
+    everything = await whole(log)
+    shelf = FolderShelf(tmp_path)
+    await archived(log, shelf, until=everything[60].last)
+    await log.trim(everything[50].last, epoch=everything[0].batch.events[0].epoch)  # type: ignore[union-attr]
+    joined = JoinedLog(log, shelf)
+    assert await joined.start() == Position((await log.end()).epoch, 0, "")
+    assert await whole(joined) == everything
+    assert await joined.end() == await log.end()
+    await joined.close()
+
+
+async def test_it_is_read_as_one_while_it_is_archived_and_trimmed(tmp_path: Path) -> None:
+    log = await filled(200)
+    everything = await whole(log)
+    shelf = FolderShelf(tmp_path)
+    joined = JoinedLog(log, shelf)
+    read: list[Entry] = []
+    async for entry in entries(joined, await joined.start()):
+        read.append(entry)
+        if len(read) % 40 == 0:
+            await archived(log, shelf, until=everything[min(len(read) + 45, 199)].last)
+            await log.trim(everything[min(len(read) + 40, 199)].last, epoch=joined_epoch(entry, everything))
+    assert read == everything
+    await joined.close()
+
+
+def joined_epoch(_: Entry, everything: list[Entry]) -> int:
+    begun = everything[0].batch.events[0]
+    assert isinstance(begun, k.EpochBegun)
+    return begun.epoch
+
+
+async def test_a_gap_between_the_archive_and_the_stream_is_named(tmp_path: Path) -> None:
+    log = await filled(100)
+    everything = await whole(log)
+    shelf = FolderShelf(tmp_path)
+    await archived(log, shelf, until=everything[30].last)
+    await log.trim(everything[50].first, epoch=joined_epoch(everything[0], everything))
+    joined = JoinedLog(log, shelf)
+    found = rf"offsets {everything[30].last + 1} to {everything[49].last} were trimmed"
+    with pytest.raises(DamagedEntry, match=found) as raised:
+        await whole(joined)
+    assert raised.value.offset == everything[30].last + 1
+    start = await log.start()
+    assert [entry async for entry in entries(joined, start)] == everything[50:]
+    await joined.close()
+
+
+async def test_what_the_stream_holds_is_read_while_the_archive_is_away(tmp_path: Path) -> None:
+    class Away(FolderShelf):
+        def names(self) -> list[str]:
+            raise LogUnavailable("the archive is away")
+
+    log = await filled(100, trim=100)
+    end = await log.end()
+    await log.put_snapshot(StoredSnapshot(end, b"x"))
+    joined = JoinedLog(log, Away(tmp_path))
+    assert [entry async for entry in entries(joined, await log.start())] == await whole(log)
+    assert await joined.newest_snapshot() == StoredSnapshot(end, b"x")
+    with pytest.raises(LogUnavailable):
+        await joined.start()
+
+
+# --- maintenance -----------------------------------------------------------------------------------------------
+
+
+class Members:
+    async def slowest_offset(self, epoch: int) -> int | None:
+        return 1_000_000
+
+
+class Alone:
+    def __init__(self) -> None:
+        self.mine = True
+
+    async def acquire(self) -> bool:
+        return self.mine
+
+
+class Scene:
+    """A log that one process follows, maintains and archives."""
+
+    def __init__(self, shelf: Shelf, *, every_events: int = 10, every_s: float = 3600) -> None:
+        clock = SystemClock()
+        self.metrics = Metrics(clock)
+        self.log = MemoryLog(MemoryHome())
+        self.alone = Alone()
+        self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
+        archiver = Archiver(shelf, every_events=every_events)
+        self.maintenance = Maintenance(
+            follower=self.follower, membership=Members(), clock=clock, metrics=self.metrics,  # type: ignore[arg-type]
+            every_events=5, every_s=3600, keep_events=0, archiver=archiver,
+        )  # fmt: skip
+        self.archiving = Archiving(
+            archiver, follower=self.follower, source=self.log, old=None, alone=self.alone, clock=clock,
+            metrics=self.metrics, every_events=every_events, every_s=every_s,
+        )  # fmt: skip
+        self._seq = 0
+
+    async def begin(self) -> None:
+        await self.follower.start()
+        await self.say(*(k.WatchClaimed(kind, "w") for kind in k.Watched))
+        terms = self.follower.state.terms
+        await self.say(*(k.ListingEnded(kind, terms[kind], "1") for kind in k.Watched))
+
+    async def say(self, *events: k.Event) -> None:
+        self._seq += 1
+        told_ms = SystemClock().now_ms()
+        await self.log.append(k.Batch("w", self._seq, told_ms, events), epoch=self.follower.state.epoch)
+        while await self.follower._step(wait_s=0.0):
+            pass
+
+    async def fill(self, count: int) -> None:
+        for number in range(count):
+            await self.say(k.EffectFailed(f"j{number}", 0, "create", None, 500, "", "", permanent=False))
+
+
+async def test_nothing_is_trimmed_that_the_archive_lacks(tmp_path: Path) -> None:
+    scene = Scene(FolderShelf(tmp_path), every_events=30)
+    await scene.begin()
+    await scene.fill(10)
+    await scene.archiving.once()
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is not None
+    assert (await scene.log.start()).offset == 0, "not enough for a stretch, so nothing may go"
+    await scene.fill(20)
+    await scene.archiving.once()
+    archived_to = (await opened(FolderShelf(tmp_path))).reach[1]
+    await scene.fill(10)
+    await scene.maintenance.maintain()
+    assert 0 < (await scene.log.start()).offset < archived_to
+    joined = JoinedLog(scene.log, FolderShelf(tmp_path))
+    assert [entry.first for entry in await whole(joined)][-1] == scene.follower.state.offset
+
+
+async def test_while_the_archive_is_away_nothing_is_trimmed_and_the_failure_is_counted(tmp_path: Path) -> None:
+    class Away(FolderShelf):
+        def put(self, name: str, content: bytes) -> None:
+            raise LogUnavailable("the archive is away")
+
+    scene = Scene(Away(tmp_path))
+    await scene.begin()
+    await scene.fill(40)
+    assert not await scene.archiving.once()
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset == 0
+    assert scene.metrics.archiving.labels("failed")._value.get() == 1
+
+
+async def test_what_is_old_is_archived_though_it_is_little(tmp_path: Path) -> None:
+    scene = Scene(FolderShelf(tmp_path), every_events=1000, every_s=0.0)
+    await scene.begin()
+    await scene.fill(3)
+    await scene.archiving.once()
+    archive = await opened(FolderShelf(tmp_path))
+    assert await archive.end() == await scene.log.end()
+    stored = await archive.newest_snapshot()
+    assert stored is not None and snapshot.restore(stored.content).offset == scene.follower.state.offset
+    files = files_in(tmp_path)
+    await scene.archiving.once()
+    assert files_in(tmp_path) == files, "nothing new, nothing written"
+
+
+async def test_who_does_not_hold_the_lease_archives_nothing(tmp_path: Path) -> None:
+    scene = Scene(FolderShelf(tmp_path / "a"))
+    scene.alone.mine = False
+    await scene.begin()
+    await scene.fill(40)
+    assert await scene.archiving.once()
+    assert not (tmp_path / "a").exists()
+
+
+async def test_an_archive_that_was_set_up_late_begins_where_the_log_does(tmp_path: Path) -> None:
+    scene = Scene(FolderShelf(tmp_path))
+    await scene.begin()
+    await scene.fill(40)
+    await scene.log.trim(20, epoch=scene.follower.state.epoch)
+    await scene.archiving.once()
+    archive = await opened(FolderShelf(tmp_path))
+    assert (await archive.start(), await archive.end()) == (await scene.log.start(), await scene.log.end())
+
+
+async def test_reading_ahead_gives_up_when_the_log_is_closed(tmp_path: Path) -> None:
+    await archived(await filled(100), FolderShelf(tmp_path))
+    archive = await opened(FolderShelf(tmp_path))
+    await archive.read(await archive.start())
+    await archive.close()
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError):
+        await whole(archive)
+
+
+async def test_files_of_two_logs_that_only_look_alike_are_told_apart_by_the_chain(tmp_path: Path) -> None:
+    log, other = await filled(60), await filled(60, seed=1)
+    await archived(log, FolderShelf(tmp_path / "a"))
+    stored = list(await other.read_stored(await other.start()))
+    forged = MemoryLog(MemoryHome(), now_ms=lambda: TOLD_MS)
+    begun = await forged.open()
+    for number, one in enumerate(stored[1:], 1):
+        events = tuple(k.NodeGone(1, "another", "uid") for _ in range(one.count))
+        await forged.append(k.Batch("w", number, TOLD_MS + 10 * number, events), epoch=begun.epoch)
+    await archived(forged, FolderShelf(tmp_path / "b"))
+    names = stretches_in(tmp_path / "a")
+    assert names == stretches_in(tmp_path / "b")
+    (tmp_path / "b" / names[1].file).replace(tmp_path / "a" / names[1].file)
+    assert f"{names[1].file} doesn't follow from {names[0].file}" in await _problem(tmp_path / "a")
