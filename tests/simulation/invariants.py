@@ -24,6 +24,8 @@ from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.kubelet import requests_of
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import take_cycle
+from tests.simulation.bounds import overgrown
+from tests.simulation.retaking import retaken
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -50,6 +52,8 @@ class Oracle:
         #: (job UID, attempt, group name, index) → nodes that an accepted decision ever gave to that place.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
         self.rejected: Counter[str] = Counter()
+        #: Cycles that were taken again and gave the identical plan.
+        self.cycles = 0
         self.epochs: list[int] = []
         #: (writer, sequence number) of every batch of this epoch.
         self._identities: set[tuple[str, int]] = set()
@@ -140,10 +144,15 @@ class Oracle:
         if not self.entries:
             return
         grown = snapshot.encode(self.state)
-        if snapshot.encode(_folded(State(epoch=self.state.epoch), self.entries)) != grown:
+        verification = retaken(self.state.epoch, self.entries)
+        if snapshot.encode(verification.state) != grown:
             raise Violation("the log folded from its start isn't the state that grew")
         if snapshot.encode(snapshot.restore(grown)) != grown:
             raise Violation("a state restored from its own bytes is another one")
+        report = verification.report
+        if not report.sound or report.identical != report.cycles:
+            raise Violation(f"cycles taken again come out differently: {report}")
+        self.cycles += report.cycles
         ends = {(entry.last, entry.chain) for entry in self.entries}
         for stored in self.snapshots:
             if (stored.position.offset, stored.position.chain) not in ends:
@@ -422,4 +431,4 @@ class Checks:
         for process in world.processes:
             if process.applier is not None and process.applier._running:
                 found.append(("", f"{process.name} still applies {list(process.applier._running)}"))
-        return found
+        return [*found, *(("", text) for text in overgrown(world))]

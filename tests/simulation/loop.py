@@ -40,6 +40,9 @@ class _Task(asyncio.Task[Any]):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.number = next(_Task._numbers)
+        context = more.get("context")
+        #: Whose it is.
+        self.owner: Owner | None = context.get(_OWNER) if context is not None else _OWNER.get()
         super().__init__(*args, **more)
 
     def __hash__(self) -> int:

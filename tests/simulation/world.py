@@ -136,6 +136,8 @@ class SimulatedProcess:
             cluster="sim", member_id=self.name, roles=roles, clock=self.clock, heartbeat_s=_HEARTBEAT_S,
         )  # fmt: skip
         self.applier: Applier | None = None
+        #: The roles that have a backlog, by name.
+        self.at_work: dict[str, Any] = {}
         self.tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
@@ -198,6 +200,7 @@ class SimulatedProcess:
             config=LifecycleConfig(image_grace_ms=15_000), clock=self.clock,
         )  # fmt: skip
         self.follower.listen(role)
+        self.at_work[controller.ROLE] = role
         self._run(role.run(), controller.ROLE)
         return {}
 
@@ -216,6 +219,7 @@ class SimulatedProcess:
             membership=self.membership, clock=self.clock, metrics=SILENT, in_flight=4,
         )  # fmt: skip
         self.follower.listen(self.applier)
+        self.at_work[applier.ROLE] = self.applier
         self._run(self.applier.run(), applier.ROLE)
         return {}
 

@@ -1,0 +1,102 @@
+"""What the workers may hold when nothing is left to do: every backlog is empty, every memory bounded by what is there.
+
+Whatever grows with what has been, and not with what is, fails here: jobs and pods that are gone, attempts that ended,
+members that left, tasks that nobody waits for.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from arranger.projections.state import State
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedProcess, World
+
+#: Tasks of one process when it is at rest: its roles, their watches, and what each of these waits with.
+_TASKS = 40
+#: Waiters for the fold in one process: a watcher of each kind waits for the end of its term.
+_WAITERS = 8
+#: Events that the log may hold when maintenance keeps up: what it leaves, what it lets gather, and some on their way.
+_EVENTS = 600
+#: Batches whose identity the log's server remembers.
+_WRITERS = 10_000
+
+
+def overgrown(world: "World") -> list[str]:
+    """What holds more than it may, in words."""
+    found = [*_of_log(world), *_of_state(world.oracle.state)]
+    tasks = Counter(owner.name for task in asyncio.all_tasks() if (owner := task.owner) is not None)  # type: ignore[attr-defined]
+    for process in world.processes:
+        if tasks[process.name] > _TASKS:
+            found.append(f"{process.name} has {tasks[process.name]} tasks")
+        found += [f"{process.name}: {text}" for text in _of_process(process)]
+    return found
+
+
+def _of_log(world: "World") -> Iterator[str]:
+    held = sum(entry.count for entry in world.home.stored)
+    maintained = any("maintenance" in process.roles for process in world.processes)
+    if maintained and held > _EVENTS:
+        yield f"the log holds {held} events, which nobody trims"
+    if len(world.home.writers) > _WRITERS:
+        yield f"the log remembers {len(world.home.writers)} writers"
+    for process in world.processes:
+        gone = {member.id for member in process.membership.seen()} - {each.name for each in world.processes}
+        if gone:
+            yield f"{process.name} believes that {sorted(gone)} live"
+
+
+def _of_state(state: State) -> Iterator[str]:
+    """The projection holds what is there, and nothing of what was."""
+    for uid, pods in state.pods_of.items():
+        if not pods:
+            yield f"no pods of job {uid} are kept as an empty table"
+        elif uid not in state.jobs:
+            yield f"pods of job {uid} are kept, which is gone"
+    nodes = state.nodes
+    empty = [name for name, row in nodes.rows.items() if not nodes.present(row) and not nodes.holders[row]]
+    if empty:
+        yield f"rows of nodes {empty} are kept, which are gone and hold nothing"
+    for job in state.jobs.values():
+        if job.spec is None:
+            continue
+        groups = {group.name for group in job.spec.groups}
+        for name, table in (("spent", job.spent), ("failing_since", job.failing_since), ("replaced", job.replaced)):
+            if not groups >= table.keys():
+                yield f"job {job.seen.name} keeps {name} of {sorted(table.keys() - groups)}"
+        if not state.pods.keys() >= job.retired.keys():
+            yield f"job {job.seen.name} keeps retired pods that are gone"
+        known = {name for name, row in nodes.rows.items() if nodes.present(row)}
+        if len(job.refusals.keys() - known) > 8:
+            yield f"job {job.seen.name} remembers refusals of nodes that are gone"
+
+
+def _of_process(process: "SimulatedProcess") -> Iterator[str]:
+    state = process.follower.state
+    waiters = len(process.follower._advanced._waiters)  # type: ignore[attr-defined]
+    if waiters > _WAITERS:
+        yield f"{waiters} wait for the fold"
+    there = state.jobs.keys() | state.pods_of.keys()
+    for name, role in process.at_work.items():
+        backlog = getattr(role, "_touched", {})
+        if backlog.keys() - there:
+            yield f"the {name}'s backlog has jobs that are gone"
+    applier = process.applier
+    if applier is None:
+        return
+    if applier._running:
+        yield f"still applies {list(applier._running)}"
+    for name, table in (("progress", applier._progress), ("timers", applier._again)):
+        if table.keys() - there:
+            yield f"the applier keeps {name} of jobs that are gone"
+    for uid, progress in applier._progress.items():
+        job = state.jobs.get(uid)
+        if job is None or job.spec is None:
+            continue
+        old = [key for key in progress.refused if key[0] != job.attempt]
+        if old:
+            yield f"the applier keeps refusals of earlier attempts of {job.seen.name}"
+        if len(progress.settling) > job.pods_wanted() + 8:
+            yield f"the applier lets {len(progress.settling)} effects of {job.seen.name} settle"

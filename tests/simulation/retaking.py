@@ -1,0 +1,65 @@
+"""Every cycle of a log taken again from its own inputs: here, and by another process under another hash seed.
+
+`python -m tests.simulation.retaking LOG` prints what came of a log file, so that two processes can be compared.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Position
+from arranger.projections import snapshot
+from arranger.projections.state import Changes, State
+from arranger.replay.history import Span, advance
+from arranger.replay.verify import Survey, Verification
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Who writes cycles that nobody took (`actors.Rogue`): they are folded and not taken again.
+ROGUE = "rogue"
+
+
+class _Verification(Verification):
+    """`arranger verify`, which leaves aside what a rogue wrote."""
+
+    def feed(self, entry: Entry) -> None:
+        if entry.batch.writer == ROGUE:
+            advance(self.state, entry, Changes())
+            self._retake()
+        else:
+            super().feed(entry)
+
+
+def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = BUILT_IN) -> Verification:
+    """The verification of a whole epoch, from its first entry on."""
+    survey = Survey(Span())
+    for entry in entries:
+        if entry.batch.writer != ROGUE:
+            survey.feed(entry)
+    verification = _Verification(State(epoch=epoch), survey, policies=policies)
+    for entry in entries:
+        verification.feed(entry)
+    return verification
+
+
+def told(verification: Verification) -> str:
+    """What came of it on one line: equal lines, equal plans and equal state."""
+    report = verification.report
+    counts = f"{report.cycles} cycles, {report.identical} identical, {report.different} different"
+    return f"{counts}, {report.other_versions} of other versions, state {snapshot.digest(verification.state)}"
+
+
+async def _of_file(path: Path) -> str:
+    log = FileLog(path, read_only=True)
+    start = await log.open()
+    position, entries = Position(start.epoch, 0, ""), []
+    while found := await log.read(position, limit=1000):
+        entries += found
+        position = Position(start.epoch, found[-1].last, found[-1].chain)
+    await log.close()
+    return told(retaken(start.epoch, entries))
+
+
+if __name__ == "__main__":
+    print(asyncio.run(_of_file(Path(sys.argv[1]))))
