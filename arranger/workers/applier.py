@@ -267,7 +267,8 @@ class Applier:
         if (digest, job.seen.resource_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
             return False
         version = job.version
-        if not await self._effect("status", lambda: self._patch_status(job, status, progress)):
+        known = progress.resource_version or job.seen.resource_version
+        if not await self._effect("status", lambda: self._patch_status(job, status, progress, known=known)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         progress.position = position
@@ -303,13 +304,13 @@ class Applier:
         """Whether the job is as it was at that version: nothing decided anew, and its epoch hasn't ended."""
         return job.version == version and self._follower.state.jobs.get(job.uid) is job
 
-    async def _patch_status(self, job: JobRecord, status: Object, progress: _Progress) -> bool:
+    async def _patch_status(self, job: JobRecord, status: Object, progress: _Progress, *, known: str) -> bool:
         """Store a status unless the TYJob has changed since what we know of it: only then is ours the later one.
 
         Whatever changed it stands in the log behind the decisions that it shows. Who has folded that far may write.
+        `known` is the resourceVersion that was known when the status was made, which may wait for its turn since.
         """
         seen = job.seen
-        known = progress.resource_version or seen.resource_version
         body = {
             "metadata": {"uid": job.uid, "resourceVersion": known},  # never the status of another job of that name
             "status": {name: status.get(name) for name in _STATUS_FIELDS},

@@ -188,6 +188,25 @@ async def test_a_status_that_changed_while_ours_was_on_its_way_is_not_overwritte
     assert scene.stored_stage() == "Running"
 
 
+async def test_a_status_that_waited_for_its_turn_while_others_went_on_is_not_stored() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    for _ in range(8):  # every slot is taken: by creations that an admission webhook lets wait
+        await scene.applier._slots.acquire()
+    async with scene.running():
+        await asyncio.sleep(0.1)
+        scene.decide(Stage.RUNNING)  # by another controller, and another applier stores it
+        scene.store_stage(Stage.RUNNING)
+        scene.observe()
+        for _ in range(8):
+            scene.applier._slots.release()
+        seen: list[str] = []
+        scene.cluster.after = lambda: seen.append(scene.stored_stage())
+        await asyncio.sleep(0.3)
+        assert scene.stored_stage() == "Running" and "Starting" not in seen
+
+
 async def test_several_stages_in_a_row_are_stored_without_waiting_for_the_watch() -> None:
     scene = Scene()
     scene.world.cycle()
