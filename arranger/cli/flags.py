@@ -12,7 +12,9 @@ from click.shell_completion import CompletionItem
 from arranger.settings import SETTINGS, Setting, load_settings
 
 
-def setting_flags(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def setting_flags(
+    *names: str, config_help: str = "TOML file with settings. [ARRANGER_CONFIG]"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command `--config` and the flags of these settings (all of them without names).
 
     The command gets what was given as one mapping, `flags`, fit for `load_settings`.
@@ -33,7 +35,7 @@ def setting_flags(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
             "--config",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="TOML file with settings. [ARRANGER_CONFIG]",
+            help=config_help,
         )(decorated)
 
     return decorate

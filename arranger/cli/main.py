@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
     "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
+    "bisect": (
+        "arranger.cli.bisect",
+        "Find the event at which something starts to hold, or the first differing cycle.",
+    ),
     "simulate": ("arranger.cli.simulate", "Say what the scheduler would do, for files with a cluster or for a trace."),
     "policies": ("arranger.cli.policies", "List the policies and filters installed, other packages' included."),
     "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),

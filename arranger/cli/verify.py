@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import IO
 
 import click
 import msgspec
@@ -19,8 +20,14 @@ from arranger.settings import Settings
 @log_options
 @point_option("--from", "Verify cycles from here on. [default: the first]")
 @point_option("--to", "Verify cycles up to here. [default: the last]")
+@click.option(
+    "--plans",
+    type=click.File("w", lazy=False),
+    metavar="FILE",
+    help="Write the digest of every plan as this version takes it: arranger bisect --plans compares two such files.",
+)
 @output_option
-def command(target: str | None, settings: Settings, output: str, **points: At | None) -> int:
+def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: At | None) -> int:
     r"""Take every recorded cycle again from its own inputs, and compare byte for byte.
 
     Exit status 0: every cycle came out identical. 1: a cycle differs, was taken by policy versions that aren't
@@ -32,7 +39,7 @@ def command(target: str | None, settings: Settings, output: str, **points: At | 
       arranger verify --from "1h ago" -o json
     """
     first, last = points["from"], points["to"]
-    report, damage = asyncio.run(_verify(target, settings, span_of(first, last)))
+    report, damage = asyncio.run(_verify(target, settings, span_of(first, last), plans))
     if output == "json":
         print_json({**msgspec.to_builtins(report), "damage": str(damage) if damage else None, "sound": report.sound})
     else:
@@ -42,8 +49,15 @@ def command(target: str | None, settings: Settings, output: str, **points: At | 
     return 0 if report.sound else 1
 
 
-async def _verify(target: str | None, settings: Settings, span: Span) -> tuple[Report, DamagedEntry | None]:
+async def _verify(
+    target: str | None, settings: Settings, span: Span, plans: IO[str] | None
+) -> tuple[Report, DamagedEntry | None]:
     policies = installed()
+
+    def plan(cycle: int, digest: str) -> None:
+        if plans is not None:
+            click.echo(json.dumps({"cycle": cycle, "digest": digest}), file=plans)
+
     async with opened(target, settings) as log:
         survey = Survey(span)
         damage: DamagedEntry | None = None
@@ -53,7 +67,7 @@ async def _verify(target: str | None, settings: Settings, span: Span) -> tuple[R
         except DamagedEntry as found:
             damage = found  # what comes before it is verified all the same
         state, position = await begin_early(log, survey.first_base)
-        verification = Verification(state, survey, policies=policies)
+        verification = Verification(state, survey, policies=policies, plan=plan if plans is not None else None)
         try:
             until = Point(offset=max(survey.reached, position.offset))
             await feed(log, position, verification.feed, until=until, doing="taking the cycles again")

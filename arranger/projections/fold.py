@@ -5,7 +5,7 @@ its own offset, judged from the events before it alone. Observations under a sup
 way. Nothing here decides anything; it only says what is so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from arranger.events import kinds as k
@@ -31,6 +31,21 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
         _APPLY[type(event)](fold, entry.first + number, event)
     state.offset = entry.last
     state.told_ms = fold.told_ms
+
+
+def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int]:
+    """As `apply_entry`, stopping after each event: yields its offset, with everything up to it applied.
+
+    Nobody decides on a state in the middle of a batch; this tells which event of a batch made a difference. It must be
+    run to its end.
+    """
+    if entry.first != state.offset + 1:
+        raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
+    fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
+    for offset, event in enumerate(entry.batch.events, start=entry.first):
+        _APPLY[type(event)](fold, offset, event)
+        state.offset, state.told_ms = offset, fold.told_ms
+        yield offset
 
 
 class _Fold:

@@ -9,6 +9,8 @@ What is compared are the encodings of the events as the present version of the l
 older encoding is judged by what it says.
 """
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -108,12 +110,21 @@ class Verification:
     """The second reading: folds, takes each cycle again at its base, and compares when its record comes.
 
     `state` must be one at or before the first base, or the oldest that can be had. `policies` are those installed;
-    each cycle is taken by those of them that it had.
+    each cycle is taken by those of them that it had. `plan` is told the digest of each plan as it is taken here, by the
+    offset of the cycle's record.
     """
 
-    def __init__(self, state: State, survey: Survey, *, policies: Policies = BUILT_IN) -> None:
+    def __init__(
+        self,
+        state: State,
+        survey: Survey,
+        *,
+        policies: Policies = BUILT_IN,
+        plan: Callable[[int, str], object] | None = None,
+    ) -> None:
         self.state = state
         self._policies = policies
+        self._plan = plan
         self.report = Report()
         self._survey = survey
         self._began = state.offset
@@ -152,6 +163,8 @@ class Verification:
         report.decisions += len(events) - 1
         missing = self._policies.missing(taken.config)
         retaken = self._retaken.pop(offset, None)
+        if retaken is not None and self._plan is not None:
+            self._plan(offset, plan_digest(retaken))
         if missing:
             report.other_versions += 1
             report.first_other_version = report.first_other_version or UnknownVersions(offset, missing)
@@ -162,36 +175,7 @@ class Verification:
         else:
             report.different += 1
             if report.first_difference is None:
-                report.first_difference = self._difference(entry, offset, taken.base, retaken)
-
-    def _difference(self, entry: Entry, offset: int, base: int, retaken: tuple[k.Event, ...] | None) -> Difference:
-        if retaken is None:
-            what = f"its base, offset {base}, is not the end of an entry before it: no state was ever seen there"
-            return Difference(offset, base, offset, "", "CycleTaken", what, describe_of(entry, 0, self.state), None, {})
-        events = entry.batch.events
-        number = next(
-            (
-                i
-                for i, pair in enumerate(zip(events, retaken, strict=False))
-                if _encoded(pair[:1]) != _encoded(pair[1:])
-            ),
-            min(len(events), len(retaken)),
-        )
-        recorded = events[number] if number < len(events) else None
-        again = retaken[number] if number < len(retaken) else None
-        shown = recorded if recorded is not None else again
-        assert shown is not None
-        return Difference(
-            cycle=offset,
-            base=base,
-            offset=entry.first + number,
-            job=label_of(self.state, getattr(shown, "job_uid", "")),
-            kind=k.kind_of(shown),
-            what=_what(recorded, again),
-            recorded=_words(recorded, self.state),
-            retaken=_words(again, self.state),
-            fields=_differing(recorded, again),
-        )
+                report.first_difference = _cycle_difference(entry, offset, retaken, self.state)
 
     def _look_for_strays(self, entry: Entry) -> None:
         """Placements and reasons without a cycle: the fold refuses them, and no scheduler writes them."""
@@ -206,6 +190,46 @@ class Verification:
                 self.report.first_difference = Difference(
                     0, 0, offset, job, k.kind_of(event), what, describe(event, self.state), None, {}
                 )
+
+
+def _cycle_difference(entry: Entry, offset: int, retaken: tuple[k.Event, ...] | None, state: State) -> Difference:
+    taken = entry.batch.events[offset - entry.first]
+    assert isinstance(taken, k.CycleTaken)
+    base = taken.base
+    if retaken is None:
+        what = f"its base, offset {base}, is not the end of an entry before it: no state was ever seen there"
+        return Difference(offset, base, offset, "", "CycleTaken", what, describe_of(entry, 0, state), None, {})
+    found = difference(entry.first, entry.batch.events, retaken, state)
+    return msgspec.structs.replace(found, cycle=offset, base=base)
+
+
+def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event, ...], state: State) -> Difference:
+    """The first of these events, which begin at offset `first`, in which record and retake differ; they do somewhere.
+    `state` is for names. The cycle isn't filled in."""
+    number = next(
+        (i for i, pair in enumerate(zip(recorded, retaken, strict=False)) if _encoded(pair[:1]) != _encoded(pair[1:])),
+        min(len(recorded), len(retaken)),
+    )
+    one = recorded[number] if number < len(recorded) else None
+    again = retaken[number] if number < len(retaken) else None
+    shown = one if one is not None else again
+    assert shown is not None
+    return Difference(
+        cycle=0,
+        base=0,
+        offset=first + number,
+        job=label_of(state, getattr(shown, "job_uid", "")),
+        kind=k.kind_of(shown),
+        what=_what(one, again),
+        recorded=_words(one, state),
+        retaken=_words(again, state),
+        fields=_differing(one, again),
+    )
+
+
+def plan_digest(events: tuple[k.Event, ...]) -> str:
+    """32 hexadecimal digits that are equal exactly for equal plans; those of a cycle that says nothing are too."""
+    return hashlib.blake2b(_encoded(events), digest_size=16).hexdigest()
 
 
 def cycle_offset(entry: Entry) -> int:

@@ -42,6 +42,21 @@ def take_cycle(
     return _plan(state, config, told_ms, witness, policies).events
 
 
+def turn_of(
+    state: State, uid: str, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
+) -> Attempt | None:
+    """What a cycle would do for one job's quorum, with the jobs before it in the queue served first.
+
+    None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
+    """
+    jobs = queue.waiting(state)
+    if not state.synced or all(job.uid != uid for job in jobs):
+        return None
+    placer = Placer(state, config, policies, told_ms=told_ms)
+    attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares), until=uid)
+    return attempts[-1]
+
+
 class Cycles:
     """Cycles of one process, which don't evaluate again what hasn't changed since the last one found nothing to say.
 
@@ -114,7 +129,7 @@ class _Reasons:
         if shortage.infeasible and job.infeasible_since_ms:
             overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
-        message = _describe(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
+        message = describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
         return Waits(job.uid, job.version, state, shortage.infeasible, shortage.group, shortage.reasons, message)
 
 
@@ -129,13 +144,16 @@ def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
     return min(due_ms, job.waits_since_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
 
 
-def _take_turns(placer: Placer, turns: MergedQueues) -> list[Attempt]:
-    """Give every job its turns; answers what came of them, in the order of first turns."""
+def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "") -> list[Attempt]:
+    """Give every job its turns, up to the quorum of the job `until`; answers what came of them, in the order of first
+    turns."""
     attempts: dict[str, Attempt] = {}
     while (turn := turns.head()) is not None:
         uid = turn.job.uid
         if turn.quorum:
             attempt = attempts[uid] = placer.quorum(turn.job)
+            if uid == until:
+                break
             done, more = 0, attempt.quorum_stands
         else:
             attempt = attempts[uid]
@@ -165,8 +183,9 @@ def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Even
     return events
 
 
-def _describe(group: str, shortage: Shortage, *, whole: bool) -> str:
-    """One line for the user: what lacks, and the nodes counted by reason."""
+def describe_shortage(group: str, shortage: Shortage, *, whole: bool) -> str:
+    """One line for the user: what lacks for the group's next pod, and the nodes counted by reason. `whole`: it is the
+    quorum that doesn't come together."""
     nodes = sum(count for _, count in shortage.reasons)
     counted = ", ".join(f"{count} {reason}" for reason, count in shortage.reasons) or "there are none"
     found = f"{shortage.found} of {shortage.asked}"

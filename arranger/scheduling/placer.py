@@ -180,6 +180,15 @@ class Placer:
             self._failed[alike] = (self.view.content, shortage)
         return attempt
 
+    def fits(self, job: JobRecord) -> bool:
+        """Whether the job's quorum would find room now. Nothing is held afterwards."""
+        groups = wary_groups(job, self._config, self._told_ms)
+        attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
+        mark = self.view.mark()
+        found = self._place_quorum(self.view, self._filters, attempt, quorum_needs(job, attempt.policy)) is None
+        self.view.give_back(mark, attempt.taken)
+        return found
+
     def _place_quorum(self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs) -> Shortage | None:
         """All of the needs, or another split of as many workers over the sets, or nothing."""
         mark = view.mark()

@@ -1,0 +1,514 @@
+"""Conditions on a state, for finding the event at which one starts to hold: on a job, on a node, and whether a job
+would find room or be placed.
+
+A condition is asked of the state after every entry, so each is a few look-ups; those that would need a scheduling cycle
+ask for one only when something has changed that it depends on.
+"""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Amounts
+from arranger.projections.state import State
+from arranger.replay.describe import label
+from arranger.scheduling import queue
+from arranger.scheduling.cycle import describe_shortage, turn_of
+from arranger.scheduling.filters import amount
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: What a state says of one thing, by name.
+Facts = dict[str, str]
+
+#: Signs of comparisons as the user types them, the longer ones first.
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
+}  # fmt: skip
+
+
+class Condition(ABC):
+    """Something that holds in a state or doesn't. `text` says what, in words, and `denied` the opposite."""
+
+    text = ""
+
+    @property
+    def denied(self) -> str:
+        """That it doesn't hold, in words."""
+        return f"not: {self.text}"
+
+    def note(self, entry: Entry) -> None:  # noqa: B027  # most have nothing to note
+        """An entry that is about to be folded, for conditions that depend on more than the state."""
+
+    @abstractmethod
+    def holds(self, state: State) -> bool:
+        """Whether it holds in this state."""
+
+    def facts(self, state: State) -> Facts:
+        """What the state says of the condition's subject, to be shown before and after."""
+        return {}
+
+    def subject(self, state: State) -> str:
+        """The job or node that it is about, as `facts` are headed."""
+        return ""
+
+
+class Negated(Condition):
+    """That another condition doesn't hold."""
+
+    def __init__(self, of: Condition) -> None:
+        self.of = of
+        self.text = of.denied
+
+    def note(self, entry: Entry) -> None:
+        """Hand it on."""
+        self.of.note(entry)
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        return not self.of.holds(state)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        return self.of.facts(state)
+
+    def subject(self, state: State) -> str:
+        """The job or node."""
+        return self.of.subject(state)
+
+
+class All(Condition):
+    """That several conditions hold at once."""
+
+    def __init__(self, of: Sequence[Condition]) -> None:
+        self.of = of
+        self.text = " and ".join(one.text for one in of)
+
+    def note(self, entry: Entry) -> None:
+        """Hand it on."""
+        for one in self.of:
+            one.note(entry)
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        return all([one.holds(state) for one in self.of])
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        return {name: text for one in self.of for name, text in one.facts(state).items()}
+
+    def subject(self, state: State) -> str:
+        """The job or node."""
+        return self.of[0].subject(state)
+
+
+# --- jobs ----------------------------------------------------------------------------------------------------
+
+
+class Named:
+    """The job of a name, `name` or `namespace/name`, as entries come: the newest where the name was used again."""
+
+    def __init__(self, wanted: str, state: State) -> None:
+        self._namespace, _, self._name = wanted.rpartition("/")
+        self.wanted = wanted
+        self._uids: dict[str, str] = {}
+        for job in state.jobs.values():
+            self._note(job.seen)
+
+    def note(self, entry: Entry) -> None:
+        """Look for a job of that name in an entry."""
+        for event in entry.batch.events:
+            if type(event) is k.JobSeen and event.name == self._name:
+                self._note(event)
+
+    @property
+    def met(self) -> bool:
+        """Whether a job of that name was there at any time."""
+        return bool(self._uids)
+
+    def job(self, state: State) -> JobRecord | None:
+        """The job in this state, None where it isn't there."""
+        found = [state.jobs[uid] for uid in self._uids if uid in state.jobs]
+        return max(found, key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid), default=None)
+
+    def means(self, seen: k.JobSeen) -> bool:
+        """Whether this job has the name. Raises `UsageError` when another namespace has one of that name too."""
+        if seen.name != self._name or self._namespace not in ("", seen.namespace):
+            return False
+        self._note(seen)
+        return True
+
+    def _note(self, seen: k.JobSeen) -> None:
+        if seen.name != self._name or self._namespace not in ("", seen.namespace):
+            return
+        self._uids[seen.uid] = seen.namespace
+        if len(set(self._uids.values())) > 1:
+            places = ", ".join(f"{namespace}/{self._name}" for namespace in sorted(set(self._uids.values())))
+            raise UsageError(f"there are several jobs {self._name!r}: {places}", hint="say which as NAMESPACE/NAME")
+
+
+class FirstSeen:
+    """Reads on, folding nothing, and keeps how the job of a name was first seen, and where it went."""
+
+    def __init__(self, wanted: str, state: State) -> None:
+        self._named = Named(wanted, state)
+        known = (job.seen for job in state.jobs.values())
+        #: By UID: as it was first seen, and the first offset of the entry in which it was gone, 0 while it is there.
+        self._seen = {seen.uid: (seen, 0) for seen in known if self._named.means(seen)}
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry."""
+        for event in entry.batch.events:
+            if type(event) is k.JobSeen and event.uid not in self._seen and self._named.means(event):
+                self._seen[event.uid] = event, 0
+            elif type(event) is k.JobGone and event.uid in self._seen:
+                self._seen[event.uid] = self._seen[event.uid][0], entry.first
+
+    @property
+    def newest(self) -> tuple[k.JobSeen, int] | None:
+        """The last job of that name, and where it went; None if there was none."""
+        return list(self._seen.values())[-1] if self._seen else None
+
+
+class JobIs(Condition):
+    """That a job is there and is as `test` says."""
+
+    def __init__(self, named: Named, text: str, test: Callable[[JobRecord], bool]) -> None:
+        self._named = named
+        self._test = test
+        self.text = f"job {named.wanted} {text}"
+
+    def note(self, entry: Entry) -> None:
+        """What the job goes by."""
+        self._named.note(entry)
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = self._named.job(state)
+        return job is not None and self._test(job)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        job = self._named.job(state)
+        return facts_of_job(state, job.uid) if job is not None else facts_of_job(state, "")
+
+    def subject(self, state: State) -> str:
+        """The job or node."""
+        job = self._named.job(state)
+        return f"job {label(job) if job is not None else self._named.wanted}"
+
+
+def in_stage(named: Named, stage: str) -> Condition:
+    """The job's stage is this one."""
+    return JobIs(named, f"is {stage}", lambda job: job.stage == stage)
+
+
+def in_schedule_state(named: Named, schedule_state: str) -> Condition:
+    """The job's schedule state is this one."""
+    return JobIs(named, f"is {schedule_state}", lambda job: job.schedule_state == schedule_state)
+
+
+def waits(named: Named, reason: str = "") -> Condition:
+    """A cycle said why the job, or the rest of it, waits, and it still does; the reason holds this text."""
+    sought = reason.lower()
+
+    def test(job: JobRecord) -> bool:
+        if job.waits is None or job.ended or len(job.placements) >= job.pods_wanted():
+            return False
+        return not sought or sought in job.waits.message.lower()
+
+    return JobIs(named, f"waits because of {reason!r}" if reason else "waits", test)
+
+
+def placed(named: Named) -> Condition:
+    """The job's quorum has nodes."""
+    return JobIs(named, "has nodes for its quorum", JobRecord.quorum_placed)
+
+
+def there(named: Named) -> Condition:
+    """The job is there."""
+    return JobIs(named, "is there", lambda job: True)
+
+
+def facts_of_job(state: State, uid: str) -> Facts:
+    """What a state says of a job."""
+    job = state.jobs.get(uid)
+    if job is None:
+        return {"job": "not there"}
+    facts = {
+        "stage": str(job.stage),
+        "schedule": str(job.schedule_state),
+        "pods": f"{len(job.placements)} of {job.pods_wanted()} have nodes",
+        "attempt": str(job.attempt),
+    }
+    if job.spec is not None:
+        facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {job.spec.min_workers} workers"
+        facts["spec"] += ", suspended" if job.spec.suspend else ""
+    if job.waits is not None and len(job.placements) < job.pods_wanted():
+        facts["waits"] = job.waits.message
+    return facts
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------
+
+
+class NodeIs(Condition):
+    """That a node is there (or held by pods) and its row in the table is as `test` says."""
+
+    def __init__(self, name: str, text: str, test: Callable[[State, int], bool]) -> None:
+        self._name = name
+        self._test = test
+        self.text = f"node {name} {text}"
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        row = state.nodes.rows.get(self._name)
+        return row is not None and state.nodes.present(row) and self._test(state, row)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        return facts_of_node(state, self._name)
+
+    def subject(self, state: State) -> str:
+        """The job or node."""
+        return f"node {self._name}"
+
+
+def cordoned(node: str) -> Condition:
+    """The node is cordoned."""
+    return NodeIs(node, "is cordoned", lambda state, row: state.nodes.facts[row].cordoned)
+
+
+def not_ready(node: str) -> Condition:
+    """The node is there and not ready."""
+    return NodeIs(node, "is not ready", lambda state, row: not state.nodes.facts[row].ready)
+
+
+def tainted(node: str, key: str = "") -> Condition:
+    """The node has a taint, of this key if one is given."""
+    text = f"has a taint {key}" if key else "has a taint"
+    return NodeIs(node, text, lambda state, row: any(key in ("", taint.key) for taint in state.nodes.facts[row].taints))
+
+
+def node_there(node: str) -> Condition:
+    """The node is there."""
+    return NodeIs(node, "is there", lambda state, row: True)
+
+
+def free(node: str, resource: str, sign: str, wanted: int) -> Condition:
+    """What is free of a resource on the node, in its unit, compares so; `*/gpu` is every resource that ends so."""
+    compare = COMPARISONS[sign]
+
+    def test(state: State, row: int) -> bool:
+        nodes = state.nodes
+        columns = [at for name, at in nodes.columns.items() if _is(name, resource)]
+        return compare(sum(int(nodes.allocatable[row, at] - nodes.used[row, at]) for at in columns), wanted)
+
+    return NodeIs(node, f"has {resource} free {sign} {amount(resource, wanted)}", test)
+
+
+def _is(name: str, resource: str) -> bool:
+    return name.endswith("/gpu") if resource == "*/gpu" else name == resource
+
+
+def facts_of_node(state: State, name: str) -> Facts:
+    """What a state says of a node."""
+    nodes = state.nodes
+    row = nodes.rows.get(name)
+    if row is None or not nodes.present(row):
+        return {"node": "not there"}
+    of_node = nodes.facts[row]
+    used, there_is = nodes.used[row].tolist(), nodes.allocatable[row].tolist()
+    health = "ready" if of_node.ready else "not ready"
+    facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
+    facts["taints"] = (
+        ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints) or "none"
+    )
+    for resource, column in sorted(nodes.columns.items()):
+        if there_is[column] or used[column]:
+            free_of_it = amount(resource, max(there_is[column] - used[column], 0))
+            facts[f"{resource} free"] = f"{free_of_it} of {amount(resource, there_is[column])}"
+    return facts
+
+
+# --- what a cycle would do -----------------------------------------------------------------------------------
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """A job that is asked about at any time: before it came, as it was when it was first seen."""
+
+    first: k.JobSeen
+    policies: Policies = BUILT_IN
+
+    @property
+    def name(self) -> str:
+        """The job as people name it."""
+        return f"{self.first.namespace}/{self.first.name}"
+
+    def job(self, state: State) -> JobRecord:
+        """The job in this state, or as it would be had it just come."""
+        return state.jobs.get(self.first.uid) or JobRecord(self.first, self.first.spec, 0)
+
+
+class _Configured(Condition):
+    """A condition that takes cycles: by the configuration of the last one recorded."""
+
+    def __init__(self, prospect: Prospect, config: CycleConfig | None) -> None:
+        self._prospect = prospect
+        self._recorded = config or CycleConfig()
+        self._usable()
+
+    def note(self, entry: Entry) -> None:
+        """The configuration, where it changed."""
+        for event in entry.batch.events:
+            if type(event) is k.CycleTaken and event.config != self._recorded:
+                self._recorded = event.config
+                self._usable()
+
+    def _usable(self) -> None:
+        policies = self._prospect.policies
+        self._policies = policies if policies.missing(self._recorded) else policies.recorded(self._recorded)
+        self._config = self._policies.usable(self._recorded)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        job = self._prospect.job(state)
+        facts = facts_of_job(state, job.uid)
+        if job.spec is None or job.ended or job.quorum_placed():
+            return facts
+        attempt = Placer(state, self._config, self._policies).quorum(job)
+        shortage = attempt.shortage
+        facts["its quorum alone"] = (
+            describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=True)
+            if shortage is not None
+            else "finds room"
+        )
+        if job.uid in state.jobs:
+            facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
+        return facts
+
+    def subject(self, state: State) -> str:
+        """The job or node."""
+        return f"job {self._prospect.name}"
+
+
+class FindsRoom(_Configured):
+    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes, or has ended.
+
+    What it depends on is compared, not counted: most events move nothing for good.
+    """
+
+    def __init__(self, prospect: Prospect, config: CycleConfig | None = None) -> None:
+        super().__init__(prospect, config)
+        self.text = f"the quorum of {prospect.name} finds room"
+        self._used: Amounts = np.zeros((0, 0), np.int64)
+        self._changes = -1
+        self._asked: tuple[Any, ...] = ()
+        self._answer = False
+
+    @property
+    def denied(self) -> str:
+        """That it doesn't hold, in words."""
+        return f"the quorum of {self._prospect.name} finds no room"
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = self._prospect.job(state)
+        if job.ended or job.quorum_placed():
+            return True
+        if job.spec is None or not state.synced:
+            return False
+        if not self._known(state, job):
+            self._answer = Placer(state, self._config, self._policies).fits(job)
+        return self._answer
+
+    def _known(self, state: State, job: JobRecord) -> bool:
+        """Whether nothing has changed since the last answer that it depends on."""
+        nodes = state.nodes
+        asked = (
+            nodes.derived("what finding room depends on", object),  # another object once any node's facts changed
+            self._config,
+            job.spec,
+            len(job.placements),
+            job.attempt,
+            state.told_ms if job.refusals else 0,
+            state.job_changes if _heeds_others(state, job) else 0,
+        )
+        known = asked == self._asked
+        if nodes.changes != self._changes or not known:
+            known &= np.array_equal(nodes.used, self._used)
+            if not known:
+                self._used = nodes.used.copy()
+            self._changes = nodes.changes
+        self._asked = asked
+        return known
+
+
+class WouldBePlaced(_Configured):
+    """That a cycle would place a job's quorum: it finds room, and does so after those before it in the queue."""
+
+    def __init__(self, prospect: Prospect, room: FindsRoom, config: CycleConfig | None = None) -> None:
+        super().__init__(prospect, config)
+        self._room = room
+        self.text = f"a cycle would place the quorum of {prospect.name}"
+        self._asked: tuple[Any, ...] = ()
+        self._answer = False
+
+    @property
+    def denied(self) -> str:
+        """That it doesn't hold, in words."""
+        return f"a cycle wouldn't place the quorum of {self._prospect.name}"
+
+    def note(self, entry: Entry) -> None:
+        """The configuration, where it changed."""
+        super().note(entry)
+        self._room.note(entry)
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = self._prospect.job(state)
+        if job.ended or job.quorum_placed():
+            return True
+        if not self._room.holds(state):
+            return False
+        asked = (state.nodes.changes, state.job_changes, self._config, state.told_ms if job.refusals else 0)
+        if asked != self._asked:
+            self._asked = asked
+            self._answer = self._in_turn(state, job)
+        return self._answer
+
+    def _in_turn(self, state: State, job: JobRecord) -> bool:
+        only_for_now = job.uid not in state.jobs
+        if only_for_now:
+            state.jobs[job.uid] = job
+        try:
+            attempt = turn_of(state, job.uid, self._config, state.told_ms, policies=self._policies)
+        finally:
+            if only_for_now:
+                del state.jobs[job.uid]
+        return attempt is not None and attempt.quorum_stands
+
+
+def _heeds_others(state: State, job: JobRecord) -> bool:
+    """Whether other pods have a say in where the job's may go."""
+    groups = job.spec.groups if job.spec is not None else ()
+    return bool(state.repelling) or any(group.shape.rules is not None for group in groups)
+
+
+def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
+    order = queue.in_order(state, config, policies)
+    names = [label(other) for other in order]
+    place = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
+    if place is None:
+        return "it isn't in the queue"
+    shown = ", ".join(names[:3]) + (f" and {place - 3} more" if place > 3 else "")
+    return shown if place and place > 3 else ", ".join(names[:place]) or "nobody"

@@ -1,0 +1,128 @@
+"""`arranger bisect`, run as a user runs it on a log file."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from arranger.cli.main import main
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry
+from tests.unit.replay_worlds import crowded
+
+
+async def _write(entries: list[Entry], path: Path) -> None:
+    log = FileLog(path, now_ms=lambda: 1)
+    await log.open()
+    for entry in entries[1:]:  # the log itself began its epoch
+        await log.append(entry.batch, epoch=1)
+    await log.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> list[str]:
+    path = tmp_path / "run.log"
+    asyncio.run(_write(crowded().entries, path))
+    return ["--log", str(path)]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main(["bisect", *arguments], prog_name="arranger")
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_what_blocks_a_job_is_shown_with_what_it_changed(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, *log, "--job", "big", "--blocked")
+    assert status == 0
+    assert out.startswith("the quorum of default/big finds no room since this event (sought in offsets 1 to 56)\n")
+    row = next(line for line in out.splitlines() if "Placed" in line)
+    assert "default/wide" in row and "accepted" in row
+    assert any(line.startswith("node n2") and "3 of 4" in line and "0 of 4" in line for line in out.splitlines())
+
+
+def test_the_answer_in_json_has_the_event_as_the_listing_has_it(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(capsys, *log, "--node", "n2", "--free-gpu", "<4", "-o", "json")
+    answer = json.loads(out)
+    assert status == 0 and answer["condition"] == "node n2 has */gpu free < 4" and answer["starts"] == 1
+    main(["events", *log, "--from", str(answer["found"]["event"]["offset"]), "-o", "json"], prog_name="arranger")
+    listed = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert answer["found"]["event"] == listed
+    assert {"subject": "node n2", "what": "nvidia.com/gpu free", "before": "4 of 4", "after": "3 of 4"} in (
+        answer["found"]["changed"]
+    )
+
+
+def test_what_never_starts_to_hold_is_said_and_is_exit_status_1(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(capsys, *log, "--job", "big", "--placed")
+    assert (status, out) == (1, "job default/big has nodes for its quorum: it never holds in offsets 1 to 56\n")
+    status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--from", "20")
+    assert (status, out) == (1, "node n5 is cordoned: it holds all along in offsets 20 to 56\n")
+    status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--not", "-o", "json")
+    assert status == 1 and json.loads(out)["found"] is None
+
+
+def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, *log, "--job", "bigg", "--waits")
+    assert status == 1 and "did you mean default/big" in err
+    status, _, err = run(capsys, *log, "--node", "n11", "--cordoned")
+    assert status == 1 and "there is no node 'n11' in the log at offset 56 (did you mean n" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "name what to seek"),
+        (("--job", "big"), "--job needs a condition: one of --stage"),
+        (("--job", "big", "--cordoned"), "--cordoned is for --node"),
+        (("--node", "n1", "--free-gpu", "two"), "'two' can't be used (allowed: < <= = >= or > and an amount"),
+        (("--node", "n1", "--free", "memory<lots"), "'memory<lots' can't be used"),
+        (("--job", "big", "--blocked", "--waits"), "--blocked stands alone"),
+        (("--job", "big", "--waits", "--queue-policy", "DRF"), "leave one out"),
+        (("--queue-policy", "Drf"), "queue_policy: 'Drf' can't be used, from flag --queue-policy (allowed: one of"),
+    ],
+)
+def test_what_cannot_be_sought_is_one_line(
+    log: list[str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], complaint: str
+) -> None:
+    status, _, err = run(capsys, *log, *arguments)
+    assert status == 2 and complaint in err and err.count("\n") == 1
+
+
+def test_the_first_cycle_of_another_pod_policy_is_told_with_both_decisions(
+    log: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, out, _ = run(capsys, *log, "--policy", "LeaderFirst")
+    assert status == 0 and "the cycle at offset 29, taken on offset 28, is the first of 2 compared" in out
+    config = tmp_path / "other.toml"
+    config.write_text('pod_policy = "LeaderFirst"\n')
+    status, out, _ = run(capsys, *log, "--config", str(config), "-o", "json")
+    answer = json.loads(out)
+    assert status == 0 and answer["found"]["cycle"] == 29 and answer["other"] == {"pod_policy": "LeaderFirst"}
+    status, out, _ = run(capsys, *log, "--policy", "BinPack")
+    assert (status, out) == (1, "4 cycles compared: with pod_policy BinPack each decides the same\n")
+
+
+def test_the_plans_of_two_versions_are_compared(
+    log: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path in (one, other):
+        assert main(["verify", *log, "--plans", str(path)], prog_name="arranger") == 0
+    status, out, _ = run(capsys, "--plans", str(one), str(other))
+    assert (status, out) == (1, "4 cycles are in both files, with the same plans\n")
+    lines = other.read_text().splitlines()
+    third = json.loads(lines[2])
+    lines[2] = json.dumps({**third, "digest": "0" * 32})
+    other.write_text("\n".join(lines) + "\n")
+    status, out, _ = run(capsys, "--plans", str(one), str(other))
+    assert status == 0 and out.startswith(f"the cycle at offset {third['cycle']} is the first of 4 in both files")
+    other.write_text("something else\n")
+    status, _, err = run(capsys, "--plans", str(one), str(other))
+    assert status == 2 and f"{other} holds no plans" in err

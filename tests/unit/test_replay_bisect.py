@@ -1,0 +1,360 @@
+"""Bisect: the event at which a condition starts to hold is named exactly, whatever lies around it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.model.node import Taint
+from arranger.projections.state import State
+from arranger.replay import conditions as c
+from arranger.replay.bisect import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.history import Point, Span
+from arranger.replay.overrides import Overrides
+from arranger.replay.verify import Survey, Verification
+from tests.unit.replay_worlds import crowded
+from tests.world import World, shape
+
+Make = Callable[[State], c.Condition]
+
+
+def sought(world: World, make: Make, *, last: bool = False, span: Span | None = None) -> tuple[Run, Found | None]:
+    """When the condition held over the log, and the event at which it starts to hold."""
+    state = State()
+    search = Search(state, [make(state)], span or Span(), first_only=not last)
+    for entry in world.entries:
+        if not search.feed(entry):
+            break
+    (run,) = search.runs
+    if not run.starts:
+        return run, None
+    state = State()
+    closeup = Closeup(state, make(state), run.last if last else run.first)
+    for entry in world.entries:
+        if not closeup.feed(entry):
+            break
+    return run, closeup.found
+
+
+def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
+    _, found = sought(world, make, last=last)
+    assert found is not None
+    return found.event.event
+
+
+def blocked(world: World, name: str) -> Found | None:
+    """What blocks a job's quorum for want of room."""
+    return sought(world, lambda _: c.Negated(c.FindsRoom(prospect(world, name))), last=True)[1]
+
+
+def passed_over(world: World, name: str) -> Found | None:
+    """What keeps a job from being placed, others before it included."""
+
+    def make(_: State) -> c.Condition:
+        of = prospect(world, name)
+        return c.Negated(c.WouldBePlaced(of, c.FindsRoom(of)))
+
+    return sought(world, make, last=True)[1]
+
+
+def prospect(world: World, name: str) -> c.Prospect:
+    first = c.FirstSeen(name, State())
+    for entry in world.entries:
+        first.feed(entry)
+    assert first.newest is not None
+    return c.Prospect(first.newest[0])
+
+
+def two_nodes() -> World:
+    """Two nodes of 4 GPUs, and a stranger's pods that come and go on a third without any."""
+    world = World()
+    world.node("n1", gpus=4)
+    world.node("n2", gpus=4)
+    world.node("n3")
+    noise(world)
+    return world
+
+
+def noise(world: World) -> None:
+    """Things happen that have no bearing on GPUs."""
+    for number in range(3):
+        world.pass_time(1)
+        uid = world.pod(f"stranger-{number}", "n3", cpu=1)
+        world.change_pod(uid, ready=False)
+        world.pod_gone(uid)
+    world.cycle()
+
+
+def waiting_job(world: World) -> None:
+    """A job of two pods with 4 GPUs each, which nobody has room for any more."""
+    noise(world)
+    whole = shape(cpu=1, gpus=4)
+    world.job("train", leader=whole, workers=1, worker=whole, min_workers=1, created=world.now_ms)
+    world.settle()
+    noise(world)
+    assert not world.state.jobs["uid-train"].placements
+
+
+# --- what blocks a job ---------------------------------------------------------------------------------------
+
+
+def _cordon(world: World) -> None:
+    world.node("n2", gpus=4, cordoned=True)
+
+
+def _taint(world: World) -> None:
+    world.node("n2", gpus=4, taints=[Taint("maintenance", "", "NoSchedule")])
+
+
+def _not_ready(world: World) -> None:
+    world.node("n2", gpus=4, ready=False)
+
+
+def _fewer_gpus(world: World) -> None:
+    world.node("n2", gpus=3)
+
+
+def _node_gone(world: World) -> None:
+    world.node_gone("n2")
+
+
+def _stranger(world: World) -> None:
+    world.pod("intruder", "n1", gpus=1)
+
+
+@pytest.mark.parametrize("cause", [_cordon, _taint, _not_ready, _fewer_gpus, _node_gone, _stranger])
+def test_what_happened_to_a_node_before_the_job_came_is_named_as_what_blocks_it(
+    cause: Callable[[World], None],
+) -> None:
+    world = two_nodes()
+    cause(world)
+    offset = world.state.offset
+    waiting_job(world)
+    found = blocked(world, "train")
+    assert found is not None and found.event.offset == offset
+    assert passed_over(world, "train") == found
+    assert any(change.what == "its quorum alone" and change.before == "finds room" for change in found.changed)
+
+
+def test_room_that_came_and_went_again_is_no_answer() -> None:
+    world = two_nodes()
+    _cordon(world)
+    world.node("n2", gpus=4)
+    noise(world)
+    _taint(world)
+    world.node("n2", gpus=4)
+    uid = world.pod("intruder", "n1", gpus=1)
+    world.pod_gone(uid)
+    _fewer_gpus(world)
+    offset = world.state.offset
+    world.node("n1", gpus=4, labels={"zone": "a"})
+    waiting_job(world)
+    found = blocked(world, "train")
+    assert found is not None and found.event.offset == offset
+
+
+def test_a_competing_decision_is_named_though_its_batch_holds_others() -> None:
+    world = two_nodes()
+    one = shape(cpu=1)
+    world.job("before", leader=one, created=1)
+    world.job("rival", leader=shape(cpu=1, gpus=1), created=2)
+    world.job("behind", leader=one, created=3)
+    world.cycle()
+    placed = world.entries[-1]
+    assert len(placed.batch.events) == 4
+    waiting_job(world)
+    found = blocked(world, "train")
+    assert found is not None
+    assert found.event.event == placed.batch.events[2]
+    assert found.event.subject == "default/rival" and found.event.verdict == "accepted"
+    assert found.batch == (placed.first, placed.last)
+
+
+def test_an_edit_that_makes_the_quorum_larger_is_what_blocks_the_job() -> None:
+    world = two_nodes()
+    whole = shape(cpu=1, gpus=4)
+    world.job("train", leader=whole, workers=3, worker=whole, min_workers=1)
+    world.job("train", leader=whole, workers=3, worker=whole, min_workers=3, generation=2)
+    offset = world.state.offset
+    world.settle()
+    found = blocked(world, "train")
+    assert found is not None and found.event.offset == offset
+    assert any("3 workers" in change.after for change in found.changed if change.what == "spec")
+
+
+def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_has_room() -> None:
+    world = two_nodes()
+    whole = shape(cpu=1, gpus=4)
+    world.job("train", leader=whole, workers=1, worker=whole, min_workers=1, priority=6)
+    world.job("rival", leader=whole, priority=5)
+    world.job("rival", leader=whole, priority=9, generation=2)
+    offset = world.state.offset
+    world.pod_gone(world.pod("stranger", "n3", cpu=1))
+    assert c.FindsRoom(prospect(world, "train")).holds(world.state)
+    found = passed_over(world, "train")
+    assert found is not None and found.event.offset == offset
+    (turn,) = [change for change in found.changed if change.what == "ahead in the queue"]
+    assert (turn.before, turn.after) == ("nobody", "default/rival")
+    world.cycle()
+    taken = blocked(world, "train")
+    assert taken is not None and taken.event.subject == "default/rival" and taken.event.kind == "Placed"
+
+
+def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
+    world = two_nodes()
+    world.job("never", leader=shape(gpus=64))
+    world.settle()
+    run, found = sought(world, lambda _: c.Negated(c.FindsRoom(prospect(world, "never"))), last=True)
+    assert found is None and run.held_before and run.holds
+
+
+def test_a_job_with_its_nodes_or_at_its_end_is_blocked_by_nothing() -> None:
+    world = two_nodes()
+    world.job("train", leader=shape(gpus=4))
+    world.settle()
+    world.pod("late", "n2", gpus=4)
+    room = c.FindsRoom(prospect(world, "train"))
+    assert room.holds(world.state)
+
+
+def test_an_answer_is_kept_only_while_nothing_has_changed_that_it_depends_on() -> None:
+    world = two_nodes()
+    whole = shape(cpu=1, gpus=4)
+    world.job("train", leader=whole, workers=1, worker=whole, min_workers=1)
+    of = prospect(world, "train")
+    kept = c.FindsRoom(of)
+    for change in (_cordon, noise, _fewer_gpus, lambda w: w.node("n2", gpus=4), _stranger, noise, _node_gone):
+        change(world)
+        assert kept.holds(world.state) == c.FindsRoom(of).holds(world.state)
+
+
+# --- plain conditions ----------------------------------------------------------------------------------------
+
+
+def test_the_first_start_is_named_and_the_last_on_request() -> None:
+    world = two_nodes()
+    for _ in range(3):
+        _cordon(world)
+        world.node("n2", gpus=4)
+    offsets = [
+        entry.first
+        for entry in world.entries
+        if isinstance(entry.batch.events[0], k.NodeSeen) and entry.batch.events[0].facts.cordoned
+    ]
+    run, found = sought(world, lambda _: c.cordoned("n2"))
+    assert found is not None and found.event.offset == offsets[0]
+    run, found = sought(world, lambda _: c.cordoned("n2"), last=True)
+    assert found is not None and found.event.offset == offsets[-1]
+    assert (run.starts, run.holds) == (3, False)
+
+
+def test_only_a_start_within_the_stretch_counts() -> None:
+    world = two_nodes()
+    _cordon(world)
+    first = world.state.offset
+    noise(world)
+    run, found = sought(world, lambda _: c.cordoned("n2"), span=Span(Point(offset=first + 1)))
+    assert found is None and run.held_before and run.began == first
+    run, found = sought(world, lambda _: c.cordoned("n2"), span=Span(Point(offset=first), Point(offset=first)))
+    assert found is not None and found.event.offset == first
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "of"),
+    [
+        (lambda s: c.in_stage(c.Named("small", s), "Running"), k.StageDecided, "uid-small"),
+        (lambda s: c.placed(c.Named("default/wide", s)), k.Placed, "uid-wide"),
+        (lambda s: c.waits(c.Named("big", s)), k.Waits, "uid-big"),
+        (lambda s: c.waits(c.Named("never", s), "EVEN an empty"), k.Waits, "uid-never"),
+        (lambda s: c.in_schedule_state(c.Named("small", s), "ScheduledSucceed"), k.Placed, "uid-small"),
+    ],
+)
+def test_conditions_on_jobs_name_the_decision(make: Make, kind: type, of: str) -> None:
+    event = found_event(crowded(), make)
+    assert isinstance(event, kind) and event.job_uid == of  # type: ignore[attr-defined]
+
+
+def test_free_room_on_a_node_is_compared_in_its_unit() -> None:
+    world = crowded()
+    event = found_event(world, lambda _: c.free("n2", "*/gpu", "<", 4))
+    assert isinstance(event, k.Placed) and event.job_uid == "uid-small"
+    assert isinstance(found_event(world, lambda _: c.free("n2", "nvidia.com/gpu", "=", 0)), k.Placed)
+    run, found = sought(world, lambda _: c.free("n2", "cpu", "<=", 1000))
+    assert found is None and not run.starts
+
+
+def test_several_conditions_hold_at_once_from_the_later_on() -> None:
+    world = two_nodes()
+    _taint(world)
+    world.node("n2", gpus=4, taints=[Taint("maintenance", "", "NoSchedule")], cordoned=True)
+    offset = world.state.offset
+    _, found = sought(world, lambda _: c.All([c.tainted("n2", "maintenance"), c.cordoned("n2")]))
+    assert found is not None and found.event.offset == offset
+
+
+def test_a_job_of_that_name_in_two_namespaces_has_to_be_told_apart() -> None:
+    world = two_nodes()
+    world.job("train", namespace="a", uid="1")
+    world.job("train", namespace="b", uid="2")
+    with pytest.raises(UsageError, match="a/train, b/train"):
+        sought(world, lambda s: c.waits(c.Named("train", s)))
+    assert isinstance(found_event(world, lambda s: c.there(c.Named("b/train", s))), k.JobSeen)
+
+
+# --- cycles --------------------------------------------------------------------------------------------------
+
+
+def rival(world: World, other: Overrides) -> Rival:
+    survey = Survey(Span())
+    for entry in world.entries:
+        survey.feed(entry)
+    found = Rival(State(), survey, other)
+    for entry in world.entries:
+        if not found.feed(entry):
+            break
+    return found
+
+
+def contended() -> World:
+    """Two jobs of one priority want the only node; the older one asks for more, so DRF prefers the younger."""
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("early", leader=shape(gpus=1))
+    world.settle()
+    world.job("large", leader=shape(gpus=3), created=1)
+    world.job("small", leader=shape(gpus=2), created=2)
+    world.settle()
+    return world
+
+
+def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() -> None:
+    world = contended()
+    found = rival(world, Overrides(queue_policy="DRF")).found
+    assert found is not None
+    entry = next(entry for entry in world.entries if entry.first == found.cycle)
+    assert any(isinstance(event, k.Placed) and event.job_uid == "uid-large" for event in entry.batch.events)
+    assert found.job in ("default/large", "default/small")
+
+
+def test_the_recorded_configuration_decides_every_cycle_as_recorded() -> None:
+    for world in (contended(), crowded()):
+        same = rival(world, Overrides(queue_policy="Priority", pod_policy="BinPack"))
+        assert same.found is None and same.compared > 1
+
+
+def test_two_tables_of_plan_digests_are_compared_cycle_by_cycle() -> None:
+    world = crowded()
+    survey = Survey(Span())
+    for entry in world.entries:
+        survey.feed(entry)
+    plans: dict[int, str] = {}
+    verification = Verification(State(), survey, plan=plans.__setitem__)
+    for entry in world.entries:
+        verification.feed(entry)
+    assert len(plans) == verification.report.cycles
+    assert first_disagreement(plans, plans) is None
+    later = sorted(plans)[1:]
+    other = {**plans, **dict.fromkeys(later, "another")}
+    assert first_disagreement(plans, other) == first_disagreement(other, plans) == later[0]
+    assert first_disagreement(plans, {later[1]: plans[later[1]]}) is None
