@@ -14,6 +14,7 @@ from arranger.cli.terminal import terminal_width
 from arranger.replay.choices import MOST, Choice, Ranked
 from arranger.replay.consequences import Consequence
 from arranger.replay.explain import Explanation, Standing, Waited
+from arranger.replay.remedies import Remedy
 from arranger.replay.story import Moment, Spell
 from arranger.replay.verdicts import ACCEPTED
 from arranger.replay.waiting import Ahead, Taker, Waiting
@@ -103,6 +104,15 @@ class Page:
             keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
             place = f"place {waiting.place} of {waiting.queue_length} by {waiting.queue_policy}"
             print_text(f"  queue         {place} ({keys})", indent=16)
+        if short is not None and short.node is not None:
+            print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
+        if waiting.blockers:
+            click.echo("\nSince it came, what keeps it waiting: without it, a cycle would give it nodes now")
+            self._table(("offset", "event"), [(one.offset, one.text) for one in waiting.blockers], right=("offset",))
+        if waiting.remedies:
+            click.echo("\nWhat would give it nodes, each tried by a cycle at this point")
+            rows = [_remedy_cells(remedy) for remedy in waiting.remedies]
+            self._table(("pods", "change", "undoes"), rows, right=("pods",))
         if waiting.ahead:
             click.echo("\nAhead of it in the queue")
             self._cut(("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay")
@@ -255,6 +265,11 @@ def _pods(job: Standing) -> str:
 
 def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
     return (ahead.place, ahead.job, ahead.decided_by, ahead.gets)
+
+
+def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
+    undoes = f"offset {remedy.undoes}" if remedy.undoes else "-"
+    return (f"+{remedy.pods}" if remedy.pods else "-", remedy.text, undoes)
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:

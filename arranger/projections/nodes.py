@@ -50,6 +50,18 @@ class NodeTable:
         self.changes = 0
         self._derived: dict[Any, Any] = {}
 
+    def copy(self) -> "NodeTable":
+        """Another table with the same content: changing one doesn't change the other."""
+        other = NodeTable()
+        other.columns, other.rows = dict(self.columns), dict(self.rows)
+        other.names, other.facts = list(self.names), list(self.facts)
+        other.uids, other.versions = list(self.uids), list(self.versions)
+        other.allocatable, other.used = self.allocatable.copy(), self.used.copy()
+        other.down_ms, other.holders = list(self.down_ms), list(self.holders)
+        other._free, other._vectors = list(self._free), dict(self._vectors)
+        other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
+        return other
+
     # --- facts ---------------------------------------------------------------------------------------------
 
     def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, told_ms: int) -> bool:

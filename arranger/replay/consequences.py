@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import LEADER_GROUP, JobSpec
-from arranger.model.pod import Phase
+from arranger.model.pod import REFUSALS, Phase
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
 from arranger.projections.state import State
 from arranger.replay.surroundings import Surroundings
@@ -63,6 +63,7 @@ class Fates:
         self._infeasible: Cause | None = None
         self._refused: Cause | None = None
         self._created: Cause | None = None
+        self._refused_pods: dict[str, None] = {}
         #: Failures by node of pods that its kubelet refused: what the job avoids it for.
         self.refused_by: dict[str, Cause] = {}
 
@@ -108,6 +109,9 @@ class Fates:
             words = f"pod {pod.name} is being deleted"
         elif pod.waiting:
             words = f"pod {pod.name} can't start ({pod.waiting})"
+        if pod.phase == Phase.FAILED and pod.reason.startswith(REFUSALS) and pod.uid not in self._refused_pods:
+            self._refused_pods[pod.uid] = None
+            self.refused_by[pod.node] = Cause(offset, told_ms, f"{pod.node} refused pod {pod.name}{said}")
         if words and (fate.cause is None or (not fate.cause.text.startswith(words) and pod.phase == Phase.FAILED)):
             fate.cause = Cause(offset, told_ms, words)
 

@@ -86,6 +86,8 @@ class Surroundings:
         self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
         #: By job UID; those of jobs that were gone before the story began are dropped.
         self.placements: dict[str, list[Placement]] = {}
+        #: Jobs that came → the offset at which they were first seen.
+        self.arrived: dict[str, int] = {}
         #: Jobs that are gone → the offset at which they went.
         self.gone: dict[str, int] = {}
 
@@ -106,6 +108,7 @@ class Surroundings:
         if edits and edits[-1].offset > state.offset:
             before: JobSpec | None = edits[-1].after
         elif known is None:
+            self.arrived.setdefault(event.uid, offset)
             return
         else:
             before = known.seen.spec

@@ -9,7 +9,9 @@ from arranger.model.job import JobSpec, ScheduleState
 from arranger.model.pod import PodShape
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
+from arranger.replay.changes import Case, Lack
 from arranger.replay.describe import label
+from arranger.replay.remedies import Blocker, Remedy, blockers, remedies
 from arranger.replay.story import Story, waits_for
 from arranger.replay.surroundings import Placement
 from arranger.scheduling import queue
@@ -41,6 +43,13 @@ class Closest(msgspec.Struct, frozen=True):
     text: str
 
 
+class NodeAnswer(msgspec.Struct, frozen=True):
+    """The node that was asked about, and why it doesn't take the next pod."""
+
+    node: str
+    refused: str
+
+
 class Shortfall(msgspec.Struct, frozen=True):
     """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
 
@@ -56,6 +65,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     closest: Closest | None
     resources: tuple[str, ...]
     candidates: tuple[str, ...]
+    group_number: int = 0
+    node: NodeAnswer | None = None
 
 
 class Taker(msgspec.Struct, frozen=True):
@@ -82,7 +93,8 @@ class Holder(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
     and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
-    could hold its quorum, and at `fails_at_ms` it is given up; both 0 where one could.
+    could hold its quorum, and at `fails_at_ms` it is given up; both 0 where one could. `blockers` are the events since
+    it came without which it would have nodes, newest first, `remedies` what would give it nodes: each tried by a cycle.
     """
 
     why: str
@@ -97,6 +109,8 @@ class Waiting(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...]
     infeasible_since_ms: int
     fails_at_ms: int
+    blockers: tuple[Blocker, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -113,10 +127,12 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     config = policies.usable(config)
     waiting = queue.in_order(state, config, policies)
     place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
-    witness = _Witness(job.uid)
+    witness = _Witness(job.uid, node)
     events = take_cycle(state, config, state.told_ms, witness, policies=policies) if place else ()
     shortfall = witness.shortfall
     decided_by = _Keys(state, config, policies)
+    case = Case(story, job, config, policies, _lack(shortfall), tuple(waiting[: max(place - 1, 0)]))
+    found = remedies(case) if state.synced and (shortfall is not None or not place) else ()
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
     return Waiting(
         why=_why(state, job, place, shortfall),
@@ -125,16 +141,27 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         queue_policy=queue.policy_name(job, config, policies),
         priority=spec.priority,
         created_ms=job.seen.created_ms,
-        ahead=tuple(
-            _ahead(number, other, job, events, decided_by) for number, other in enumerate(waiting[: place - 1], 1)
-        )
-        if place
-        else (),
+        ahead=_ahead(waiting[: max(place - 1, 0)], job, events, decided_by),
         shortfall=shortfall,
         takers=takers,
         holders=holders,
         infeasible_since_ms=job.infeasible_since_ms,
         fails_at_ms=job.infeasible_since_ms and job.infeasible_since_ms + config.infeasible_grace_ms,
+        blockers=blockers(case, found),
+        remedies=found,
+    )
+
+
+def _lack(shortfall: Shortfall | None) -> Lack | None:
+    if shortfall is None:
+        return None
+    closest = shortfall.closest
+    return Lack(
+        shortfall.group_number,
+        shortfall.resources,
+        frozenset(shortfall.candidates),
+        closest.lacks if closest is not None and closest.node in shortfall.candidates else (),
+        shortfall.asked - shortfall.found,
     )
 
 
@@ -197,19 +224,26 @@ class _Keys:
         return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
 
 
-def _ahead(place: int, other: JobRecord, job: JobRecord, events: tuple[k.Event, ...], keys: _Keys) -> Ahead:
-    assert other.spec is not None
-    decided = keys.between(other, job)
-    placed = [event for event in events if isinstance(event, k.Placed) and event.job_uid == other.uid]
-    gets = f"{sum(len(expand(event.pods)) for event in placed)} pods now" if placed else "waits too"
-    return Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, gets)
+def _ahead(others: list[JobRecord], job: JobRecord, events: tuple[k.Event, ...], keys: _Keys) -> tuple[Ahead, ...]:
+    gets: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, k.Placed):
+            gets[event.job_uid] = gets.get(event.job_uid, 0) + len(expand(event.pods))
+    found = []
+    for place, other in enumerate(others, start=1):
+        assert other.spec is not None
+        now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"
+        decided = keys.between(other, job)
+        found.append(Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, now))
+    return tuple(found)
 
 
 class _Witness(Witness):
     """Keeps where one job falls short."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, node: str = "") -> None:
         self._uid = uid
+        self._node = node
         self._attempt: Attempt | None = None
         self._found: list[tuple[Shortage, Shortfall]] = []
 
@@ -241,8 +275,17 @@ class _Witness(Witness):
             closest=_closest(view, filters, shape, pod),
             resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
+            group_number=shortage.group,
+            node=self._asked(view, filters, shape, pod),
         )
         self._found.append((shortage, shortfall))
+
+    def _asked(self, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> NodeAnswer | None:
+        """Why the node asked about doesn't take the pod."""
+        if not self._node:
+            return None
+        row = view.roster.rows().get(self._node)
+        return NodeAnswer(self._node, filters.refusal(shape, row, pod) if row is not None else "there is no such node")
 
 
 def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:

@@ -15,7 +15,7 @@ from arranger.model.job import ScheduleState
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
-from arranger.scheduling.policies.queues import MergedQueues
+from arranger.scheduling.policies.queues import MergedQueues, Turn
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -43,9 +43,10 @@ def take_cycle(
 
 
 def turn_of(
-    state: State, uid: str, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
+    state: State, uid: str, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
 ) -> Attempt | None:
-    """What a cycle would do for one job's quorum, with the jobs before it in the queue served first.
+    """What a cycle would do for one job's quorum, with the jobs before it in the queue served first; with `further`,
+    up to the turn in which the job gets any pods, or can't get more.
 
     None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
     """
@@ -53,8 +54,9 @@ def turn_of(
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
     placer = Placer(state, config, policies, told_ms=told_ms)
-    attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares), until=uid)
-    return attempts[-1]
+    turns = queue.queues(jobs, config, policies, placer.shares)
+    attempts = _take_turns(placer, turns, until=uid, further=further)
+    return next(attempt for attempt in attempts if attempt.job.uid == uid)
 
 
 class Cycles:
@@ -144,24 +146,30 @@ def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
     return min(due_ms, job.waits_since_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
 
 
-def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "") -> list[Attempt]:
-    """Give every job its turns, up to the quorum of the job `until`; answers what came of them, in the order of first
-    turns."""
+def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[Attempt]:
+    """Give every job its turns, up to the quorum of the job `until`, or with `further` to its first pods; answers what
+    came of them, in the order of first turns."""
     attempts: dict[str, Attempt] = {}
     while (turn := turns.head()) is not None:
-        uid = turn.job.uid
-        if turn.quorum:
-            attempt = attempts[uid] = placer.quorum(turn.job)
-            if uid == until:
-                break
-            done, more = 0, attempt.quorum_stands
-        else:
-            attempt = attempts[uid]
-            done = len(attempt.pieces)
-            more = placer.further(attempt, turn.pods)
-        placer.shares.give(turn.job, attempt.pieces[done:])
+        more = _take_turn(placer, turn, attempts)
+        if turn.job.uid == until and not (further and more and not attempts[until].pieces):
+            break
         turns.taken(more=more)
     return list(attempts.values())
+
+
+def _take_turn(placer: Placer, turn: Turn, attempts: dict[str, Attempt]) -> bool:
+    """Give a job its turn; answers whether it may want more."""
+    uid = turn.job.uid
+    if turn.quorum:
+        attempt = attempts[uid] = placer.quorum(turn.job)
+        done, more = 0, attempt.quorum_stands
+    else:
+        attempt = attempts[uid]
+        done = len(attempt.pieces)
+        more = placer.further(attempt, turn.pods)
+    placer.shares.give(turn.job, attempt.pieces[done:])
+    return more
 
 
 def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Event]:

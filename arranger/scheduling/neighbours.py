@@ -106,7 +106,8 @@ def neighbour_of(job: JobRecord, group: int) -> Neighbour:
     return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity)
 
 
-def _of_pod(pod: PodSeen) -> Neighbour:
+def of_pod(pod: PodSeen) -> Neighbour:
+    """A pod that is there as others see it."""
     labels, owner = pod.traits.labels, pod.owner
     if owner is not None:
         labels = _with_known(labels, job_name(pod.name, owner), owner.group_name, owner.leader)
@@ -289,7 +290,7 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     for pod in (state.pods if complete else state.repelling).values():
         row = rows.get(pod.node)
         if row is not None and holds(pod):
-            found.see(_of_pod(pod), row, leaving=pod.deleting)
+            found.see(of_pod(pod), row, leaving=pod.deleting)
     for job in state.jobs.values() if complete else asking:
         if len(job.bound) < len(job.placements):
             for place, node in job.placements.items():

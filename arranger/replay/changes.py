@@ -1,0 +1,650 @@
+"""Changes that may give a waiting job its nodes: what could be otherwise about nodes, other jobs, other pods, the
+queue, the configuration and the job itself. Here they are only thought of, likeliest first; `remedies` tries them.
+
+A change names the event that it would undo, where this reading of the log saw it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
+from arranger.model.job import GANG, JobSpec, PodGroup, Stage
+from arranger.model.node import NodeFacts, Taint
+from arranger.model.pod import PodShape
+from arranger.model.tyjob import refused_change
+from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.state import State
+from arranger.replay import hypothesis
+from arranger.replay.describe import amounts_text, label
+from arranger.replay.story import Story
+from arranger.replay.surroundings import Edit, Surroundings, Turn
+from arranger.scheduling.filters import amount, untolerated
+from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, within
+from arranger.scheduling.pod_filters import selected_by
+from arranger.scheduling.queue import old_pods
+from arranger.scheduling.registry import Policies
+from arranger.scheduling.view import ClusterView
+
+#: What Kubernetes itself taints a node with while it is cordoned or unhealthy: it goes with the state.
+_CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
+_HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+#: Priorities that a TYJob may have.
+_HIGHEST = 10
+#: Nodes, jobs or pods that are thought of together at most.
+_TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a waiting job lacks: the group whose next pod finds no node, and what of its requests nodes lack that
+    nothing else rules out."""
+
+    group: int
+    resources: tuple[str, ...]
+    candidates: frozenset[str]
+    lacks: tuple[tuple[str, int, int], ...]
+    missing: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A waiting job at the end of its story, and by what cycles are taken there."""
+
+    story: Story
+    job: JobRecord
+    config: CycleConfig
+    policies: Policies
+    lack: Lack | None
+    ahead: tuple[JobRecord, ...]
+
+    @property
+    def state(self) -> State:
+        """The state asked about."""
+        return self.story.state
+
+    @property
+    def around(self) -> Surroundings:
+        """What happened around it."""
+        return self.story.around
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job's spec."""
+        assert self.job.spec is not None
+        return self.job.spec
+
+    @property
+    def shape(self) -> PodShape:
+        """The pod that finds no node."""
+        return self.spec.groups[self.lack.group if self.lack is not None else 0].shape
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that could be otherwise. `undoes` is the offset of the event that it takes back, 0 if none is known,
+    and `undone` says what that was."""
+
+    kind: str
+    text: str
+    events: tuple[k.Event, ...] = ()
+    undoes: int = 0
+    undone: str = ""
+    subject: str = ""
+    config: CycleConfig | None = None
+    told_ms: int | None = None
+
+
+Join = Callable[[Sequence[Change]], Change]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Changes of one kind, the likeliest first. Each is tried alone; where none of them is enough and `together` is
+    given, as many of them as it takes, from the first on."""
+
+    alone: Sequence[Change]
+    together: Join | None = None
+    #: The search for the least of an ordered list: the first that is enough ends it.
+    least: bool = False
+
+
+def families(case: Case) -> Iterator[Family]:
+    """Everything thought of, in the order in which it is tried: the cheapest for who asks comes first."""
+    if case.lack is None:
+        yield Family(list(_out_of_queue(case)))
+        return
+    yield Family(list(_refusals(case)), least=True)
+    yield from _nodes(case)
+    yield Family(list(_own_edits(case)))
+    yield Family(list(_edits_ahead(case)))
+    yield Family(list(_configurations(case)))
+    yield Family(list(_other_pods(case)), _all_of("pod", "when these are gone: "))
+    yield Family(list(_departed(case)))
+    yield Family(list(_capacity(case)), _all_of("capacity", "when these end: "))
+    yield Family(list(_priorities(case)), least=True)
+    yield Family(list(_ahead(case)))
+    yield Family(list(_fewer_workers(case)), least=True)
+    yield Family(list(_smaller_requests(case)))
+    yield Family(list(_more_nodes(case)), least=True)
+
+
+def _all_of(kind: str, words: str) -> Join:
+    def together(parts: Sequence[Change]) -> Change:
+        newest = max(parts, key=lambda part: part.undoes)
+        return Change(
+            kind,
+            words + "; ".join(part.subject for part in parts),
+            tuple(event for part in parts for event in part.events),
+            newest.undoes,
+            newest.undone,
+        )
+
+    return together
+
+
+# --- out of the queue ---------------------------------------------------------------------------------------
+
+
+def _out_of_queue(case: Case) -> Iterator[Change]:
+    job, state, spec = case.job, case.state, case.spec
+    if spec.suspend:
+        edit = next((e for e in reversed(_edits(case, job)) if e.before is None or not e.before.suspend), None)
+        offset = edit.offset if edit is not None else case.story.created_at
+        yield Change(
+            "spec",
+            "spec.suspend false",
+            (hypothesis.job_seen(job, state, msgspec.structs.replace(spec, suspend=False)),),
+            offset,
+            "it was suspended" if edit is not None else "it came suspended",
+        )
+    elif job.stage in (Stage.PENDING, Stage.RESCHEDULING) and old_pods(state, job):
+        pods = [p for p in state.pods_of[job.uid].values() if p.owner is not None and p.owner.attempt < job.attempt]
+        began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
+        yield Change(
+            "pod",
+            f"when the pods of its earlier attempt are gone: {_names([pod.name for pod in pods])}",
+            hypothesis.pods_gone(state, pods),
+            began.offset if began is not None else 0,
+            began.message if began is not None else "",
+        )
+
+
+# --- nodes --------------------------------------------------------------------------------------------------
+
+
+def _refusals(case: Case) -> Iterator[Change]:
+    """Nodes that the job avoids because their kubelet refused a pod of it: time mends that."""
+    now_ms, avoid_ms = case.state.told_ms, case.config.refusal_avoid_ms
+    ends = sorted((since_ms + avoid_ms, node) for node, since_ms in case.job.refusals.items())
+    for end_ms, node in ends:
+        if end_ms <= now_ms:
+            continue
+        cause = case.story.fates.refused_by.get(node)
+        yield Change(
+            "wait",
+            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, whose kubelet refused a pod of it",
+            (),
+            cause.offset if cause is not None else 0,
+            cause.text if cause is not None else "",
+            node,
+            told_ms=end_ms,
+        )
+
+
+def _nodes(case: Case) -> Iterator[Family]:
+    """Nodes that could be mended, by what is wrong with them first, and those that are gone or have shrunk."""
+    mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
+    for name, facts in _with_room(case):
+        fixed, words, undone = _mended(name, facts, case)
+        if not words:
+            continue
+        turn, said = undone
+        offset = turn.offset if turn is not None else 0
+        text = " and ".join(word for _, word in words)
+        change = Change(words[0][0], text, (hypothesis.node_seen(case.state, name, fixed),), offset, said, name)
+        mended.setdefault(words[0][0], []).append(((len(words), -offset, name), change))
+    for kind in sorted(mended, key=_NODE_KINDS.index):
+        mended[kind].sort(key=lambda one: one[0])
+        changes = [change for _, change in mended[kind][:_TOGETHER]]
+        yield Family(changes, _nodes_together(kind))
+    yield Family(list(_lost_nodes(case)), _nodes_together("node"))
+    yield Family(list(_shrunk_nodes(case)), _nodes_together("capacity"))
+
+
+_NODE_KINDS = ("uncordon", "taint", "label", "ready")
+_NODES_TOGETHER = {
+    "uncordon": "uncordon ",
+    "taint": "remove the taints of ",
+    "label": "label ",
+    "ready": "these nodes ready again: ",
+    "node": "these nodes back: ",
+    "capacity": "these nodes as large as they were: ",
+}
+
+
+def _nodes_together(kind: str) -> Join:
+    def together(parts: Sequence[Change]) -> Change:
+        whole = _all_of(kind, "")(parts)
+        return replace(whole, text=_NODES_TOGETHER[kind] + _names([part.subject for part in parts]))
+
+    return together
+
+
+def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
+    """Present nodes with room for the pod, as far as amounts go."""
+    view = ClusterView(case.state.nodes)
+    request = view.request(case.shape)
+    asked = np.flatnonzero(request)
+    rows = np.flatnonzero((view.free[:, asked] >= request[asked]).all(axis=1))
+    return [(view.names[row], view.facts[row]) for row in rows.tolist()]
+
+
+def _mended(
+    name: str, facts: NodeFacts, case: Case
+) -> tuple[NodeFacts, list[tuple[str, str]], tuple[Turn | None, str]]:
+    """A node without what keeps the pod off it: its facts then, what was changed, and the newest event undone."""
+    shape, turns = case.shape, case.around.turns.get(name, [])
+    words: list[tuple[str, str]] = []
+    undone: list[tuple[Turn | None, str]] = []
+    if not facts.ready:
+        facts = msgspec.structs.replace(facts, ready=True, taints=_without(facts, _HEALTH_TAINTS))
+        words.append(("ready", f"{name} ready again"))
+        undone.append((_since(turns, "ready"), f"{name} became not ready"))
+    if facts.cordoned:
+        facts = msgspec.structs.replace(facts, cordoned=False, taints=_without(facts, _CORDON_TAINTS))
+        words.append(("uncordon", f"uncordon {name}"))
+        undone.append((_since(turns, "cordoned"), f"{name} was cordoned"))
+    while (taint := untolerated(facts.taints, shape)) is not None:
+        facts = msgspec.structs.replace(facts, taints=tuple(one for one in facts.taints if one != taint))
+        said = f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+        words.append(("taint", f"remove taint {said} from {name}, or tolerate it"))
+        undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
+    facts = _labelled(name, facts, case, words, undone)
+    newest = max(undone, key=lambda one: one[0].offset if one[0] is not None else 0, default=(None, ""))
+    return facts, words, newest
+
+
+def _labelled(
+    name: str,
+    facts: NodeFacts,
+    case: Case,
+    words: list[tuple[str, str]],
+    undone: list[tuple[Turn | None, str]],
+) -> NodeFacts:
+    """The labels that the pod's nodeSelector wants; for required node affinity, those that the node had."""
+    labels = dict(facts.labels)
+    wanted = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
+    turn = _since(case.around.turns.get(name, []), "labels")
+    if wanted:
+        said = ",".join(f"{key}={value}" for key, value in wanted.items())
+        words.append(("label", f"label {name} {said}"))
+        undone.append((turn, f"{name} lost the label {said}"))
+        return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **wanted}.items())))
+    asks = case.shape.required_terms is not None or case.shape.rules is not None
+    if asks and turn is not None and turn.before is not None:
+        before = {key: value for key, value in turn.before.labels if labels.get(key) != value}
+        said = ",".join(f"{key}={value}" for key, value in before.items()) or "fewer labels"
+        words.append(("label", f"label {name} {said}"))
+        undone.append((turn, f"the labels of {name} changed"))
+        return msgspec.structs.replace(facts, labels=turn.before.labels)
+    return facts
+
+
+def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in facts.taints if taint.key not in keys)
+
+
+def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
+    """The turn with which a node came to be as it is in one aspect."""
+    for turn in reversed(turns):
+        if turn.before is None or turn.after is None or getattr(turn.before, aspect) != getattr(turn.after, aspect):
+            return turn
+    return None
+
+
+def _lost_nodes(case: Case) -> Iterator[Change]:
+    """Nodes that are gone, those that went last first."""
+    lost = [
+        (turns[-1], name)
+        for name, turns in case.around.turns.items()
+        if turns[-1].after is None and turns[-1].before is not None and not case.state.nodes.has(name)
+    ]
+    for turn, name in sorted(lost, key=lambda one: -one[0].offset)[:_TOGETHER]:
+        assert turn.before is not None
+        facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
+        seen = hypothesis.node_seen(case.state, name, facts)
+        yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} went", name)
+
+
+def _shrunk_nodes(case: Case) -> Iterator[Change]:
+    """Nodes that have less of what is asked for than they had, those that shrank last first."""
+    asked = [name for name, _ in case.shape.requests] + ["pods"]
+    found = []
+    for name, turns in case.around.turns.items():
+        turn = _since(turns, "allocatable")
+        if turn is None or turn.before is None or turn.after is None or not case.state.nodes.has(name):
+            continue
+        before, after = dict(turn.before.allocatable), dict(turn.after.allocatable)
+        less = [of for of in asked if after.get(of, 0) < before.get(of, 0)]
+        if less:
+            row = case.state.nodes.rows[name]
+            facts = msgspec.structs.replace(case.state.nodes.facts[row], allocatable=turn.before.allocatable)
+            had = ", ".join(f"{amount(of, before[of])} {of} instead of {amount(of, after.get(of, 0))}" for of in less)
+            said = ", ".join(f"from {amount(of, before[of])} to {amount(of, after.get(of, 0))} {of}" for of in less)
+            change = Change(
+                "capacity",
+                f"{had} on {name}",
+                (hypothesis.node_seen(case.state, name, facts),),
+                turn.offset,
+                f"{name} shrank {said}",
+                name,
+            )
+            found.append((-turn.offset, change))
+    yield from (change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER])
+
+
+def _more_nodes(case: Case) -> Iterator[Change]:
+    """One, two, four … more of the largest node that the pod may run on."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    asked = dict(case.shape.requests)
+    names = sorted(lack.candidates) or [state.nodes.names[row] for row in state.nodes.by_name().tolist()]
+    best: tuple[float, str] | None = None
+    for name in names:
+        there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
+        if all(there.get(of, 0) >= value for of, value in asked.items()):
+            room = sum(there.get(of, 0) / value for of, value in asked.items())
+            best = max(best or (0.0, ""), (room, name))
+    if best is None or not best[1]:
+        return
+    like = best[1]
+    facts = msgspec.structs.replace(state.nodes.facts[state.nodes.rows[like]], ready=True, cordoned=False)
+    facts = msgspec.structs.replace(facts, taints=tuple(t for t in facts.taints if not t.key.startswith("node.kube")))
+    count = 1
+    while count < 2 * lack.missing and count <= _TOGETHER:
+        names = [f"supposed-{number}" for number in range(min(count, lack.missing))]
+        seen = tuple(hypothesis.node_seen(state, name, _renamed(facts, like, name)) for name in names)
+        few = "one more node" if len(names) == 1 else f"{len(names)} more nodes"
+        yield Change("node", f"{few} like {like}", seen)
+        count *= 2
+
+
+def _renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
+    """The facts of a node of another name: labels that hold the name hold the other."""
+    labels = tuple((key, new if value == old else value) for key, value in facts.labels)
+    return msgspec.structs.replace(facts, labels=labels)
+
+
+# --- edits and configuration --------------------------------------------------------------------------------
+
+
+def _edits(case: Case, job: JobRecord) -> list[Edit]:
+    return case.around.edits.get(job.uid, [])
+
+
+def _own_edits(case: Case) -> Iterator[Change]:
+    """The job's spec as it was before an edit of it."""
+    for edit in reversed(_edits(case, case.job)[-4:]):
+        if edit.before is not None and edit.after is not None:
+            what = _differences(edit.before, edit.after)
+            seen = hypothesis.job_seen(case.job, case.state, edit.before)
+            yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
+
+
+def _edits_ahead(case: Case) -> Iterator[Change]:
+    """The spec of a job ahead as it was before an edit."""
+    edits = [(edit, other) for other in case.ahead for edit in _edits(case, other)]
+    for edit, other in sorted(edits, key=lambda one: -one[0].offset)[:4]:
+        if edit.before is not None and edit.after is not None:
+            what = f"{label(other)}: {_differences(edit.before, edit.after)}"
+            seen = hypothesis.job_seen(other, case.state, edit.before)
+            yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, f"{what} (edited)", label(other))
+
+
+def _differences(before: JobSpec, after: JobSpec) -> str:
+    """What an edit changed, told from the former side: "minWorkersNum 2 instead of 4"."""
+    said = []
+    for field, words in _SPEC_WORDS.items():
+        a, b = getattr(before, field), getattr(after, field)
+        if a != b:
+            said.append(f"{words} {_shown(a)} instead of {_shown(b)}")
+    for old, new in zip(before.groups, after.groups, strict=False):
+        if old.count != new.count:
+            said.append(f"{old.name} counts {old.count} instead of {new.count}")
+        if old.shape.requests != new.shape.requests:
+            said.append(
+                f"{old.name} asks {amounts_text(old.shape.requests)} instead of {amounts_text(new.shape.requests)}"
+            )
+        elif old.shape != new.shape:
+            said.append(f"the former pods of {old.name}")
+    if len(before.groups) != len(after.groups):
+        said.append("the former worker sets")
+    return ", ".join(said) or "the former spec"
+
+
+_SPEC_WORDS = {
+    "min_workers": "minWorkersNum",
+    "priority": "priority",
+    "queue_policy": "queue policy",
+    "pod_policy": "pod policy",
+    "restart_limit": "restartLimit",
+    "suspend": "suspend",
+    "terminating": "terminating",
+    "deadline_s": "activeDeadlineSeconds",
+}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value not in ("", None) else "unset"
+
+
+def _configurations(case: Case) -> Iterator[Change]:
+    """The configuration of earlier cycles."""
+    for configured in reversed(case.around.configured[-3:]):
+        before, after = configured.before, configured.after
+        said = [
+            f"{name} {_shown(getattr(before, name))} instead of {_shown(getattr(after, name))}"
+            for name in ("queue_policy", "pod_policy", "weights")
+            if getattr(before, name) != getattr(after, name)
+        ]
+        if said:
+            what = ", ".join(said)
+            usable = case.policies.usable(before)
+            yield Change(
+                "config", what, (), configured.offset, f"cycles are taken otherwise since: {what}", config=usable
+            )
+
+
+# --- other pods and jobs ------------------------------------------------------------------------------------
+
+
+def _other_pods(case: Case) -> list[Change]:
+    """Pods of others that keep this one away by what pods ask of each other, the newest first."""
+    lack = case.lack
+    assert lack is not None
+    pod = neighbour_of(case.job, lack.group)
+    of_jobs: dict[str, int] = {}
+    found: list[tuple[int, Change]] = []
+    matches = _in_the_way(case.shape, pod)
+    if matches is None and not case.state.repelling:
+        return []
+    for other in case.state.pods.values():
+        owner = other.owner
+        if not holds(other) or (owner is not None and owner.job_uid == case.job.uid):
+            continue
+        seen = of_pod(other)
+        if not ((matches is not None and matches(seen)) or _repels(seen, pod)):
+            continue
+        if owner is not None and owner.job_uid in case.state.jobs:
+            of_jobs[owner.job_uid] = 0
+            continue
+        offset = case.around.came.get(other.uid, 0)
+        name = f"pod {other.namespace}/{other.name}"
+        gone = hypothesis.pods_gone(case.state, [other])
+        said = f"{name} came onto {other.node}"
+        found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
+    for uid in of_jobs:
+        found.append(_ending(case, case.state.jobs[uid], "its pods keep this one away"))
+    return [change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER]]
+
+
+def _in_the_way(shape: PodShape, pod: Neighbour) -> Callable[[Neighbour], bool] | None:
+    """Which pods are in the way of this one by its own rules."""
+    rules = shape.rules
+    if rules is None:
+        return None
+    questions: list[Selected | Taking] = [Taking(port) for port in rules.host_ports]
+    questions += [selected_by(term, pod) for term in rules.anti_affinity]
+    questions += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+    return (lambda other: any(question.matches(other) for question in questions)) if questions else None
+
+
+def _repels(other: Neighbour, pod: Neighbour) -> bool:
+    return any(selected_by(term, other).matches(pod) for term in other.anti_affinity)
+
+
+def _departed(case: Case) -> Iterator[Change]:
+    """Pods that this one has to join, or that balanced its spread, and that are gone."""
+    rules = case.shape.rules
+    lack = case.lack
+    if rules is None or lack is None or not (rules.affinity or rules.spread):
+        return
+    pod = neighbour_of(case.job, lack.group)
+    wanted = [Selected(((within(term.namespaces, pod.namespace), term.selector),)) for term in rules.affinity]
+    wanted += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+    tried = 0
+    for gone in reversed(case.around.departed):
+        if tried < 4 and any(of.matches(of_pod(gone.pod)) for of in wanted):
+            tried += 1
+            name = f"pod {gone.pod.namespace}/{gone.pod.name}"
+            back = hypothesis.pod_back(case.state, gone.pod)
+            yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
+
+
+def _capacity(case: Case) -> list[Change]:
+    """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    if not lack.resources:
+        return []
+    found: list[tuple[int, Change]] = []
+    bound: dict[str, None] = {}
+    for other in state.jobs.values():
+        bound.update(dict.fromkeys(other.bound.values()))
+        if other.uid != case.job.uid and other.spec is not None and _holds_any(other, lack):
+            found.append(_ending(case, other, _amounts(other, lack)))
+    for pod in state.pods.values():
+        if pod.uid in bound or pod.node not in lack.candidates or not holds(pod):
+            continue
+        held = [(name, value) for name, value in pod.requests if name in lack.resources]
+        if held:
+            offset = case.around.came.get(pod.uid, 0)
+            name = f"pod {pod.namespace}/{pod.name}"
+            what = f"{name} ({amounts_text(tuple(held))} on {pod.node})"
+            gone = hypothesis.pods_gone(state, [pod])
+            said = f"{name} took {amounts_text(tuple(held))} on {pod.node}"
+            found.append((-offset, Change("capacity", f"when {what} is gone", gone, offset, said, what)))
+    return [change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER]]
+
+
+def _holds_any(job: JobRecord, lack: Lack) -> bool:
+    assert job.spec is not None
+    groups = [any(name in lack.resources for name, _ in group.shape.requests) for group in job.spec.groups]
+    return any(groups[group] and node in lack.candidates for (group, _), node in job.placements.items())
+
+
+def _amounts(job: JobRecord, lack: Lack) -> str:
+    """What a job holds of what is lacking: "3 nvidia.com/gpu on n5"."""
+    assert job.spec is not None
+    held: dict[str, int] = {}
+    nodes: dict[str, None] = {}
+    for (group, _), node in job.placements.items():
+        for name, value in job.spec.groups[group].shape.requests:
+            if node in lack.candidates and name in lack.resources:
+                held[name] = held.get(name, 0) + value
+                nodes[node] = None
+    return f"{amounts_text(tuple(sorted(held.items())))} on {_names(sorted(nodes))}"
+
+
+def _ending(case: Case, other: JobRecord, what: str) -> tuple[int, Change]:
+    """A job that ends, and its newest decision: that is what would be undone."""
+    present = other.placements
+    placements = [
+        one
+        for one in case.around.placements.get(other.uid, [])
+        if any(present.get(place) == node for place, node in expand(one.pods).items())
+    ]
+    offset = placements[-1].offset if placements else 0
+    subject = f"{label(other)} ({what})"
+    gone = hypothesis.job_gone(other, case.state)
+    said = f"{label(other)} was placed ({what})"
+    return -offset, Change("capacity", f"when {subject} ends", gone, offset, said, subject)
+
+
+# --- the queue, and asking for less -------------------------------------------------------------------------
+
+
+def _priorities(case: Case) -> Iterator[Change]:
+    """A higher priority: the least that goes before some of those ahead."""
+    spec = case.spec
+    levels = sorted({other.spec.priority for other in case.ahead if other.spec is not None})
+    for level in levels:
+        if spec.priority <= level < _HIGHEST:
+            before = next(o for o in case.ahead if o.spec is not None and o.spec.priority == level)
+            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, priority=level + 1))
+            yield Change("queue", f"priority {level + 1} would put it before {label(before)}", (seen,))
+
+
+def _ahead(case: Case) -> Iterator[Change]:
+    """Jobs ahead, should they not be there: those that came last first."""
+    arrived = case.around.arrived
+    for other in sorted(case.ahead, key=lambda one: -arrived.get(one.uid, 0))[:4]:
+        if not other.placements:
+            name = label(other)
+            gone = hypothesis.job_gone(other, case.state)
+            yield Change(
+                "queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} came", name
+            )
+
+
+def _fewer_workers(case: Case) -> Iterator[Change]:
+    """Less to start with: another policy than Gang, fewer workers in the quorum."""
+    spec, state, job = case.spec, case.state, case.job
+    policy = spec.pod_policy or case.config.pod_policy
+    if policy == GANG and spec.min_workers < spec.total_workers:
+        edited = msgspec.structs.replace(spec, pod_policy="BinPack")
+        if job.stage == Stage.PENDING or not refused_change(spec, edited):
+            yield Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))
+        return
+    for fewer in range(spec.min_workers - 1, -1, -1):
+        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
+        yield Change("spec", f"minWorkersNum {fewer} instead of {spec.min_workers}", (seen,))
+
+
+def _smaller_requests(case: Case) -> Iterator[Change]:
+    """Pods that ask for no more than the closest node has."""
+    spec, lack = case.spec, case.lack
+    if lack is None or not lack.lacks or case.job.stage != Stage.PENDING or any(not free for _, _, free in lack.lacks):
+        return
+    group = spec.groups[lack.group]
+    less = {name: free for name, _, free in lack.lacks}
+    requests = tuple((name, less.get(name, value)) for name, value in group.shape.requests)
+    smaller = PodGroup(group.name, group.count, msgspec.structs.replace(group.shape, requests=requests))
+    groups = (*spec.groups[: lack.group], smaller, *spec.groups[lack.group + 1 :])
+    said = ", ".join(f"{amount(name, free)} {name} instead of {amount(name, need)}" for name, need, free in lack.lacks)
+    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
+    yield Change("spec", f"{group.name} asking for {said}", (seen,))
+
+
+def _names(names: Iterable[str]) -> str:
+    """A few names in words."""
+    listed = list(names)
+    if len(listed) > 4:
+        return f"{', '.join(listed[:3])} and {len(listed) - 3} more"
+    return " and ".join(part for part in (", ".join(listed[:-1]), listed[-1]) if part) if listed else ""

@@ -1,0 +1,115 @@
+"""What exactly would give a waiting job its nodes: changes to the cluster, the queue or the job, each tried by taking
+the cycle again with it, and the events that such a change would undo: they are what keeps the job waiting.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from arranger.replay.changes import Case, Change, Join, families
+from arranger.replay.hypothesis import supposed
+from arranger.scheduling.cycle import turn_of
+
+#: Cycles that are taken at most to find remedies, in a cluster of up to `_SMALL` nodes; fewer in a larger one.
+TRIES = 80
+_SMALL = 500
+_FEWEST_TRIES = 16
+#: Of one kind, so many changes are tried alone, and so many that help are told.
+_ALONE = 4
+_TOLD = 2
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """A change with which a cycle taken at that point gives the job nodes for `pods` pods more than without, 0 where it
+    only comes into the queue by it. `undoes` is the offset of the event that it takes back, and `undone` what that
+    was; 0 where none is known."""
+
+    kind: str
+    text: str
+    pods: int
+    undoes: int
+    undone: str
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """An event since the job came without which a cycle would give it nodes now."""
+
+    offset: int
+    text: str
+
+
+def remedies(case: Case) -> tuple[Remedy, ...]:
+    """What helps, the cheapest first."""
+    search = _Search(case)
+    found: list[Remedy] = []
+    for family in families(case):
+        if family.least:
+            found += search.least(family.alone)
+            continue
+        alone = search.alone(family.alone)
+        found += alone
+        if not alone and family.together is not None and len(family.alone) > 1:
+            found += search.together(family.alone, family.together)
+    return tuple(found)
+
+
+def blockers(case: Case, found: Sequence[Remedy]) -> tuple[Blocker, ...]:
+    """The events undone that came after the job, the newest first, each once."""
+    since = case.story.created_at or case.story.began
+    texts = {remedy.undoes: remedy.undone for remedy in reversed(found) if remedy.undoes and remedy.undoes >= since}
+    return tuple(Blocker(offset, texts[offset]) for offset in sorted(texts, reverse=True))
+
+
+class _Search:
+    """Takes cycles with changes, no more of them than are allowed."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        nodes = max(len(case.state.nodes.by_name()), 1)
+        self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
+        self._now = self._pods(Change("", ""))
+
+    def alone(self, changes: Sequence[Change]) -> list[Remedy]:
+        """The first changes that help by themselves."""
+        found: list[Remedy] = []
+        for change in changes[:_ALONE]:
+            if len(found) < _TOLD:
+                found += self._tried(change)
+        return found
+
+    def least(self, changes: Sequence[Change]) -> list[Remedy]:
+        """The first of an ordered list that helps; the further on, the more a change does."""
+        low, high = 0, len(changes)
+        if not changes or not self._tried(changes[-1]):
+            return []
+        best: list[Remedy] = []
+        while low < high:
+            middle = (low + high) // 2
+            helps = self._tried(changes[middle])
+            if helps:
+                best, high = helps, middle
+            else:
+                low = middle + 1
+        return best or self._tried(changes[-1])
+
+    def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
+        """As many of the changes as it takes, from the first on."""
+        return self.least([join(changes[:count]) for count in range(2, len(changes) + 1)])
+
+    def _tried(self, change: Change) -> list[Remedy]:
+        if self._left <= 0:
+            return []
+        self._left -= 1
+        pods = self._pods(change)
+        if pods <= self._now:
+            return []
+        return [Remedy(change.kind, change.text, pods - max(self._now, 0), change.undoes, change.undone)]
+
+    def _pods(self, change: Change) -> int:
+        """How many pods a cycle places with the change; -1 if the job isn't even in its queue."""
+        case = self._case
+        state = supposed(case.state, change.events)
+        told_ms = change.told_ms or case.state.told_ms
+        config, uid = change.config or case.config, case.job.uid
+        attempt = turn_of(state, uid, config, told_ms, policies=case.policies, further=True)
+        return attempt.pods if attempt is not None else -1
