@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.workers import Fallen, blameless, fallen, replacement
+from arranger.lifecycle.workers import Fallen, blameless, fallen, replacement, room_taken
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord
@@ -101,7 +101,10 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
         return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
     node = job.placements.get(LEADER)
     if node is not None and state.nodes.has(node):
-        return None  # not created yet
+        if not room_taken(state, job, LEADER):
+            return None  # not created yet
+        message = f"the leader's node {node} has no room for it any more; scheduled again"
+        return _decide(job, Stage.RESCHEDULING, "RoomTaken", message)
     return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
 
 

@@ -14,6 +14,7 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
+from arranger.lifecycle.workers import room_taken
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL
@@ -108,7 +109,12 @@ def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     else:
         going = _going(state, job)
         places = sorted(p for p in job.placements if p not in job.bound and p != LEADER and p not in going)
-    return [(place, job.placements[place]) for place in places if state.nodes.has(job.placements[place])]
+    fits: dict[tuple[str, int], bool] = {}
+    for place in places:
+        spot = (job.placements[place], place[0])
+        if spot not in fits:
+            fits[spot] = state.nodes.has(spot[0]) and not room_taken(state, job, place)
+    return [(place, job.placements[place]) for place in places if fits[job.placements[place], place[0]]]
 
 
 def _going(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:

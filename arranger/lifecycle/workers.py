@@ -35,12 +35,20 @@ def blameless(pod: PodSeen) -> bool:
     return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
 
 
+def room_taken(state: State, job: JobRecord, place: PlaceKey) -> bool:
+    """Whether the room of a place without a pod is gone: to a stranger's pod, with a part of the node, or because two
+    jobs were taken over whose statuses, of different times, both name it. Its pod would be refused by the kubelet."""
+    assert job.spec is not None
+    return state.nodes.overbooked(job.placements[place], job.spec.groups[place[0]].shape.requests)
+
+
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Fallen | None:
     """The workers to decide on now; None if there are none, or none whose time has come."""
     found = Fallen()
     restarted: list[tuple[PlaceKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
     down: dict[str, bool] = {}
+    taken: dict[tuple[str, int], bool] = {}
     for place, node in job.placements.items():  # thousands of them at every change of a large job
         pod = pods.get(bound.get(place, ""))
         if place == LEADER:
@@ -48,7 +56,10 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
         if node not in down:
             down[node] = nodes.down_for_ms(node, told_ms) >= config.lost_ms
         if pod is None:
-            if down[node] or not nodes.has(node):
+            spot = (node, place[0])
+            if spot not in taken:
+                taken[spot] = not nodes.has(node) or room_taken(state, job, place)
+            if down[node] or taken[spot]:
                 found.lost.append((place, None))
         elif pod.phase == Phase.FAILED:
             if blameless(pod):

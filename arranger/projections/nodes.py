@@ -153,12 +153,19 @@ class NodeTable:
             for name, amount in requests:
                 found[self.columns[name]] = amount
             found[0] = 1
+            if len(self._vectors) >= _DERIVED_KEPT:
+                self._vectors.clear()
             self._vectors[requests] = found
         return found
 
     def free(self) -> Amounts:
         """Allocatable less used, nodes × resources, negative where strangers overbooked a node."""
         return self.allocatable - self.used
+
+    def overbooked(self, name: str, requests: Requests) -> bool:
+        """Whether more is held on a node than it has, of something that these requests, which are counted, ask for."""
+        row = self.rows[name]
+        return bool(((self.used[row] > self.allocatable[row]) & (self.vector(requests) > 0)).any())
 
     # --- rows and columns -----------------------------------------------------------------------------------
 

@@ -343,6 +343,8 @@ class Applier:
             for key, since_s in progress.settling.items()
             if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
         }
+        for key in [key for key in progress.refused if key[0] != job.attempt]:
+            del progress.refused[key]
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]

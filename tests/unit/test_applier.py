@@ -350,6 +350,17 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
+async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
+    scene = Scene()
+    scene.applier._writer = Appended()  # type: ignore[assignment]
+    await scene.applier._refused(scene.job, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.decide(Stage.RESCHEDULING)
+    async with scene.running():
+        await until(lambda: not scene.applier._progress[scene.job.uid].refused)
+
+
 _DENIED = 'admission webhook "policy.example.dev" denied the request: the image is not signed'
 _AWAY = 'Internal error occurred: failed calling webhook "policy.example.dev": context deadline exceeded'
 

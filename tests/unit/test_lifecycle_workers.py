@@ -508,3 +508,54 @@ def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -
     for state in (world.state, restored):
         assert [state.nodes.down_for_ms(name, world.now_ms + 5) for name in ("n1", "n2", "n3")] == [-1, 10_005, 5]
     assert snapshot.digest(restored) == world.digest()
+
+
+def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_never_created_there() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    job = world.job("ppo", leader=shape(cpu=2))
+    world.cycle()
+    world.control()
+    assert (job.stage, job.placements) == (Stage.STARTING, {LEADER: "n1"})
+    world.pod("stranger", "n1", cpu=1)
+    assert wanted_pods(world.state, job).create == []
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    assert (decision.stage, decision.reason) == ("Rescheduling", "RoomTaken")
+    world.node("n2", cpu=2)
+    world.settle()
+    assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
+    assert_sound(world.state)
+
+
+def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
+    world, job = running(nodes=2, cpu=3)
+    world.node("n3", cpu=1)
+    place = (1, 2)
+    node = job.placements[place]
+    world.pod_gone(job.bound[place])
+    world.pod("stranger", node, cpu=3)
+    assert world.state.nodes.has(node) and job.placements[place] == node
+    assert wanted_pods(world.state, job).create == []
+    world.settle()
+    assert (job.stage, job.attempt, job.placements[place], job.spent) == (Stage.RUNNING, 0, "n3", {})
+    assert_sound(world.state)
+
+
+def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has_it() -> None:
+    """After a lost tail the status of one job may name room that the other was given since."""
+    lost = World()
+    lost.node("n1", cpu=2)
+    first = lost.job("first", leader=shape(cpu=2))
+    lost.cycle()
+    lost.control()
+    status = job_status_seen(wanted_status(lost.state, first), first.spec)
+    assert status is not None
+    world = World(listed=False)
+    world.node("n1", cpu=2)
+    jobs = [world.job(name, leader=shape(cpu=2), status=status) for name in ("first", "second")]
+    world.list_all()
+    assert [wanted_pods(world.state, job).create for job in jobs] == [[], []]
+    world.settle()
+    assert sorted(str(job.stage) for job in jobs) == ["Rescheduling", "Running"]
+    assert_sound(world.state)
