@@ -1,10 +1,14 @@
-"""In logs of 100,000 events, explain names exactly the event that is the cause of what became of a job."""
+"""In logs of 100,000 events, explain and bisect name exactly the event that is the cause of what became of a job."""
 
 import pytest
 
+from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
+from arranger.replay.bisect import Closeup, Search
+from arranger.replay.conditions import Condition, FindsRoom, Negated, Prospect, WouldBePlaced
 from arranger.replay.explain import Explanation, explanation
+from arranger.replay.history import Point, Span
 from arranger.replay.lives import Asked, Lives
 from tests.unit.haystack import HAPPENED, WAITS, Haystack, Scene
 
@@ -47,3 +51,36 @@ def test_explain_names_the_event_that_a_job_was_restarted_or_failed_for(name: st
     consequence = _explained(entries).consequences[0]
     assert [one.offset for one in consequence.causes if one.text != "it was started"] == [cause]
     assert consequence.offset > cause
+
+
+def _bisected(entries: list[Entry]) -> int:
+    """The offset of the event since which the victim is blocked, as `arranger bisect --job victim --blocked` finds it
+    from where the victim came."""
+    offset, first = next(
+        (entry.first + number, event)
+        for entry in entries
+        for number, event in enumerate(entry.batch.events)
+        if isinstance(event, k.JobSeen) and event.name == "victim"
+    )
+
+    def conditions() -> list[Condition]:
+        prospect = Prospect(first)
+        return [Negated(FindsRoom(prospect)), Negated(WouldBePlaced(prospect, FindsRoom(prospect)))]
+
+    search = Search(State(), conditions(), Span(first=Point(offset=offset)), first_only=False)
+    for entry in entries:
+        search.feed(entry)
+    which = next(number for number, run in enumerate(search.runs) if run.holds)
+    closeup = Closeup(State(), conditions()[which], search.runs[which].last)
+    for entry in entries:
+        if not closeup.feed(entry):
+            break
+    assert closeup.found is not None
+    return closeup.found.event.offset
+
+
+@pytest.mark.parametrize("name", list(WAITS))
+def test_bisect_names_the_event_that_keeps_a_job_waiting(name: str, hay: Haystack) -> None:
+    entries, cause = _with(WAITS[name], hay)
+    # A job whose pod was refused has its nodes until the controller decides on it, which is the next event.
+    assert _bisected(entries) == (cause + 1 if name == "refused_node" else cause)
