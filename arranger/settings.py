@@ -109,6 +109,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     refused_node_s: Annotated[
         int, Meta(description="seconds that a job avoids a node whose kubelet refused a pod of it", ge=0, le=604_800)
     ] = 60
+    quorum_grace_s: Annotated[
+        int,
+        Meta(
+            description="seconds that a starting job may lack a part of its quorum before it gives its nodes up",
+            ge=1,
+            le=604_800,
+        ),
+    ] = 300
     image_grace_s: Annotated[
         int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
     ] = 120

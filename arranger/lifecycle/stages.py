@@ -78,11 +78,11 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     """Starting and Running: the leader's fate comes first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        return _leader_missing(state, job)
+        return _leader_missing(state, job) or _incomplete(job, config, told_ms)
     if leader.phase == Phase.SUCCEEDED:
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
     failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
-    failed = failed or _image_missing(job, leader, config, told_ms)
+    failed = failed or _image_missing(job, leader, config, told_ms) or _incomplete(job, config, told_ms)
     decided = failed or _workers_ended(state, job, config, told_ms)
     if decided is not None:
         return decided
@@ -141,6 +141,16 @@ def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tol
     if told_ms - job.stage_since_ms < config.image_grace_ms:
         return None
     return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
+
+
+def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+    """Who can't get all of its quorum doesn't keep the other part for ever: it gives its nodes up and waits for all."""
+    if not job.short_since_ms or told_ms - job.short_since_ms < config.quorum_ms:
+        return None
+    why = job.failure.message if job.quorum_placed() and job.failure is not None else ""
+    why = why or (job.waits.message if job.waits is not None else "no nodes for it")
+    message = f"its quorum wasn't complete for {config.quorum_ms // 1000} s ({why}); it gives its nodes up"
+    return _decide(job, Stage.RESCHEDULING, "QuorumIncomplete", message)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:

@@ -178,6 +178,7 @@ class _Fold:
         self._count_restarts(job, place, pod)
         self._keep_or_release(job, place, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
+        self._note_short(job)
 
     def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
         job = self.state.jobs.get(job_uid)
@@ -230,6 +231,7 @@ class _Fold:
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
         self._bind_waiting(job)
+        self._note_short(job)
         if self.state.listed.get(k.Watched.POD):
             job.leaving = ()
 
@@ -294,6 +296,7 @@ class _Fold:
                 job.waits = None
             job.infeasible_since_ms = 0
             job.version = offset
+            self._note_short(job)
             self.changes.jobs[job.uid] = None
 
     def waits(self, offset: int, event: k.Waits) -> None:
@@ -329,6 +332,7 @@ class _Fold:
             self._release_all(job)
             job.completion_ms = self.told_ms
         self._note_turns(job)
+        self._note_short(job)
 
     def leader_addressed(self, offset: int, event: k.LeaderAddressed) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -384,6 +388,7 @@ class _Fold:
         if event.place is not None and (event.place.group, event.place.index) in job.bound:
             return  # another applier got it there
         job.failure = event
+        self._note_short(job)
         self.changes.jobs[job.uid] = None
 
     # --- parts ---------------------------------------------------------------------------------------------
@@ -402,6 +407,13 @@ class _Fold:
 
     def _count(self, kind: str, *, accepted: bool) -> None:
         self.state.verdicts.setdefault(kind, [0, 0])[0 if accepted else 1] += 1
+
+    def _note_short(self, job: JobRecord) -> None:
+        """Since when a part of the quorum lacks: who starts may hold the other part only for a while."""
+        if not job.short():
+            job.short_since_ms = 0
+        elif not job.short_since_ms:
+            job.short_since_ms = self.told_ms
 
     def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
         if job.schedule_state != new:
@@ -464,6 +476,8 @@ class _Fold:
         job.bound[place] = pod.uid
         if job.failure is not None and job.failure.place == Place(*place):
             job.failure = None  # it got there after all
+        if job.short_since_ms:
+            self._note_short(job)
 
     def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
         job.placements[place] = node
@@ -520,6 +534,7 @@ class _Fold:
             job.waits = None
         elif job.schedule_state == ScheduleState.SUCCEED:
             self._schedule_state(job, ScheduleState.PARTLY)
+        self._note_short(job)
 
 
 #: What a status may say; another program's words there are not adopted.

@@ -56,6 +56,8 @@ class JobRecord:
     decided: StageDecided | None = None
     waits: Waits | None = None
     failure: EffectFailed | None = None
+    #: Since when a starting job lacks nodes for a part of its quorum, or pods of it are refused; 0: it doesn't.
+    short_since_ms: int = 0
     stage_since_ms: int = 0
     scheduled_since_ms: int = 0
     waits_since_ms: int = 0
@@ -111,6 +113,13 @@ class JobRecord:
     def quorum_placed(self) -> bool:
         """Whether the leader and at least `min_workers` workers have nodes."""
         return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
+
+    def short(self) -> bool:
+        """Whether the job has begun to start and a part of its quorum isn't to be had."""
+        if self.stage != Stage.STARTING or self.spec is None:
+            return False
+        there = LEADER in self.bound and len(self.bound) > self.spec.min_workers
+        return not self.quorum_placed() or (self.failure is not None and not there)
 
 
 def expand(pods: tuple[PlacedPods, ...]) -> dict[PlaceKey, str]:

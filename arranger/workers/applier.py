@@ -195,6 +195,8 @@ class Applier:
                 task = asyncio.create_task(self._mend(uid), name=f"apply-{uid}")
                 self._running[uid] = task
                 task.add_done_callback(lambda _, uid=uid: self._finished(uid))  # type: ignore[misc]
+            else:
+                self._progress.pop(uid, None)  # what was known of it is outdated when the share comes back
 
     def _finished(self, uid: str) -> None:
         del self._running[uid]

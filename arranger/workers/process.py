@@ -189,7 +189,9 @@ class Process:
             writer=self._writer(controller.ROLE),
             membership=self._membership,
             config=LifecycleConfig(
-                image_grace_ms=self._settings.image_grace_s * 1000, lost_ms=self._settings.lost_node_s * 1000
+                image_grace_ms=self._settings.image_grace_s * 1000,
+                lost_ms=self._settings.lost_node_s * 1000,
+                quorum_ms=self._settings.quorum_grace_s * 1000,
             ),
             clock=self._clock,
         )

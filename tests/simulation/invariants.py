@@ -384,6 +384,8 @@ class Checks:
                 "message", ""
             )  # a stranger has a pod's name
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
+            if record.short_since_ms:
+                found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             if not (waiting or refused or (stage == "Starting" and further) or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays()]

@@ -197,7 +197,7 @@ class SimulatedProcess:
     def _start_controller(self) -> dict[str, Any]:
         role = Controller(
             follower=self.follower, writer=self._writer(controller.ROLE), membership=self.membership,
-            config=LifecycleConfig(image_grace_ms=15_000), clock=self.clock,
+            config=LifecycleConfig(image_grace_ms=15_000, quorum_ms=40_000), clock=self.clock,
         )  # fmt: skip
         self.follower.listen(role)
         self.at_work[controller.ROLE] = role

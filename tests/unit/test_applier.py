@@ -85,6 +85,13 @@ class Everyone:
         return True
 
 
+class Nobody:
+    """A membership of which we have no share."""
+
+    def owns(self, key: str, role: str) -> bool:
+        return False
+
+
 class Scene:
     """A store with a node and one TYJob, a log that has seen them, and an applier."""
 
@@ -359,6 +366,16 @@ async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene.decide(Stage.RESCHEDULING)
     async with scene.running():
         await until(lambda: not scene.applier._progress[scene.job.uid].refused)
+
+
+async def test_a_job_that_is_no_longer_ours_is_forgotten() -> None:
+    scene = Scene()
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Pending")
+        assert scene.job.uid in scene.applier._progress
+        scene.applier._membership = Nobody()  # type: ignore[assignment]
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: not scene.applier._progress)
 
 
 _DENIED = 'admission webhook "policy.example.dev" denied the request: the image is not signed'
