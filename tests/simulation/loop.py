@@ -62,10 +62,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         _Task._numbers = itertools.count()
-        self._chance = chance
+        self._random = chance.random
         self._now_s = 1000.0
         self._ready: list[asyncio.Handle] = []  # type: ignore[assignment]
-        self._scheduled: list[asyncio.TimerHandle]
+        #: When, in which order they came, and what.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_numbers = itertools.count()
         #: Called after each callback; may raise to end the run.
         self.after_each: Callable[[], None] = lambda: None
         self.turns = 0
@@ -74,6 +76,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds."""
         return self._now_s
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        """As asyncio's, of which only what one thread needs is left: it is called ten times for each step."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True
+        heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
+        return timer
 
     def resume(self, owner: Owner) -> None:
         """Let a paused owner go on, with everything that came due meanwhile."""
@@ -91,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = self._ready
         if not ready:
             raise RuntimeError("the simulation has nothing to do any more")
-        at = self._chance.randrange(len(ready)) if len(ready) > 1 else 0
+        at = int(self._random() * len(ready)) if len(ready) > 1 else 0
         handle = ready[at]
         ready[at] = ready[-1]
         ready.pop()
@@ -107,16 +122,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _jump(self) -> None:
         """Let time pass until a timer is due; all timers of that moment become ready."""
-        timers = self._scheduled
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
         if not timers:
             return
-        self._now_s = max(self._now_s, timers[0].when())
-        while timers and timers[0].when() <= self._now_s:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            self._ready.append(timer)
+        self._now_s = now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= now_s:
+            timer = heapq.heappop(timers)[2]
+            if not timer._cancelled:
+                self._ready.append(timer)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         pass  # it is dropped when its time comes
