@@ -17,7 +17,7 @@ from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.lifecycle.workers import room_taken
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
-from arranger.model.pod import TERMINAL
+from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact, runs
 from arranger.projections.state import State
 
@@ -142,7 +142,7 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
-        "message": _message(job)[:MESSAGE_LIMIT],
+        "message": _message(state, job)[:MESSAGE_LIMIT],
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(job),
     }
@@ -185,17 +185,48 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
     }
 
 
-def _message(job: JobRecord) -> str:
+def _message(state: State, job: JobRecord) -> str:
     """One line that a person can act on: what it waits for, else why it is where it is."""
-    if job.ended and job.decided is not None:
-        return job.decided.message
+    decided = job.decided.message if job.decided is not None else "waits for the next scheduling cycle"
+    if job.ended:
+        return decided
     if job.failure is not None:
         return f"{job.failure.effect} refused: {job.failure.message}"
-    if job.schedule_state != ScheduleState.SUCCEED and job.waits is not None:
-        return job.waits.message
-    if job.decided is not None:
-        return job.decided.message
-    return "waits for the next scheduling cycle"
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        if _of_earlier_attempt(state, job):
+            return f"{decided}; the pods of the earlier attempt have to go first"
+        return job.waits.message if job.waits is not None else decided
+    waits = job.waits.message if job.waits is not None and job.schedule_state != ScheduleState.SUCCEED else ""
+    return "; ".join(part for part in (_stuck(state, job), waits) if part) or _awaited(state, job) or decided
+
+
+def _of_earlier_attempt(state: State, job: JobRecord) -> bool:
+    pods = state.pods_of.get(job.uid, {}).values()
+    return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
+
+
+def _stuck(state: State, job: JobRecord) -> str:
+    """The first pod that its kubelet can't start, and why; an image that can't be pulled is the commonest."""
+    found = [place for place, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
+    if not found:
+        return ""
+    pod = state.pods[job.bound[min(found)]]
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    why = f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting
+    return f"pod {pod.name}{others} can't start on {pod.node}: {why}"
+
+
+def _awaited(state: State, job: JobRecord) -> str:
+    """What a job that is starting waits for; without counts, which change all the time and stand beside it."""
+    leader = leader_pod(state, job)
+    if job.stage != Stage.STARTING or job.spec is None or leader is None:
+        return ""
+    if leader.phase != Phase.RUNNING or not job.leader_address:
+        return f"waits for the leader's pod {leader.name} to run on {leader.node}"
+    least = job.spec.min_workers
+    return (
+        f"the leader runs; waits until {least} worker{'' if least == 1 else 's'} {'is' if least == 1 else 'are'} ready"
+    )
 
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:

@@ -122,8 +122,11 @@ def one_of(*allowed: str) -> Check:
     return check
 
 
-def items(of: Check, *, least: int = 0, most: int | None = None, key: str = "") -> Check:
-    """A list of `least` to `most` items; no two of its objects may share the value of `key`."""
+def items(
+    of: Check, *, least: int = 0, most: int | None = None, keys: Sequence[str] = (), unique: bool = False
+) -> Check:
+    """A list of `least` to `most` items; no two of its objects may share the values of `keys`, or none is there twice
+    if they have to be `unique`."""
 
     def check(value: Any, path: str) -> Errors:
         if not isinstance(value, list):
@@ -136,21 +139,34 @@ def items(of: Check, *, least: int = 0, most: int | None = None, key: str = "") 
             return
         for position, item in enumerate(value):
             yield from of(item, f"{path}[{position}]")
-        if key:
-            yield from _duplicates(value, path, key)
+        if keys:
+            yield from _same_keys(value, path, keys)
+        elif unique:
+            yield from _same_values(value, path)
 
     return check
 
 
-def _duplicates(entries: Sequence[Any], path: str, key: str) -> Errors:
+def _same_keys(entries: Sequence[Any], path: str, keys: Sequence[str]) -> Errors:
     seen = set()
     for position, item in enumerate(entries):
-        name = item.get(key) if isinstance(item, dict) else None
-        if not isinstance(name, str):
+        names = tuple(item.get(key) for key in keys) if isinstance(item, dict) else ()
+        if not names or not all(isinstance(name, str) for name in names):
             continue
-        if name in seen:
-            yield FieldError(f"{path}[{position}]", f"Duplicate value: {key} {shown(name)} must be used once")
-        seen.add(name)
+        if names in seen:
+            told = ", ".join(f"{key} {shown(name)}" for key, name in zip(keys, names, strict=True))
+            yield FieldError(f"{path}[{position}]", f"Duplicate value: {told} must be used once")
+        seen.add(names)
+
+
+def _same_values(entries: Sequence[Any], path: str) -> Errors:
+    seen = set()
+    for position, item in enumerate(entries):
+        if isinstance(item, (dict, list)):
+            continue
+        if item in seen:
+            yield FieldError(f"{path}[{position}]", f"Duplicate value: {shown(item)} must be used once")
+        seen.add(item)
 
 
 def keyed(of: Check, *, most: int | None = None) -> Check:
@@ -159,17 +175,29 @@ def keyed(of: Check, *, most: int | None = None) -> Check:
     def check(value: Any, path: str) -> Errors:
         if not isinstance(value, dict):
             yield wrong_type(path, value, "object")
-        elif most is not None and len(value) > most:
-            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items")
+        elif most is not None and _present(value) > most:
+            yield FieldError(path, f"Too many: {_present(value)}: must have at most {most} items")
         else:
             for name in value:
-                yield from of(value[name], f"{path}.{name}")
+                if value[name] is not None:
+                    yield from of(value[name], f"{path}.{name}")
 
     return check
 
 
-def record(fields: Mapping[str, Check], *, required: Sequence[str] = (), closed: bool = False) -> Check:
-    """An object with these fields; `closed` refuses others."""
+def _present(fields: Mapping[str, Any]) -> int:
+    return sum(value is not None for value in fields.values())
+
+
+def record(
+    fields: Mapping[str, Check],
+    *,
+    required: Sequence[str] = (),
+    closed: bool = False,
+    least: int = 0,
+    most: int | None = None,
+) -> Check:
+    """An object with `least` to `most` of these fields; `closed` refuses others."""
     listed = ", ".join(fields)
 
     def check(value: Any, path: str) -> Errors:
@@ -179,6 +207,12 @@ def record(fields: Mapping[str, Check], *, required: Sequence[str] = (), closed:
         for name in required:
             if value.get(name) is None:
                 yield FieldError(_below(path, name), "Required value")
+        if least and _present(value) < least:
+            yield FieldError(
+                path, f"Invalid value: {_present(value)}: should have at least {least} properties: {listed}"
+            )
+        if most is not None and _present(value) > most:
+            yield FieldError(path, f"Too many: {_present(value)}: must have at most {most} items: {listed}")
         for name, of in fields.items():
             if value.get(name) is not None:
                 yield from of(value[name], _below(path, name))

@@ -61,7 +61,7 @@ def pod_shape(
     )
     return PodShape(
         requests=effective_requests(spec),
-        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        node_selector=tuple(sorted(present(spec.get("nodeSelector")).items())),
         tolerations=tuple(_toleration(entry) for entry in spec.get("tolerations") or ()),
         required_terms=_required_terms(affinity),
         labels=labels,
@@ -140,7 +140,7 @@ def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, A
     """The requests of one container, limits standing in for missing ones, at least what it holds already."""
     declared: dict[str, int] = {}
     if resources:
-        declared = _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+        declared = _amounts({**present(resources.get("limits")), **present(resources.get("requests"))})
     for quantities in held or ():
         _raise_to(declared, _amounts(quantities))
     return declared
@@ -154,7 +154,12 @@ def _set_for_pod(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
 
 
 def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
+    return {name: amount(name, quantity) for name, quantity in present(quantities).items()}
+
+
+def present(fields: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The fields with a value: what is null isn't there."""
+    return {name: value for name, value in fields.items() if value is not None} if fields else {}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
@@ -190,7 +195,7 @@ def _selector(term: Mapping[str, Any], own: Mapping[str, str]) -> Selector:
     if selector is None:
         return None
     labels = tuple(
-        Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())
+        Requirement(key, "In", (value,)) for key, value in sorted(present(selector.get("matchLabels")).items())
     )
     expressions = tuple(_requirement(entry, field=False) for entry in selector.get("matchExpressions") or ())
     keys = tuple(

@@ -8,7 +8,7 @@ import msgspec
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape
-from arranger.model.template import pod_shape
+from arranger.model.template import pod_shape, present
 from arranger.model.validation import (
     DEFAULT_COUNTS,
     DEFAULT_MIN_WORKERS,
@@ -47,7 +47,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
 
 def _shape(job: str, group: Mapping[str, Any], *, leader: bool) -> PodShape:
     template = group["template"]
-    labels = (template.get("metadata") or {}).get("labels") or {}
+    labels = present((template.get("metadata") or {}).get("labels"))
     known = known_labels(job, group["name"], leader=leader)
     return pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
 

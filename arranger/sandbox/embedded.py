@@ -49,7 +49,7 @@ class EmbeddedCluster:
 
     async def __aenter__(self) -> Self:
         for path in self._crds:
-            for crd in yaml.safe_load_all(path.read_text()):
+            for crd in yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 self.store.create(CRDS, "", crd)
         await self._server.start(port=self._port)
         await self.kubelets.start()

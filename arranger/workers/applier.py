@@ -28,7 +28,7 @@ from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
-from arranger.workers.reporter import Reporter, Told
+from arranger.workers.reporter import Reporter, Told, step_of
 
 _log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Applier:
         status[QUEUE_POSITION] = position = self._queue.position(self._follower.state, job, now_s)
         moved = position is not None and position <= _NEAR and position != progress.position
         if (digest == job.seen.status_digest or unseen) and not moved:
-            progress.told.stage = progress.told.stage or status["stage"]
+            progress.told.step = progress.told.step or step_of(job)
             return True
         urgent = _key(status)
         wait_s = progress.written_s + _COUNTS_S - now_s

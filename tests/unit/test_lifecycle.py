@@ -539,6 +539,51 @@ def test_a_refused_pod_shows_in_the_message_until_it_is_there() -> None:
     assert "quota" not in wanted_status(world.state, job)["message"]
 
 
+def test_the_message_of_a_starting_job_says_what_is_awaited() -> None:
+    world, job = starting_world(workers=2, min_workers=2)
+
+    def message() -> str:
+        told: str = wanted_status(world.state, job)["message"]
+        return told
+
+    assert message() == "its quorum has nodes; the leader is started first"
+    world.run_pod(job, LEADER, "n1", phase="Pending")
+    world.change_pod(job.bound[LEADER], ip="")
+    assert message() == "waits for the leader's pod ppo-learner-0-0 to run on n1"
+    world.change_pod(job.bound[LEADER], waiting="ErrImagePull", message="no such image x")
+    assert message() == "pod ppo-learner-0-0 can't start on n1: ErrImagePull: no such image x"
+    world.change_pod(job.bound[LEADER], phase="Running", ip="10.0.0.0", waiting="", message="")
+    world.control()
+    assert message() == "the leader runs; waits until 2 workers are ready"
+    for index in (0, 1):
+        world.run_pod(job, (1, index), "n1", phase="Pending")
+        world.change_pod(job.bound[(1, index)], waiting="CreateContainerConfigError", ready=False)
+    assert message() == "pod ppo-actors-0-0 and 1 more can't start on n1: CreateContainerConfigError"
+
+
+def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_have_no_node() -> None:
+    world = World()
+    world.node("n1", cpu=3)
+    job = world.job("ppo", workers=3, min_workers=1)
+    world.settle()
+    world.change_pod(job.bound[(1, 1)], phase="Pending", ready=False, waiting="ImagePullBackOff")
+    message = wanted_status(world.state, job)["message"]
+    assert job.stage == Stage.RUNNING and message.startswith("pod ppo-actors-1-0 can't start on n1: ImagePullBackOff; ")
+    assert "cpu" in message
+
+
+def test_the_message_of_a_job_that_starts_anew_says_that_old_pods_have_to_go_first() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False, reason="Evicted")
+    world.control()
+    message = wanted_status(world.state, job)["message"]
+    assert message == (
+        "the leader's pod ended (Evicted); scheduled again; the pods of the earlier attempt have to go first"
+    )
+    world.apply()
+    assert "earlier attempt" not in wanted_status(world.state, job)["message"]
+
+
 def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
     world, job = starting_world()
     world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 422, "Invalid", "no such field", True))

@@ -3,8 +3,10 @@
 import msgspec
 
 from arranger.clock import SystemClock
+from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, Object
 from arranger.lifecycle.wanted import wanted_status
+from arranger.model.job import JobStatusSeen
 from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
@@ -107,3 +109,80 @@ async def test_workers_that_are_replaced_are_one_event_with_the_last_of_them() -
     [event] = [e for e in scene.events() if e["reason"] == "WorkersReplaced"]
     assert (event["type"], event["count"]) == ("Warning", 2)
     assert event["message"] == "workers replaced: lost: actors 2 (Evicted)"
+
+
+async def test_a_listing_tells_the_story_in_its_order_though_all_of_it_is_of_one_second() -> None:
+    scene = Scene()
+    world = scene.world
+    job = world.job("j", workers=1, min_workers=1, created=world.now_ms - world.now_ms % 1000)
+    await scene.report(job)
+    world.pass_time(0.01)
+    world.cycle()
+    await scene.report(job)
+    world.node("n1", cpu=9)
+    world.pass_time(0.01)
+    world.cycle()
+    for _ in range(3):
+        world.pass_time(0.01)
+        world.control()
+        await scene.report(job)
+        world.apply()
+    world.change_pod(job.bound[(1, 0)], phase="Failed", ready=False, reason="Evicted")
+    world.pass_time(0.01)
+    world.control()
+    await scene.report(job)
+    assert [e["reason"] for e in scene.events()] == [
+        "Accepted", "FailedScheduling", "Scheduled", "WorkersReady", "WorkersLost",
+    ]  # fmt: skip
+    times = [e["lastTimestamp"] for e in scene.events() if e["reason"] != "FailedScheduling"]
+    assert len(set(times)) == 1
+
+
+async def test_a_job_that_had_nodes_before_its_first_status_was_accepted_all_the_same() -> None:
+    scene = Scene()
+    scene.world.node("n1")
+    job = scene.world.job("j")
+    scene.world.cycle()
+    scene.world.control()
+    await scene.report(job)
+    assert [e["reason"] for e in scene.events()] == ["Accepted", "Scheduled"]
+
+
+async def test_every_suspension_and_every_resumption_is_told() -> None:
+    scene = Scene()
+    world = scene.world
+    job = world.job("j", created=1)
+    await scene.report(job)
+    for suspend in (True, False, True, False):
+        world.pass_time(1)
+        world.job("j", suspend=suspend, created=1)
+        world.control()
+        await scene.report(job)
+    assert [e["reason"] for e in scene.events()] == ["Accepted", "Suspended", "Resumed", "Suspended", "Resumed"]
+
+
+async def test_a_refused_pod_is_one_event_with_the_last_reason() -> None:
+    scene = Scene()
+    world = scene.world
+    world.node("n1")
+    job = world.job("j", workers=2, min_workers=0)
+    world.cycle()
+    world.control()
+    await scene.report(job)
+    for message in ("exceeded quota", "exceeded quota", "denied by a webhook"):
+        world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 403, "Forbidden", message, False))
+        await scene.report(job)
+    [event] = [e for e in scene.events() if e["reason"] == "FailedCreate"]
+    assert (event["type"], event["count"], event["message"]) == ("Warning", 2, "denied by a webhook")
+
+
+async def test_what_an_epoch_before_had_decided_is_not_told_again() -> None:
+    scene = Scene()
+    scene.world.node("n1")
+    status = JobStatusSeen("Running", "ScheduledSucceed", 0, 0, "10.0.0.0", (), reason="WorkersReady")
+    job = scene.world.job("j", status=status)
+    await scene.report(job)
+    assert scene.events() == []
+    scene.world.control()
+    await scene.report(job)
+    assert [e["reason"] for e in scene.events()] == ["LeaderLost"]

@@ -1,0 +1,132 @@
+"""Checks made from a schema: the one of pods, as the API server publishes it, for the controller's own check.
+
+`pod_template.json` is written by `python -m tests.crd_schema`, together with the part of `crds/tyjob.yaml` that says
+the same. What the schema alone doesn't hold is in `pod_rules`.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from arranger.model.checks import (
+    Check,
+    Errors,
+    FieldError,
+    both,
+    flag,
+    invalid,
+    items,
+    keyed,
+    one_of,
+    record,
+    text,
+    whole,
+    wrong_type,
+)
+from arranger.model.pod_rules import QUANTITY, RULES, quantity
+
+Schema = Mapping[str, Any]
+
+#: What a number of this format can be.
+_RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
+#: The two rules of texts that are read here: a pattern, and nothing at all.
+_MATCHES = re.compile(r"self\.matches\('(.*)'\)")
+_EMPTY = "self == ''"
+
+
+@cache
+def _definitions() -> Mapping[str, Schema]:
+    content = resources.files("arranger.model").joinpath("pod_template.json").read_bytes()
+    definitions: Mapping[str, Schema] = msgspec.json.decode(content)["definitions"]
+    return definitions
+
+
+@cache
+def definition(name: str) -> Check:
+    """The check of what the API server calls so in core/v1, as far as pod templates need it: `PodSpec`."""
+    if name == QUANTITY:
+        return quantity
+    fields = _made(_definitions()[name])
+    return both(fields, RULES[name]) if name in RULES else fields
+
+
+def _made(schema: Schema) -> Check:
+    if "$ref" in schema:
+        return definition(schema["$ref"])
+    if schema.get("x-kubernetes-int-or-string"):
+        return _number_or_name(schema)
+    if schema["type"] == "object":
+        return _object(schema)
+    if schema["type"] == "array":
+        mapped = schema.get("x-kubernetes-list-map-keys") or ()
+        return items(
+            _made(schema["items"]),
+            least=schema.get("minItems", 0),
+            most=schema.get("maxItems"),
+            keys=mapped,
+            unique=schema.get("x-kubernetes-list-type") == "set",
+        )
+    if schema["type"] == "integer":
+        low, high = _RANGES[schema["format"]]
+        return whole(schema.get("minimum", low), schema.get("maximum", high))
+    return flag if schema["type"] == "boolean" else _text(schema)
+
+
+def _object(schema: Schema) -> Check:
+    if "properties" not in schema:
+        return keyed(_made(schema["additionalProperties"]), most=schema.get("maxProperties"))
+    return record(
+        {name: _made(part) for name, part in schema["properties"].items()},
+        required=schema.get("required") or (),
+        closed=True,
+        least=schema.get("minProperties", 0),
+        most=schema.get("maxProperties"),
+    )
+
+
+def _text(schema: Schema) -> Check:
+    if "enum" in schema:
+        return one_of(*schema["enum"])
+    pattern = schema.get("pattern", "")
+    reason = f"should match '{pattern}'"
+    for rule in schema.get("x-kubernetes-validations") or ():
+        if rule["rule"] == _EMPTY:
+            return _unset(rule["message"])
+        said = _MATCHES.fullmatch(rule["rule"])
+        if said is None:
+            raise ValueError(f"a rule of a text that can't be read: {rule['rule']}")
+        pattern, reason = said[1], rule["message"]
+    form = re.compile(pattern.removeprefix("^").removesuffix("$"), re.ASCII) if pattern else None
+    return text(least=schema.get("minLength", 0), most=schema.get("maxLength"), form=form, reason=reason)
+
+
+def _unset(reason: str) -> Check:
+    """A string that has to be empty."""
+
+    def check(value: Any, path: str) -> Errors:
+        if not isinstance(value, str):
+            yield wrong_type(path, value, "string")
+        elif value:
+            yield invalid(path, value, reason)
+
+    return check
+
+
+def _number_or_name(schema: Schema) -> Check:
+    """A port: its number or its name."""
+    number = whole(schema["minimum"], schema["maximum"])
+    name = text(least=schema["minLength"], most=schema["maxLength"])
+
+    def check(value: Any, path: str) -> Errors:
+        if isinstance(value, str):
+            yield from name(value, path)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield from number(value, path)
+        else:
+            yield FieldError(path, "Invalid value: must be of type integer or string")
+
+    return check
