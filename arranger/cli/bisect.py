@@ -101,7 +101,7 @@ def command(
     job would be given before it came is asked with its first spec.
 
     With --queue-policy, --policy, --weights or --config: every recorded cycle is taken again by that configuration, and
-    told is the first that decides otherwise.
+    told is the first that gives a job other nodes. Reasons of what waits aren't compared.
 
     Exit status: 0 if it was found, 1 if not.
 

@@ -12,6 +12,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.job import ScheduleState
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_by_event
 from arranger.projections.state import Changes, State
@@ -205,8 +206,8 @@ class Rival:
 
 
 def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
-    """The first job about which a cycle decides otherwise than is recorded, by the order of the record. The order
-    alone is no difference, and neither is the cycle's own record, which names the configuration."""
+    """The first job to which a cycle gives other nodes than are recorded, or that only one of them gives up, by the
+    order of the record. Neither the order of decisions counts nor the reasons of what waits: these are told in turn."""
     recorded, by_other = _by_job(entry.batch.events), _by_job(other)
     for uid in dict.fromkeys((*recorded, *by_other)):
         one, two = recorded.get(uid, ()), by_other.get(uid, ())
@@ -220,7 +221,9 @@ def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: 
 def _by_job(events: Iterable[k.Event]) -> dict[str, tuple[k.Event, ...]]:
     found: dict[str, tuple[k.Event, ...]] = {}
     for event in events:
-        if isinstance(event, (k.Placed, k.Waits)):
+        given_up = isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
+        if given_up or isinstance(event, k.Placed):
+            assert isinstance(event, (k.Placed, k.Waits))
             found[event.job_uid] = (*found.get(event.job_uid, ()), event)
     return found
 

@@ -17,15 +17,17 @@ from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP, ScheduleState
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.replay.describe import label
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import describe_shortage, turn_of
-from arranger.scheduling.filters import amount
-from arranger.scheduling.placer import Placer
+from arranger.scheduling.filters import Filters, amount
+from arranger.scheduling.placer import Placer, pod_policy
 from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.view import ClusterView, Mask
 
 #: What a state says of one thing, by name.
 Facts = dict[str, str]
@@ -414,6 +416,9 @@ class FindsRoom(_Configured):
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
         self._answer = False
+        self._bounds = _Bounds()
+        #: How often it was asked anew: an equal number means that room has not changed.
+        self.times = 0
 
     @property
     def denied(self) -> str:
@@ -428,7 +433,9 @@ class FindsRoom(_Configured):
         if job.spec is None or not state.synced:
             return False
         if not self._known(state, job):
-            self._answer = Placer(state, self._config, self._policies).fits(job)
+            self.times += 1
+            sure = self._bounds.answer(state, job, self._config, self._policies)
+            self._answer = Placer(state, self._config, self._policies).fits(job) if sure is None else sure
         return self._answer
 
     def _known(self, state: State, job: JobRecord) -> bool:
@@ -451,6 +458,48 @@ class FindsRoom(_Configured):
             self._changes = nodes.changes
         self._asked = asked
         return known
+
+
+class _Bounds:
+    """Says at once that a quorum surely finds room, or surely doesn't, where only resources decide: counts of pods a
+    node, kept while no node's facts change. What lies between is a cycle's to say."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Any, ...] = ()
+        self._masks: list[Mask] = []
+
+    def answer(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool | None:
+        """Whether the quorum finds room; None if that isn't plain to see."""
+        policy, nodes = pod_policy(job, config, policies), state.nodes
+        if job.refusals or job.placements or job.given_up or _heeds_others(state, job):
+            return None
+        if policy.name not in BUILT_IN.pod or job.spec is None:
+            return None  # another package's policy may leave room unused
+        groups = job.spec.groups
+        asked = (nodes.derived("what bounds depend on", object), job.spec, policies)
+        if asked != self._asked:
+            filters = Filters(ClusterView(nodes), policies.filters)
+            self._asked, self._masks = asked, [filters.static(group.shape) for group in groups]
+        for group in groups:  # every resource has its column before amounts are compared
+            nodes.vector(group.shape.requests)
+        vectors = [nodes.vector(group.shape.requests) for group in groups]
+        free = nodes.free()[nodes.by_name()]
+        rooms = [int((_pods(free, vector) * mask).sum()) for vector, mask in zip(vectors, self._masks, strict=True)]
+        workers = job.spec.total_workers if policy.whole else job.spec.min_workers
+        possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
+        if not rooms[LEADER_GROUP] or possible < workers:
+            return False
+        # Every pod takes at most the place of one that is as large as the largest in every resource.
+        everywhere = np.logical_and.reduce(self._masks)
+        surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
+        return True if surely >= 1 + workers else None
+
+
+def _pods(free: Amounts, vector: Amounts) -> Amounts:
+    """How many pods of these amounts each row takes."""
+    columns = np.flatnonzero(vector)
+    found: Amounts = (np.maximum(free[:, columns], 0) // vector[columns]).min(axis=1)
+    return found
 
 
 class WouldBePlaced(_Configured):
@@ -480,7 +529,10 @@ class WouldBePlaced(_Configured):
             return True
         if not self._room.holds(state):
             return False
-        asked = (state.nodes.changes, state.job_changes, self._config, state.told_ms if job.refusals else 0)
+        others = [(one.uid, one.version) for one in queue.waiting(state) if one.uid != job.uid]
+        if not others and not _stands_still(job):
+            return True
+        asked = (self._room.times, others, self._config, state.job_changes if _heeds_others(state, job) else 0)
         if asked != self._asked:
             self._asked = asked
             self._answer = self._in_turn(state, job)
@@ -496,6 +548,13 @@ class WouldBePlaced(_Configured):
             if only_for_now:
                 del state.jobs[job.uid]
         return attempt is not None and attempt.quorum_stands
+
+
+def _stands_still(job: JobRecord) -> bool:
+    """Whether no cycle would look at it: it was given up, suspended or ended by its user, or it is going."""
+    spec = job.spec
+    asked = spec is not None and job.active and not spec.suspend and not spec.terminating
+    return not asked or job.schedule_state == ScheduleState.FAILED
 
 
 def _heeds_others(state: State, job: JobRecord) -> bool:
