@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
     "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
+    "what-if": ("arranger.cli.what_if", "Take a cycle of the past with something otherwise; both plans side by side."),
     "bisect": (
         "arranger.cli.bisect",
         "Find the event at which something starts to hold, or the first differing cycle.",

@@ -46,6 +46,18 @@ def crowded() -> World:
     return world
 
 
+def contended() -> World:
+    """Two jobs of one priority want the only node; the older one asks for more, so DRF prefers the younger."""
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("early", leader=shape(gpus=1))
+    world.settle()
+    world.job("large", leader=shape(gpus=3), created=1)
+    world.job("small", leader=shape(gpus=2), created=2)
+    world.settle()
+    return world
+
+
 def late_cycle(world: World, meanwhile: Callable[[], object]) -> int:
     """A cycle taken on the present state, appended only after `meanwhile`; answers the offset of its record."""
     events = take_cycle(world.state, world.config, world.now_ms)

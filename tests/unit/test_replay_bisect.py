@@ -13,7 +13,7 @@ from arranger.replay.bisect import Closeup, Found, Rival, Run, Search, first_dis
 from arranger.replay.history import Point, Span
 from arranger.replay.overrides import Overrides
 from arranger.replay.verify import Survey, Verification
-from tests.unit.replay_worlds import crowded
+from tests.unit.replay_worlds import contended, crowded
 from tests.world import World, shape
 
 Make = Callable[[State], c.Condition]
@@ -314,18 +314,6 @@ def rival(world: World, other: Overrides) -> Rival:
         if not found.feed(entry):
             break
     return found
-
-
-def contended() -> World:
-    """Two jobs of one priority want the only node; the older one asks for more, so DRF prefers the younger."""
-    world = World()
-    world.node("n1", gpus=4)
-    world.job("early", leader=shape(gpus=1))
-    world.settle()
-    world.job("large", leader=shape(gpus=3), created=1)
-    world.job("small", leader=shape(gpus=2), created=2)
-    world.settle()
-    return world
 
 
 def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() -> None:
