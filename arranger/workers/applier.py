@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -245,10 +246,39 @@ class Applier:
             self._look_again(uid, 5.0)
 
     async def _delete_orphans(self, uid: str) -> None:
-        """Delete what a TYJob left behind, as it was seen: a pod that was made free of its owner meanwhile stays."""
+        """Delete what a TYJob left behind."""
         gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         pods = ((pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen)
-        await self._together([self._delete(uid, pod, force=force, as_seen=True) for pod, force in pods])
+        await self._together(
+            [self._effect("delete", partial(self._delete_orphan, uid, pod, force=force)) for pod, force in pods]
+        )
+
+    async def _delete_orphan(self, uid: str, pod: PodSeen, *, force: bool) -> bool:
+        """Delete a pod as it was seen, or as it is now if it has that owner still: one that was made free stays."""
+        if await self._gone(pod, force=force, version=pod.resource_version):
+            return True
+        try:
+            there = (await self._cluster.get(PODS, pod.namespace, pod.name))["metadata"]
+        except ApiError as refused:
+            if refused.code != 404:
+                raise
+            return True
+        if any(owner.get("uid") == uid for owner in there.get("ownerReferences") or ()):
+            await self._gone(pod, force=force, version=there["resourceVersion"])
+        return True
+
+    async def _gone(self, pod: PodSeen, *, force: bool, version: str | None = None) -> bool:
+        """Delete a pod; False if that name has another pod, or if it isn't at that version."""
+        grace_s = 0 if force else None
+        try:
+            await self._cluster.delete(
+                PODS, pod.namespace, pod.name, uid=pod.uid, resource_version=version, grace_s=grace_s
+            )
+        except ApiError as refused:
+            if refused.code not in (404, 409):
+                raise
+            return refused.code == 404
+        return True
 
     async def _status_stands(self, job: JobRecord, progress: _Progress) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
@@ -470,18 +500,9 @@ class Applier:
             progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + _REFUSED_S
             self._look_again(job.uid, _REFUSED_S)
 
-    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False, as_seen: bool = False) -> bool:
-        version = pod.resource_version if as_seen else None
-        grace_s = 0 if force else None
-
+    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
         async def delete() -> bool:
-            try:
-                await self._cluster.delete(
-                    PODS, pod.namespace, pod.name, uid=pod.uid, resource_version=version, grace_s=grace_s
-                )
-            except ApiError as refused:
-                if refused.code not in (404, 409):  # gone already, another pod of that name, or not as it was seen
-                    raise
+            await self._gone(pod, force=force)
             return True
 
         done = await self._effect("delete", delete)

@@ -444,14 +444,17 @@ async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watc
         "metadata": {"name": "j-learner-0", "ownerReferences": [owner], "labels": labels},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x"}]},
     }
-    seen = pod_seen(scene.store.create(PODS, "default", body).stored.object, term)
-    scene.world.say(seen)
+    scene.world.say(pod_seen(scene.store.create(PODS, "default", body).stored.object, term))
     scene.store.delete(TYJOBS, "default", "j", DeleteOptions(propagation="Orphan"))
     scene.world.job_gone(scene.job)
     async with scene.running(uid):
         await until(lambda: scene.cluster.conflicts == 1)
         assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
-        now = scene.decoded(PODS, "default", "j-learner-0")["metadata"]["resourceVersion"]
-        scene.world.say(msgspec.structs.replace(seen, resource_version=now))
+        # What changed without being news is in the way of nothing.
+        again = {**body["metadata"], "name": "j-learner-0-r1", "labels": {**labels, "arranger.dev/attempt": "1"}}
+        other = scene.store.create(PODS, "default", {**body, "metadata": again}).stored.object
+        scene.store.patch(PODS, "default", "j-learner-0-r1", {"metadata": {"annotations": {"a": "b"}}})
+        scene.world.say(pod_seen(other, term))
         scene.applier.changed(Changes(jobs={uid: None}))
-        await until(lambda: "deletionTimestamp" in scene.decoded(PODS, "default", "j-learner-0")["metadata"])
+        await until(lambda: "deletionTimestamp" in scene.decoded(PODS, "default", "j-learner-0-r1")["metadata"])
+        assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
