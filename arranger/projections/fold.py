@@ -14,7 +14,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.tyjob import refused_change
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand, holds
+from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
 
@@ -319,6 +319,7 @@ class _Fold:
             return
         before, job.stage = job.stage, Stage(event.stage)
         job.decided = event
+        job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
         job.stage_since_ms = self.told_ms
         job.version = offset
         self.changes.jobs[job.uid] = None

@@ -15,6 +15,9 @@ PlaceKey = tuple[int, int]
 
 LEADER: PlaceKey = (LEADER_GROUP, 0)
 
+#: So many of a job's last decisions on its stage are remembered.
+STEPS_KEPT = 4
+
 
 @dataclass(slots=True)
 class JobRecord:
@@ -54,6 +57,8 @@ class JobRecord:
     replacement: str = ""
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
+    #: The last of this epoch's decisions on the stage and when they were told: several may come before anybody is told.
+    steps: tuple[tuple[StageDecided, int], ...] = ()
     waits: Waits | None = None
     failure: EffectFailed | None = None
     #: Since when a starting job lacks nodes for a part of its quorum, or pods of it are refused; 0: it doesn't.

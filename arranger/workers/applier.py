@@ -304,7 +304,7 @@ class Applier:
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         progress.position = position
-        await self._reporter.report(job, status, progress.told)
+        await self._reporter.report(job, progress.told)
         if not self._still(job, version):  # decided anew meanwhile: that status isn't stored yet
             self._look_again(job.uid, 0.0)
             return False
@@ -358,7 +358,7 @@ class Applier:
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
                 log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
-                await self._reporter.report(job, status, progress.told)
+                await self._reporter.report(job, progress.told)
             if refused.code in (404, 409, 422):
                 return False
             raise

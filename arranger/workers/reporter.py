@@ -15,20 +15,19 @@ import msgspec
 
 from arranger.clock import Clock
 from arranger.errors import ClusterError
-from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster, Object
+from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
 from arranger.model.job import ScheduleState, Stage
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import STEPS_KEPT, JobRecord
 from arranger.scheduling.cycle import kinds_of
 
 _log = logging.getLogger(__name__)
 
-#: The reason of the first Event of a job.
-_ACCEPTED = "Accepted"
-
 #: Kubernetes refuses Events with longer messages.
 _MESSAGE_LIMIT = 1000
+
+_NORMAL, _WARNING = "Normal", "Warning"
 
 #: What the Events that are brought up to date are about, as a part of their names.
 _WAITING = "waiting"
@@ -39,14 +38,12 @@ _REFUSED = "refused"
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 2, Stage.RUNNING: 4}
 _LAST = 6
 
-#: A decision on a job's stage, as it is told once.
-Step = tuple[int, str, str]
-
 
 class Told(msgspec.Struct):
     """What this process has told of one job."""
 
-    step: Step | None = None
+    #: What the last decision on the stage that was told was based on; 0 for the beginning of the job or of its epoch.
+    step: int | None = None
     waiting: tuple[str, ...] = ()
     refused: str = ""
     replacements: int = 0
@@ -54,9 +51,9 @@ class Told(msgspec.Struct):
     times: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def step_of(job: JobRecord) -> Step:
-    """The decision that a job's stage stands for."""
-    return (job.attempt, job.stage, job.decided.reason if job.decided is not None else _ACCEPTED)
+def step_of(job: JobRecord) -> int:
+    """The decision that a job's stage stands for, as `Told.step` has it."""
+    return job.steps[-1][0].based_on if job.steps else 0
 
 
 class Reporter:
@@ -66,15 +63,10 @@ class Reporter:
         self._cluster = cluster
         self._clock = clock
 
-    async def report(self, job: JobRecord, status: Object, told: Told) -> None:
+    async def report(self, job: JobRecord, told: Told) -> None:
         """Tell a new stage, replaced workers, refused pods and a new kind of reason to wait, once that is stored."""
-        step = step_of(job)
-        if step != told.step:
-            first = told.step is None
-            told.step = step
-            told.times.clear()
-            if not taken_over(job):
-                await self._tell_stage(job, status, first=first)
+        if told.step != step_of(job):
+            await self._tell_steps(job, told)
         if job.replacements > told.replacements:
             told.replacements = job.replacements
             await self._update(job, told, _WORKERS, reason="WorkersReplaced", message=job.replacement)
@@ -85,23 +77,21 @@ class Reporter:
                 await self._update(job, told, _REFUSED, reason="FailedCreate", message=refused)
         await self._tell_waiting(job, told)
 
-    async def _tell_stage(self, job: JobRecord, status: Object, *, first: bool) -> None:
-        if job.decided is None:
-            await self._accepted(job, status["message"])
-            return
-        if first and job.stage == Stage.STARTING and job.attempt == 0:
-            await self._accepted(job, "accepted")  # it had its nodes before there was a status
-        message = f"{job.stage}: {job.decided.message}"
-        kind = "Warning" if job.stage == Stage.FAILED else "Normal"
-        name, since_ms = _name(job, job.stage.lower()), job.stage_since_ms
-        await self._create(job, name, reason=job.decided.reason, message=message, kind=kind, told_ms=since_ms)
-
-    async def _accepted(self, job: JobRecord, message: str) -> None:
-        created_ms = job.seen.created_ms
-        name = f"{job.seen.name}.{created_ms:011x}.0-pending.{job.uid[:8]}"
-        await self._create(
-            job, name, reason=_ACCEPTED, message=f"{Stage.PENDING}: {message}", kind="Normal", told_ms=created_ms
-        )
+    async def _tell_steps(self, job: JobRecord, told: Told) -> None:
+        """Tell every decision on the stage since the last that was told; none of an epoch before."""
+        last, told.step, steps = told.step, step_of(job), job.steps
+        told.times.clear()
+        if last is None and not job.adopted_at and not job.seen.invalid and len(steps) < STEPS_KEPT:
+            created_ms = job.seen.created_ms
+            name = _name(job, Stage.PENDING, created_ms)
+            message = "Pending: accepted; waits for the next scheduling cycle"
+            await self._create(job, name, reason="Accepted", message=message, told_ms=created_ms)
+        for decided, told_ms in steps:
+            if last is None or decided.based_on > last:
+                stage = Stage(decided.stage)
+                name, message = _name(job, stage, told_ms), f"{stage}: {decided.message}"
+                kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL
+                await self._create(job, name, reason=decided.reason, message=message, told_ms=told_ms, kind=kind)
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:
@@ -115,9 +105,9 @@ class Reporter:
 
     async def _update(self, job: JobRecord, told: Told, about: str, *, reason: str, message: str) -> bool:
         """An Event that is told a first time, or once more with the present message. False if it couldn't be told."""
-        name, now_ms = _name(job, about), self._clock.now_ms()
+        name, now_ms = _name(job, job.stage, job.stage_since_ms, about), self._clock.now_ms()
         times = told.times.get(name, 0)
-        if not times and await self._create(job, name, reason=reason, message=message, kind="Warning", told_ms=now_ms):
+        if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=_WARNING):
             told.times[name] = 1
             return True
         told.times[name] = max(times, 1) + 1
@@ -126,13 +116,15 @@ class Reporter:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ApiError as refused:
             if refused.code == 404:  # forgotten by the API server
-                return await self._create(job, name, reason=reason, message=message, kind="Warning", told_ms=now_ms)
+                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=_WARNING)
             self._complain(job, refused)
         except ClusterError as problem:
             self._complain(job, problem)
         return True
 
-    async def _create(self, job: JobRecord, name: str, *, reason: str, message: str, kind: str, told_ms: int) -> bool:
+    async def _create(
+        self, job: JobRecord, name: str, *, reason: str, message: str, told_ms: int, kind: str = _NORMAL
+    ) -> bool:
         """Record an Event; False if there is one of that name already, or it can't be recorded."""
         seen, told = job.seen, rfc3339(told_ms)
         event: dict[str, Any] = {
@@ -169,13 +161,7 @@ class Reporter:
         log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
 
 
-def _name(job: JobRecord, about: str) -> str:
-    """The name of an Event of this stage; it sorts by time, and before what a later stage tells."""
-    own = about == job.stage.lower()
-    order = _ORDER.get(job.stage, _LAST) + (not own)
-    return f"{job.seen.name}.{job.stage_since_ms:011x}.{order}-{about}.{job.uid[:8]}"
-
-
-def taken_over(job: JobRecord) -> bool:
-    """Whether the decision on its stage is of an earlier epoch, which has told it."""
-    return job.adopted_at > 0 and job.decided is not None and job.decided.based_on == 0
+def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
+    """The name of an Event on a stage, or on what goes on in it; it sorts by time, and before what comes later."""
+    order = _ORDER.get(stage, _LAST) + (about != "")
+    return f"{job.seen.name}.{since_ms:011x}.{order}-{about or stage.lower()}.{job.uid[:8]}"

@@ -5,7 +5,6 @@ import msgspec
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, Object
-from arranger.lifecycle.wanted import wanted_status
 from arranger.model.job import JobStatusSeen
 from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
@@ -25,8 +24,7 @@ class Scene:
         self.reporter = Reporter(DirectCluster(self.store), SystemClock())
 
     async def report(self, job: JobRecord) -> None:
-        status = wanted_status(self.world.state, job)
-        await self.reporter.report(job, status, self.told.setdefault(job.uid, Told()))
+        await self.reporter.report(job, self.told.setdefault(job.uid, Told()))
 
     def events(self) -> list[Object]:
         stored = self.store.page(EVENTS, Selection(), limit=100, continuation="").items
@@ -186,3 +184,33 @@ async def test_what_an_epoch_before_had_decided_is_not_told_again() -> None:
     scene.world.control()
     await scene.report(job)
     assert [e["reason"] for e in scene.events()] == ["LeaderLost"]
+
+
+async def test_decisions_that_come_faster_than_statuses_are_told_one_by_one() -> None:
+    scene = Scene()
+    world = scene.world
+    world.node("n1")
+    job = world.job("j", created=1)
+    world.settle()
+    await scene.report(job)
+    world.pass_time(1)
+    world.job("j", suspend=True, created=1)
+    world.settle()
+    world.pass_time(1)
+    world.job("j", created=1)
+    world.settle()
+    await scene.report(job)
+    assert [e["reason"] for e in scene.events()] == [
+        "Accepted", "Scheduled", "WorkersReady", "Suspended", "Resumed", "Scheduled", "WorkersReady",
+    ]  # fmt: skip
+    assert {e["type"] for e in scene.events()} == {"Normal"}
+
+
+async def test_an_invalid_job_is_not_told_as_accepted() -> None:
+    scene = Scene()
+    job = scene.world.job("j", invalid="spec.leader: required")
+    scene.world.control()
+    await scene.report(job)
+    assert [(e["reason"], e["type"], e["message"]) for e in scene.events()] == [
+        ("InvalidSpec", "Warning", "Failed: spec.leader: required")
+    ]
