@@ -7,11 +7,12 @@ PYTEST_ARGS ?=
 SEED ?= 0
 SEEDS ?= 1
 STEPS ?= 3000
+N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
 export JOBS
 
-.PHONY: demo test sim check bench format clean
+.PHONY: demo test sim fuzz check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -36,6 +37,9 @@ test: $(VENV)/.dev ## every test; builds the real test servers on first use
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)
+
+fuzz: $(VENV)/.dev ## fuzzed TYJobs through the checks and the workers: make fuzz N=200000
+	@$(BIN)/python -m tests.fuzz --jobs $(N) --seed $(SEED)
 
 check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff format --check .

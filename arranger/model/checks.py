@@ -27,6 +27,8 @@ Check = Callable[[Any, str], Errors]
 
 #: A quoted value in a message is cut after this many characters.
 _QUOTED = 60
+#: Longer than any name of a field, a label or an annotation: one that is longer is cut too.
+_NAMED = 320
 
 
 def shown(value: object) -> str:
@@ -180,7 +182,7 @@ def keyed(of: Check, *, most: int | None = None) -> Check:
         else:
             for name in value:
                 if value[name] is not None:
-                    yield from of(value[name], f"{path}.{name}")
+                    yield from of(value[name], _below(path, name))
 
     return check
 
@@ -235,4 +237,5 @@ def both(first: Check, then: Check) -> Check:
 
 
 def _below(path: str, name: str) -> str:
+    name = (name or '""') if len(name) <= _NAMED else f"{name[:_QUOTED]}..."
     return f"{path}.{name}" if path else name

@@ -30,6 +30,8 @@ def quantity(value: Any, path: str) -> Errors:
     elif isinstance(value, int):
         if value < 0:
             yield invalid(path, value, "should be greater than or equal to 0")
+        elif value >= 1 << 63:
+            yield invalid(path, value, "should be less than 2^63: write it as a text, as in '10E'")
     elif len(value) > 32:
         yield FieldError(path, "Too long: may not be more than 32 characters")
     elif _QUANTITY.fullmatch(value) is None:

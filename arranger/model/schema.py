@@ -15,7 +15,6 @@ import msgspec
 from arranger.model.checks import (
     Check,
     Errors,
-    FieldError,
     both,
     flag,
     invalid,
@@ -39,7 +38,8 @@ _EMPTY = "self == ''"
 
 
 @cache
-def _definitions() -> Mapping[str, Schema]:
+def definitions() -> Mapping[str, Schema]:
+    """The schema by definition, as it was generated."""
     content = resources.files("arranger.model").joinpath("pod_template.json").read_bytes()
     definitions: Mapping[str, Schema] = msgspec.json.decode(content)["definitions"]
     return definitions
@@ -50,7 +50,7 @@ def definition(name: str) -> Check:
     """The check of what the API server calls so in core/v1, as far as pod templates need it: `PodSpec`."""
     if name == QUANTITY:
         return quantity
-    fields = _made(_definitions()[name])
+    fields = _made(definitions()[name])
     return both(fields, RULES[name]) if name in RULES else fields
 
 
@@ -124,9 +124,7 @@ def _number_or_name(schema: Schema) -> Check:
     def check(value: Any, path: str) -> Errors:
         if isinstance(value, str):
             yield from name(value, path)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            yield from number(value, path)
         else:
-            yield FieldError(path, "Invalid value: must be of type integer or string")
+            yield from number(value, path)
 
     return check

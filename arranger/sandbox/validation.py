@@ -162,7 +162,8 @@ class Schema:
 
     def _right_type(self, value: Any) -> bool:
         if self.int_or_string:
-            return isinstance(value, int | str) and not isinstance(value, bool)
+            # Beyond 64 bits the server reads a number as a float.
+            return isinstance(value, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)
         if not self.type:
             return True
         name = type_name(value)

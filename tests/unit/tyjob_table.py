@@ -365,6 +365,8 @@ BAD: list[Bad] = [
          {REQUEST: {"cpu": "two"}}),
     _bad("a negative quantity", f"{IN_LEADER}.containers[0].resources.requests.memory", "Invalid value",
          {REQUEST: {"memory": "-1Gi"}}),
+    _bad("a number beyond 64 bits", f"{IN_LEADER}.containers[0].resources.requests.memory", "Invalid value",
+         {REQUEST: {"memory": 1 << 63}}),
     _bad("a negative number", f"{IN_LEADER}.containers[0].resources.requests.cpu", "greater than or equal to 0",
          {REQUEST: {"cpu": -1}}),
     _bad("a fraction as a number", f"{IN_LEADER}.containers[0].resources.requests.cpu", "must be of type integer",

@@ -1,0 +1,109 @@
+"""Many fuzzed TYJobs, in this process or in a pool of them: what came of each lot.
+
+A lot is a number of jobs drawn from one seed. Each is given to the controller's own check, to the embedded cluster's
+schema, and with all others of its lot to the workers.
+"""
+
+import multiprocessing
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from typing import Any
+
+import msgspec
+import yaml
+
+from arranger.kube.cluster import CRDS, TYJOBS
+from arranger.kube.crd import tyjob_crd
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.translate import job_seen
+from arranger.model.tyjob import job_spec
+from arranger.model.validation import validate
+from arranger.sandbox.status import Refusal
+from arranger.sandbox.store import Store, WriteOptions
+from tests.fuzz.objects import as_stored, fuzzed
+from tests.fuzz.world import hold
+from tests.unit.tyjob_table import Object
+
+#: Jobs of one lot: they share a log and a cluster.
+LOT = 100
+
+
+class Lot(msgspec.Struct):
+    """What came of one lot: what is wrong, how many jobs the own check accepted, and in which stages all ended."""
+
+    seed: int
+    wrong: list[str]
+    accepted: int
+    stages: Counter[str]
+
+
+def drawn(seed: int, count: int = LOT) -> list[Object]:
+    """The jobs of a lot, always the same for one seed."""
+    return [fuzzed(random.Random(f"{seed}/{number}")) for number in range(count)]
+
+
+def lot(seed: int, count: int = LOT) -> Lot:
+    """One lot. Whatever raises is told as wrong, with what it was about."""
+    jobs = drawn(seed, count)
+    wrong: list[str] = []
+    accepted = 0
+    for number, job in enumerate(jobs):
+        try:
+            told, good = _judged(job)
+            accepted += good
+        except Exception as problem:
+            told = f"raised {problem!r}"
+        if told:
+            wrong.append(f"job {number} of lot {seed}: {told}")
+    outcome = hold(jobs, seed=seed)
+    return Lot(seed, wrong + [f"lot {seed}: {told}" for told in outcome.wrong], accepted, outcome.stages)
+
+
+def _judged(job: Object) -> tuple[str, bool]:
+    """What is wrong with how one job is judged, and whether it is accepted."""
+    errors = validate(job)
+    unnamed = [str(error) for error in errors if not error.field or not error.message]
+    if unnamed:
+        return f"refused without a field: {unnamed[0][:300]}", False
+    seen = job_seen(_as_served(job), 1, with_status=True)
+    if bool(seen.invalid) != bool(errors):
+        return f"seen as {seen.invalid!r}, and the check says {errors[:1]}", False
+    if not errors:
+        job_spec(job)
+        msgspec.json.encode(pod_manifest(_as_served(job), group=0, index=0, attempt=0, node="n", leader_address=None))
+    stored = as_stored(job)
+    own, embedded = validate(stored), embedded_refusal(stored)
+    if bool(own) != bool(embedded):
+        return f"the own check says {[str(error)[:300] for error in own[:2]]}, the embedded cluster {embedded!r}", False
+    return "", not errors
+
+
+def _as_served(job: Object) -> Object:
+    return {**job, "metadata": {**job["metadata"], "namespace": "default", "uid": "uid"}}
+
+
+@cache
+def _embedded() -> Store:
+    store = Store(now=lambda: 1_700_000_000.0)
+    store.create(CRDS, "", yaml.load(tyjob_crd(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return store
+
+
+def embedded_refusal(job: Object) -> str:
+    """What the embedded cluster says to the job at `kubectl apply`; empty when it takes it."""
+    body: Any = msgspec.json.decode(msgspec.json.encode(job))
+    try:
+        _embedded().create(TYJOBS, "default", body, WriteOptions(dry_run=True, strictness="Strict"))
+    except Refusal as refusal:
+        return refusal.detail[:600]
+    return ""
+
+
+def lots(seeds: range, *, processes: int) -> Iterator[Lot]:
+    """What came of many lots, in the order of their seeds."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as executor:
+        yield from executor.map(lot, seeds, chunksize=4)
