@@ -27,8 +27,8 @@ Check = Callable[[Any, str], Errors]
 
 #: A quoted value in a message is cut after this many characters.
 _QUOTED = 60
-#: Longer than any name of a field, a label or an annotation: one that is longer is cut too.
-_NAMED = 320
+#: The name of a field, a label or an annotation is cut if it is longer than this.
+_NAMED = 100
 
 
 def shown(value: object) -> str:
@@ -237,5 +237,8 @@ def both(first: Check, then: Check) -> Check:
 
 
 def _below(path: str, name: str) -> str:
-    name = (name or '""') if len(name) <= _NAMED else f"{name[:_QUOTED]}..."
+    if len(name) > _NAMED:
+        name = f"{name[:_QUOTED]}..."
+    if not name or " " in name or not name.isprintable():
+        name = json.dumps(name)
     return f"{path}.{name}" if path else name
