@@ -24,6 +24,7 @@ from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.invariants import Violation
 from tests.simulation.loop import Owner
+from tests.simulation.specs import large, wild
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -51,14 +52,18 @@ class User:
         #: UID → name of every TYJob that ever was.
         self.names: dict[str, str] = {}
         self._used: set[str] = set()
-        self._strangers = self._names_taken = self._squatters = 0
+        self._strangers = self._names_taken = self._squatters = self._large = 0
+        #: UIDs of TYJobs whose spec may be anything.
+        self._wild: set[str] = set()
+        self._likes_large = self._chance.random() < 0.15
 
     async def run(self) -> None:
         """Act until the faults stop."""
         acts = [
             (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
             (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
-            (self._take_name, 1), (self._squat, 2),
+            (self._take_name, 1), (self._squat, 2), (self._create_wild, 1), (self._create_large, 1),
+            (self._edit_template, 1),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -74,8 +79,11 @@ class User:
         found = self._world.store.collection(TYJOBS).objects
         return {name: found[namespace, name].object for namespace, name in sorted(found)}
 
-    def _some_job(self) -> tuple[str, Object] | None:
-        jobs = self._jobs()
+    def _some_job(self, *, sound: bool = True) -> tuple[str, Object] | None:
+        """Any TYJob; only one whose spec is as it should be if it is to be edited."""
+        jobs = {
+            name: job for name, job in self._jobs().items() if not sound or job["metadata"]["uid"] not in self._wild
+        }
         return self._chance.choice(sorted(jobs.items(), key=lambda each: each[0])) if jobs else None
 
     def _create(self, name: str = "") -> None:
@@ -97,6 +105,54 @@ class User:
         )
         if again:
             self._world.faults.hit("user creates a job again")
+
+    def _create_wild(self) -> None:
+        """A TYJob that the schema would refuse: it was there before the schema, or the server doesn't know rules."""
+        free = [each for each in _NAMES if each not in self._jobs()]
+        if not free:
+            return
+        name = self._chance.choice(free)
+        body = wild(self._chance, self._tyjob(name))
+        self._world.schema.off = True
+        try:
+            stored = self._world.store.create(TYJOBS, home_of(name), body).stored
+        finally:
+            self._world.schema.off = False
+        self.names[stored.uid] = name
+        self._wild.add(stored.uid)
+        self._used.add(name)
+        self._did("a TYJob that its schema refuses got in", f"creates {name} [{stored.uid}] with a wild spec")
+
+    def _create_large(self) -> None:
+        free = [each for each in _NAMES if each not in self._jobs()]
+        if not free or not self._likes_large or self._large:
+            return
+        self._large += 1
+        name = self._chance.choice(free)
+        stored = self._world.store.create(TYJOBS, home_of(name), large(self._tyjob(name))).stored
+        self.names[stored.uid] = name
+        self._used.add(name)
+        self._did("a TYJob of 1.4 MB", f"creates {name} [{stored.uid}] of {len(stored.raw)} bytes")
+
+    def _edit_template(self) -> None:
+        """Change what a leader asks for: refused once the job has started, by the schema or, past that, by us."""
+        found = self._some_job()
+        if found is None:
+            return
+        name, job = found
+        leader = msgspec.json.decode(msgspec.json.encode(job["spec"]["leader"]))
+        resources = leader["template"]["spec"]["containers"][0]["resources"]
+        cpu = str(self._chance.randrange(1, 5))
+        resources["requests"]["cpu"] = resources["limits"]["cpu"] = cpu
+        started = (job.get("status") or {}).get("stage", "Pending") not in ("", "Pending")
+        past = self._world.schema.off = self._chance.random() < 0.3
+        try:
+            site = "a forbidden edit got in" if past and started else "user edits a template"
+            self._patch(name, {"leader": leader}, site)
+        except ApiError:
+            self._did("edit of a template refused", f"may not edit the leader of {name}")
+        finally:
+            self._world.schema.off = False
 
     def _counts(self, job: Object) -> list[int]:
         return [each["counts"] for each in job["spec"]["workerSets"]]
@@ -182,7 +238,7 @@ class User:
         self._did("user deletes a job", f"deletes {name} ({propagation})")
 
     def _delete(self) -> None:
-        if found := self._some_job():
+        if found := self._some_job(sound=False):
             self._remove(found[0])
 
     def _replace(self) -> None:
@@ -581,7 +637,7 @@ class Rogue:
         nodes = self._world.oracle.state.nodes
         for job in self._waiting():
             assert job.spec is not None
-            cpu = sum(dict(group.shape.requests)["cpu"] * group.count for group in job.spec.groups)
+            cpu = sum(dict(group.shape.requests).get("cpu", 0) * group.count for group in job.spec.groups)
             full = [name for name in self._nodes() if nodes.free()[nodes.rows[name], nodes.columns["cpu"]] < cpu]
             if full:
                 node = self._chance.choice(full)

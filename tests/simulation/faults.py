@@ -66,9 +66,15 @@ KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no ro
             "node loses GPUs")  # fmt: skip
 LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
 
+USERS = (
+    "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
+    "edit of a template refused", "a forbidden edit got in",
+)  # fmt: skip
+UPGRADE = ("rolling upgrade", "snapshot of another layout", "an event that an old version doesn't know")
+
 #: Every named site; tests fail if one of them was never hit over the fixed seeds.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *DENIALS, *KUBELETS,
-         *LOG_TROUBLE)  # fmt: skip
+         *LOG_TROUBLE, *USERS, *UPGRADE)  # fmt: skip
 
 _FAMILIES = {
     "crash": (CRASHES, 0.004),

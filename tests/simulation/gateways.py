@@ -157,6 +157,7 @@ class FaultyLog(MemoryLog):
         self._reach("read unavailable")
         await self._gateway.latency()
         found = await super().read(after, limit=limit, wait_s=wait_s)
+        found = self._world.upgrade.readable(found, self._gateway.process)
         self._answered(await self._slowly())
         self._reach("read unavailable")
         return found
@@ -186,13 +187,15 @@ class FaultyLog(MemoryLog):
         self._reach("append unavailable")
         self._takes_writes()
         await super().put_snapshot(snapshot)
+        self._world.upgrade.stored(snapshot, self._gateway.process.version)
         self._world.oracle.snapshot(snapshot)
         self._world.step(self._gateway.process.name, f"snapshot at {snapshot.position.offset}")
         await self._gateway.passage("after", "snapshot")
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         self._reach("read unavailable")
-        return await super().newest_snapshot(at_most=at_most)
+        found = await super().newest_snapshot(at_most=at_most)
+        return self._world.upgrade.restored(found, self._gateway.process.version)
 
     async def trim(self, before: int, *, epoch: int) -> int:
         await self._gateway.passage("before", "trim")

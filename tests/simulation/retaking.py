@@ -14,7 +14,8 @@ from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.history import Span, advance
 from arranger.replay.verify import Survey, Verification
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.registry import Policies
+from tests.simulation.upgrades import EVERY
 
 #: Who writes cycles that nobody took (`actors.Rogue`): they are folded and not taken again.
 ROGUE = "rogue"
@@ -31,7 +32,7 @@ class _Verification(Verification):
             super().feed(entry)
 
 
-def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = BUILT_IN) -> Verification:
+def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = EVERY) -> Verification:
     """The verification of a whole epoch, from its first entry on."""
     survey = Survey(Span())
     for entry in entries:

@@ -1,0 +1,48 @@
+"""TYJobs that nobody should write and that are there all the same: older than a schema, or past a server without."""
+
+import random
+from typing import Any
+
+from arranger.kube.cluster import Object
+
+#: What stands where something else should.
+JUNK: tuple[Any, ...] = (
+    None, True, -1, 0, 3, 2**31, 10**18, 1.5, "", " ", "x" * 300, "Ünïcode\x00", "1Gi", "-5", "1e30", "0", [], {},
+    [None], {"a": 1}, [[]], {"": ""}, ["x"], {"name": "c"}, "default", "learner",
+)  # fmt: skip
+#: As large as an object may nearly be.
+LARGE_BYTES = 1_400_000
+
+
+def wild(chance: random.Random, tyjob: Object) -> Object:
+    """A TYJob in which up to three things of its spec are missing, doubled or something else altogether."""
+    for _ in range(chance.randrange(1, 4)):
+        spots = list(_spots(tyjob["spec"]))
+        if not spots:
+            break
+        parent, key = chance.choice(spots)
+        act = chance.randrange(4)
+        if act == 0:
+            del parent[key]
+        elif act == 1 and isinstance(parent, list):
+            parent.append(parent[key])
+        elif act == 2 and isinstance(parent, dict):
+            parent[f"{key}x"] = parent.pop(key)
+        else:
+            parent[key] = chance.choice(JUNK)
+    return tyjob
+
+
+def _spots(value: Any) -> Any:
+    """Every (container, key) below a value."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from _spots(value[key])
+
+
+def large(tyjob: Object) -> Object:
+    """A TYJob near the size that the API server takes, most of it in the leader's environment."""
+    container = tyjob["spec"]["leader"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "BLOB", "value": "x" * LARGE_BYTES}]
+    return tyjob
