@@ -23,6 +23,9 @@ from arranger.scheduling.filters import amount
 #: Lines of a timeline, or jobs ahead, that a table shows at each end of a longer one.
 _SHOWN = 20
 
+#: Rows of a list of which the first say most.
+_FEW = 8
+
 
 class Page:
     """Prints an explanation. `again` is the command line that asks for another point, which is put behind it;
@@ -113,18 +116,35 @@ class Page:
             click.echo("\nWhat would give it nodes, each tried by a cycle at this point")
             rows = [_remedy_cells(remedy) for remedy in waiting.remedies]
             self._table(("pods", "change", "undoes"), rows, right=("pods",))
+        elif waiting.tried:
+            click.echo(f"\nNone of {waiting.tried} changes that were tried by a cycle at this point gives it nodes")
         if waiting.ahead:
             click.echo("\nAhead of it in the queue")
             self._cut(("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay")
-        if waiting.takers:
-            click.echo()
-            print_text(f"Decisions that took {' and '.join(short.resources if short else ())} on nodes that it may use")
-            columns = ("offset", "time", "job", "took", "on", "now")
-            self._table(columns, map(_taker_cells, waiting.takers), right=("offset",))
+        self._takers(waiting)
         if waiting.holders:
             click.echo("\nHeld there without a decision in this reading")
-            rows = [(holder.who, _amounts(holder.amounts), ", ".join(holder.nodes)) for holder in waiting.holders]
-            self._table(("who", "holds", "on"), rows)
+            rows = [(holder.who, _amounts(holder.amounts), _few(holder.nodes)) for holder in waiting.holders]
+            self._some(("who", "holds", "on"), rows, "pods or jobs hold less")
+
+    def _takers(self, waiting: Waiting) -> None:
+        """Those since the job came first: the others it found there."""
+        if not waiting.takers or waiting.shortfall is None:
+            return
+        click.echo()
+        resources = " and ".join(waiting.shortfall.resources)
+        print_text(f"Decisions that took {resources} on nodes that it may use, the newest first")
+        rows = [_taker_cells(taker) for taker in reversed(waiting.takers)]
+        self._some(("offset", "time", "job", "took", "on", "now"), rows, "earlier decisions", right=("offset",))
+
+    def _some(
+        self, columns: Sequence[str], rows: list[tuple[object, ...]], others: str, *, right: Sequence[str] = ()
+    ) -> None:
+        """A table of the first rows; how many there are besides."""
+        shown = rows if self._everything else rows[:_FEW]
+        self._table(columns, shown, right=right)
+        if len(shown) < len(rows):
+            print_text(f"{len(rows) - len(shown)} {others}: --all")
 
     def _choices(self) -> None:
         answer = self._answer
@@ -276,8 +296,11 @@ def _taker_cells(taker: Taker) -> tuple[object, ...]:
     now = ("holds it" if taker.holds else "has given it back") + (
         "" if taker.since_created else ", since before it came"
     )
-    nodes = ", ".join(taker.nodes[:3]) + (f" and {len(taker.nodes) - 3} more" if len(taker.nodes) > 3 else "")
-    return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), nodes, now)
+    return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
+
+
+def _few(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
 
 
 def _amounts(amounts: dict[str, int]) -> str:

@@ -6,6 +6,7 @@ A change names the event that it would undo, where this reading of the log saw i
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import msgspec
 import numpy as np
@@ -34,6 +35,8 @@ _CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
 _HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 #: Priorities that a TYJob may have.
 _HIGHEST = 10
+#: Nodes that are added at most.
+_NODES_MORE = 1024
 #: Nodes, jobs or pods that are thought of together at most.
 _TOGETHER = 64
 
@@ -101,6 +104,28 @@ class Change:
 Join = Callable[[Sequence[Change]], Change]
 
 
+class Steps(Sequence[Change]):
+    """Ordered changes, each made when it is looked at."""
+
+    def __init__(self, count: int, make: Callable[[int], Change]) -> None:
+        self._count = max(count, 0)
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Change]: ...
+
+    def __getitem__(self, at: int | slice) -> Change | Sequence[Change]:
+        if isinstance(at, slice):
+            return [self._make(number) for number in range(*at.indices(self._count))]
+        return self._make(range(self._count)[at])
+
+
 @dataclass(frozen=True)
 class Family:
     """Changes of one kind, the likeliest first. Each is tried alone; where none of them is enough and `together` is
@@ -127,9 +152,9 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(_capacity(case)), _all_of("capacity", "when these end: "))
     yield Family(list(_priorities(case)), least=True)
     yield Family(list(_ahead(case)))
-    yield Family(list(_fewer_workers(case)), least=True)
+    yield Family(_fewer_workers(case), least=True)
     yield Family(list(_smaller_requests(case)))
-    yield Family(list(_more_nodes(case)), least=True)
+    yield Family(_more_nodes(case), least=True)
 
 
 def _all_of(kind: str, words: str) -> Join:
@@ -347,30 +372,28 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
     yield from (change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER])
 
 
-def _more_nodes(case: Case) -> Iterator[Change]:
-    """One, two, four … more of the largest node that the pod may run on."""
+def _more_nodes(case: Case) -> Sequence[Change]:
+    """One, two, three … more of the largest node that the pod may run on."""
     lack, state = case.lack, case.state
     assert lack is not None
     asked = dict(case.shape.requests)
-    names = sorted(lack.candidates) or [state.nodes.names[row] for row in state.nodes.by_name().tolist()]
-    best: tuple[float, str] | None = None
-    for name in names:
+    best = (0.0, "")
+    for name in sorted(lack.candidates):
         there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
         if all(there.get(of, 0) >= value for of, value in asked.items()):
-            room = sum(there.get(of, 0) / value for of, value in asked.items())
-            best = max(best or (0.0, ""), (room, name))
-    if best is None or not best[1]:
-        return
+            best = max(best, (sum(there[of] / value for of, value in asked.items()), name))
     like = best[1]
-    facts = msgspec.structs.replace(state.nodes.facts[state.nodes.rows[like]], ready=True, cordoned=False)
-    facts = msgspec.structs.replace(facts, taints=tuple(t for t in facts.taints if not t.key.startswith("node.kube")))
-    count = 1
-    while count < 2 * lack.missing and count <= _TOGETHER:
-        names = [f"supposed-{number}" for number in range(min(count, lack.missing))]
+    if not like:
+        return ()
+    facts = state.nodes.facts[state.nodes.rows[like]]
+
+    def more(number: int) -> Change:
+        count = number + 1
+        names = [f"supposed-{one}" for one in range(count)]
         seen = tuple(hypothesis.node_seen(state, name, _renamed(facts, like, name)) for name in names)
-        few = "one more node" if len(names) == 1 else f"{len(names)} more nodes"
-        yield Change("node", f"{few} like {like}", seen)
-        count *= 2
+        return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} like {like}", seen)
+
+    return Steps(min(lack.missing * (1 + len(case.ahead)), _NODES_MORE), more)
 
 
 def _renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
@@ -490,7 +513,8 @@ def _other_pods(case: Case) -> list[Change]:
         said = f"{name} came onto {other.node}"
         found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
     for uid in of_jobs:
-        found.append(_ending(case, case.state.jobs[uid], "its pods keep this one away"))
+        ending = _ending(case, case.state.jobs[uid], "its pods keep this one away")
+        found.append((-ending.undoes, ending))
     return [change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER]]
 
 
@@ -529,28 +553,34 @@ def _departed(case: Case) -> Iterator[Change]:
 
 def _capacity(case: Case) -> list[Change]:
     """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
-    lack, state = case.lack, case.state
+    lack, state, came = case.lack, case.state, case.around.came
     assert lack is not None
     if not lack.resources:
         return []
-    found: list[tuple[int, Change]] = []
+    found: list[tuple[int, str]] = []
     bound: dict[str, None] = {}
     for other in state.jobs.values():
         bound.update(dict.fromkeys(other.bound.values()))
         if other.uid != case.job.uid and other.spec is not None and _holds_any(other, lack):
-            found.append(_ending(case, other, _amounts(other, lack)))
+            found.append((-_decided_at(case, other), other.uid))
     for pod in state.pods.values():
-        if pod.uid in bound or pod.node not in lack.candidates or not holds(pod):
-            continue
-        held = [(name, value) for name, value in pod.requests if name in lack.resources]
-        if held:
-            offset = case.around.came.get(pod.uid, 0)
-            name = f"pod {pod.namespace}/{pod.name}"
-            what = f"{name} ({amounts_text(tuple(held))} on {pod.node})"
-            gone = hypothesis.pods_gone(state, [pod])
-            said = f"{name} took {amounts_text(tuple(held))} on {pod.node}"
-            found.append((-offset, Change("capacity", f"when {what} is gone", gone, offset, said, what)))
-    return [change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER]]
+        elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod)
+        if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
+            found.append((-came.get(pod.uid, 0), pod.uid))
+    return [_without_holder(case, uid, lack) for _, uid in sorted(found)[:_TOGETHER]]
+
+
+def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
+    """A job that ends, or a pod of others that is gone."""
+    if uid in case.state.jobs:
+        other = case.state.jobs[uid]
+        return _ending(case, other, _amounts(other, lack))
+    pod = case.state.pods[uid]
+    held = amounts_text(tuple((name, value) for name, value in pod.requests if name in lack.resources))
+    name = f"pod {pod.namespace}/{pod.name}"
+    gone = hypothesis.pods_gone(case.state, [pod])
+    said, what = f"{name} took {held} on {pod.node}", f"{name} ({held} on {pod.node})"
+    return Change("capacity", f"when {what} is gone", gone, case.around.came.get(uid, 0), said, what)
 
 
 def _holds_any(job: JobRecord, lack: Lack) -> bool:
@@ -572,19 +602,21 @@ def _amounts(job: JobRecord, lack: Lack) -> str:
     return f"{amounts_text(tuple(sorted(held.items())))} on {_names(sorted(nodes))}"
 
 
-def _ending(case: Case, other: JobRecord, what: str) -> tuple[int, Change]:
+def _ending(case: Case, other: JobRecord, what: str) -> Change:
     """A job that ends, and its newest decision: that is what would be undone."""
-    present = other.placements
-    placements = [
-        one
-        for one in case.around.placements.get(other.uid, [])
-        if any(present.get(place) == node for place, node in expand(one.pods).items())
-    ]
-    offset = placements[-1].offset if placements else 0
     subject = f"{label(other)} ({what})"
     gone = hypothesis.job_gone(other, case.state)
     said = f"{label(other)} was placed ({what})"
-    return -offset, Change("capacity", f"when {subject} ends", gone, offset, said, subject)
+    return Change("capacity", f"when {subject} ends", gone, _decided_at(case, other), said, subject)
+
+
+def _decided_at(case: Case, other: JobRecord) -> int:
+    """The offset of the newest decision that gave a job nodes that it still has; 0 where it wasn't read."""
+    present = other.placements
+    for one in reversed(case.around.placements.get(other.uid, [])):
+        if any(present.get(place) == node for place, node in expand(one.pods).items()):
+            return one.offset
+    return 0
 
 
 # --- the queue, and asking for less -------------------------------------------------------------------------
@@ -613,18 +645,23 @@ def _ahead(case: Case) -> Iterator[Change]:
             )
 
 
-def _fewer_workers(case: Case) -> Iterator[Change]:
+def _fewer_workers(case: Case) -> Sequence[Change]:
     """Less to start with: another policy than Gang, fewer workers in the quorum."""
     spec, state, job = case.spec, case.state, case.job
     policy = spec.pod_policy or case.config.pod_policy
-    if policy == GANG and spec.min_workers < spec.total_workers:
+    if policy == GANG:
         edited = msgspec.structs.replace(spec, pod_policy="BinPack")
-        if job.stage == Stage.PENDING or not refused_change(spec, edited):
-            yield Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))
-        return
-    for fewer in range(spec.min_workers - 1, -1, -1):
+        if spec.min_workers < spec.total_workers and (job.stage == Stage.PENDING or not refused_change(spec, edited)):
+            return [Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))]
+        return ()
+    most = spec.min_workers
+
+    def with_fewer(number: int) -> Change:
+        fewer = most - 1 - number
         seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
-        yield Change("spec", f"minWorkersNum {fewer} instead of {spec.min_workers}", (seen,))
+        return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
+
+    return Steps(most, with_fewer)
 
 
 def _smaller_requests(case: Case) -> Iterator[Change]:

@@ -20,7 +20,8 @@ from arranger.projections.state import Changes, State
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """The state with these events after all that it holds. What they don't touch is shared between the two."""
-    fork = _fork(state, dict.fromkeys(_touched(state, events)))
+    of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
+    fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
     if events:
         first = state.offset + 1
         batch = k.Batch("supposed", 1, state.told_ms, tuple(events))
@@ -70,19 +71,21 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
             yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
 
 
-def _fork(state: State, touched: Iterable[str]) -> State:
-    jobs, pods_of = dict(state.jobs), dict(state.pods_of)
+def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
+    """A state of its own in all that the events change: pods are many, and most events aren't of them."""
+    jobs = dict(state.jobs)
+    pods_of = dict(state.pods_of) if of_pods else state.pods_of
     for uid in touched:
         if uid in jobs:
             jobs[uid] = _copied(jobs[uid])
-        if uid in pods_of:
+        if of_pods and uid in pods_of:
             pods_of[uid] = dict(pods_of[uid])
     return dataclasses.replace(
         state,
         nodes=state.nodes.copy(),
-        pods=dict(state.pods),
+        pods=dict(state.pods) if of_pods else state.pods,
         pods_of=pods_of,
-        repelling=dict(state.repelling),
+        repelling=dict(state.repelling) if of_pods else state.repelling,
         jobs=jobs,
         terms=dict(state.terms),
         listed=dict(state.listed),

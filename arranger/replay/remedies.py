@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.replay.changes import Case, Change, Join, families
+from arranger.replay.changes import Case, Change, Join, Steps, families
 from arranger.replay.hypothesis import supposed
 from arranger.scheduling.cycle import turn_of
 
 #: Cycles that are taken at most to find remedies, in a cluster of up to `_SMALL` nodes; fewer in a larger one.
 TRIES = 80
 _SMALL = 500
-_FEWEST_TRIES = 16
+_FEWEST_TRIES = 24
 #: Of one kind, so many changes are tried alone, and so many that help are told.
 _ALONE = 4
 _TOLD = 2
@@ -38,8 +38,15 @@ class Blocker(msgspec.Struct, frozen=True):
     text: str
 
 
-def remedies(case: Case) -> tuple[Remedy, ...]:
-    """What helps, the cheapest first."""
+class Sought(msgspec.Struct, frozen=True):
+    """What was found to help, the cheapest first, and how many changes were tried."""
+
+    found: tuple[Remedy, ...] = ()
+    tried: int = 0
+
+
+def remedies(case: Case) -> Sought:
+    """What helps."""
     search = _Search(case)
     found: list[Remedy] = []
     for family in families(case):
@@ -50,7 +57,7 @@ def remedies(case: Case) -> tuple[Remedy, ...]:
         found += alone
         if not alone and family.together is not None and len(family.alone) > 1:
             found += search.together(family.alone, family.together)
-    return tuple(found)
+    return Sought(tuple(found), search.tried)
 
 
 def blockers(case: Case, found: Sequence[Remedy]) -> tuple[Blocker, ...]:
@@ -67,6 +74,7 @@ class _Search:
         self._case = case
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
+        self.tried = 0
         self._now = self._pods(Change("", ""))
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
@@ -94,12 +102,13 @@ class _Search:
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
         """As many of the changes as it takes, from the first on."""
-        return self.least([join(changes[:count]) for count in range(2, len(changes) + 1)])
+        return self.least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
 
     def _tried(self, change: Change) -> list[Remedy]:
         if self._left <= 0:
             return []
         self._left -= 1
+        self.tried += 1
         pods = self._pods(change)
         if pods <= self._now:
             return []

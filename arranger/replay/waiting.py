@@ -11,7 +11,7 @@ from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
 from arranger.replay.changes import Case, Lack
 from arranger.replay.describe import label
-from arranger.replay.remedies import Blocker, Remedy, blockers, remedies
+from arranger.replay.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.story import Story, waits_for
 from arranger.replay.surroundings import Placement
 from arranger.scheduling import queue
@@ -94,7 +94,8 @@ class Waiting(msgspec.Struct, frozen=True):
     """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
     and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
     could hold its quorum, and at `fails_at_ms` it is given up; both 0 where one could. `blockers` are the events since
-    it came without which it would have nodes, newest first, `remedies` what would give it nodes: each tried by a cycle.
+    it came without which it would have nodes, newest first, `remedies` what would give it nodes: found among
+    `tried` changes, each tried by a cycle.
     """
 
     why: str
@@ -111,6 +112,7 @@ class Waiting(msgspec.Struct, frozen=True):
     fails_at_ms: int
     blockers: tuple[Blocker, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    tried: int = 0
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -132,7 +134,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     shortfall = witness.shortfall
     decided_by = _Keys(state, config, policies)
     case = Case(story, job, config, policies, _lack(shortfall), tuple(waiting[: max(place - 1, 0)]))
-    found = remedies(case) if state.synced and (shortfall is not None or not place) else ()
+    sought = remedies(case) if state.synced and (shortfall is not None or not place) else Sought()
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
     return Waiting(
         why=_why(state, job, place, shortfall),
@@ -147,8 +149,9 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         holders=holders,
         infeasible_since_ms=job.infeasible_since_ms,
         fails_at_ms=job.infeasible_since_ms and job.infeasible_since_ms + config.infeasible_grace_ms,
-        blockers=blockers(case, found),
-        remedies=found,
+        blockers=blockers(case, sought.found),
+        remedies=sought.found,
+        tried=sought.tried,
     )
 
 

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.node import Taint
+from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.choices import ChoiceWitness
-from arranger.replay.explain import Roster, nearest_pods
+from arranger.replay.explain import Roster, explanation, nearest_pods
 from arranger.scheduling.cycle import take_cycle
 from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
 from tests.world import World, shape
@@ -361,3 +362,88 @@ def test_a_job_that_no_empty_cluster_could_hold_is_told_when_it_fails() -> None:
     assert waiting is not None
     assert waiting.infeasible_since_ms == world.now_ms
     assert waiting.fails_at_ms == world.now_ms + world.config.infeasible_grace_ms
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories())
+def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what_it_names(
+    entries: list[Entry],
+) -> None:
+    state = State()
+    for entry in entries:
+        apply_entry(state, entry, Changes())
+    for uid in list(state.jobs):
+        lives = lives_of(entries, state.jobs[uid].seen.name)
+        before = snapshot.encode(lives.state)
+        answer = explanation(lives.stories[uid], lives.state.jobs[uid], lives.retaken(uid))
+        assert snapshot.encode(lives.state) == before == snapshot.encode(state)
+        if answer.waiting is not None:
+            offsets = [blocker.offset for blocker in answer.waiting.blockers]
+            assert offsets == sorted(offsets, reverse=True)
+            assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
+            assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.place)
+
+
+def test_a_remedy_does_what_it_says_once_it_is_done() -> None:
+    world = crowded()
+    waiting = explained(world.entries, "other").waiting
+    assert waiting is not None
+    remedy = waiting.remedies[0]
+    assert (remedy.text, remedy.pods) == ("uncordon n5", 1)
+    world.node("n5", cpu=16, gpus=4)
+    world.cycle()
+    assert world.state.jobs["uid-other"].placements == {(0, 0): "n5"}
+
+
+def test_a_lower_quorum_is_told_with_the_number_that_fits() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    one = shape(gpus=1)
+    world.job("j", leader=one, workers=9, worker=one, min_workers=7)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert ("minWorkersNum 3 instead of 7", 4) in [(remedy.text, remedy.pods) for remedy in waiting.remedies]
+    assert ("one more node like n1", 8) in [(remedy.text, remedy.pods) for remedy in waiting.remedies]
+
+
+def test_a_higher_priority_is_told_with_the_job_that_it_would_overtake() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("first", leader=shape(gpus=4), priority=7)
+    world.job("second", leader=shape(gpus=4), priority=5)
+    waiting = explained(world.entries, "second").waiting
+    assert waiting is not None
+    texts = [remedy.text for remedy in waiting.remedies]
+    assert "priority 8 would put it before default/first" in texts
+    assert "if default/first weren't ahead of it" in texts
+
+
+def test_several_nodes_are_told_together_when_no_single_one_is_enough() -> None:
+    world = World()
+    for name in ("n1", "n2", "n3", "n4"):
+        world.node(name, gpus=1)
+    world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1), min_workers=2)
+    for name in ("n1", "n2", "n3", "n4"):
+        world.node(name, gpus=1, cordoned=True)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert "uncordon n4, n3 and n2" in [remedy.text for remedy in waiting.remedies]
+
+
+def test_a_smaller_request_is_told_where_a_node_has_some_of_it() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=4))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [remedy.text for remedy in waiting.remedies] == ["learner asking for 1 nvidia.com/gpu instead of 4"]
+
+
+def test_without_anything_that_helps_it_is_said_how_much_was_tried() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("first", leader=shape(gpus=4), priority=7)
+    world.job("second", leader=shape(gpus=8), priority=5)
+    waiting = explained(world.entries, "second").waiting
+    assert waiting is not None
+    assert waiting.remedies == () and waiting.blockers == () and waiting.tried == 2
