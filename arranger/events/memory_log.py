@@ -111,9 +111,14 @@ class MemoryLog:
         self._saw(Position(epoch, entry.last, entry.chain))
         return Appended(entry.first, entry.last, duplicate=False)
 
-    def _saw(self, position: Position) -> Position:
+    def _saw(self, position: Position) -> None:
         seen = self._seen
         if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
+            self._seen = position
+
+    def _saw_end(self, position: Position) -> Position:
+        """Only what was read or appended in an epoch counts there: it may be gone from a log that has grown since."""
+        if self._seen is None or self._seen.epoch < position.epoch:
             self._seen = position
         return position
 
@@ -136,7 +141,7 @@ class MemoryLog:
         return self.home.stored[first:until]
 
     async def end(self) -> Position:
-        return self._saw(check_begun(self.home.index).end)
+        return self._saw_end(check_begun(self.home.index).end)
 
     async def start(self) -> Position:
         return check_begun(self.home.index).start

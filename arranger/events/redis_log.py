@@ -146,6 +146,11 @@ class RedisLog:
         if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
             self._seen = position
 
+    def _saw_end(self, position: Position) -> None:
+        """Only what was read or appended in an epoch counts there: it may be gone from a log that has grown since."""
+        if self._seen is None or self._seen.epoch < position.epoch:
+            self._seen = position
+
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
@@ -251,7 +256,7 @@ class RedisLog:
         if epoch is None:
             return None
         position = Position(int(epoch), int(end), chain.decode())
-        self._saw(position)
+        self._saw_end(position)
         return position
 
     async def end(self) -> Position:
@@ -279,7 +284,7 @@ class RedisLog:
         payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
         present, end, chain = await self._run(BEGIN_EPOCH, lost, epoch, payload)
         position = Position(int(present), int(end), chain.decode())
-        self._saw(position)
+        self._saw_end(position)
         return position
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:

@@ -327,6 +327,19 @@ async def test_a_lost_tail_is_noticed_by_its_reader_and_its_writer(place: Place)
 
 
 @many_writers
+async def test_who_has_asked_only_for_the_end_since_its_tail_was_lost_is_noticed_too(place: Place) -> None:
+    """What it decides rests on events that are gone, however far the log has come meanwhile."""
+    async with place.home() as home:
+        log = home.log()
+        origin = await fill(log, (1, 1, 1))
+        await home.lose_tail(after=2)
+        await fill(home.log(), (2, 2), writer="another")
+        assert (await log.end()).offset == 6
+        with pytest.raises(EpochLost):
+            await log.append(batch(4), epoch=origin.epoch)
+
+
+@many_writers
 @pytest.mark.parametrize("rewritten", [(1, 1), (1, 1, 1), (2,), (3,)], ids=str)
 async def test_a_tail_that_was_lost_and_written_anew_is_noticed(place: Place, rewritten: tuple[int, ...]) -> None:
     async with place.home() as home:
