@@ -48,6 +48,8 @@ from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, PUT_SNAPSHOT, TRI
 OLDEST_SERVER = (6, 2)
 WRITERS_KEPT = 10_000
 WAIT_SLICE_S = 1.0
+#: Entries that one answer to a reader who waited brings at most; who gets so many reads on by ranges.
+NEWS_AT_ONCE = 32
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -84,6 +86,8 @@ class RedisLog:
         self._stream, self._meta, _, self._cursors, self._snapshots = self._keys
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
         self._seen: Position | None = None
+        #: Where the log ended at the last read: who goes on from there waits at once.
+        self._ended_at: Position | None = None
 
     async def open(self) -> Position:
         with translated(self._where, opening=True):
@@ -155,16 +159,35 @@ class RedisLog:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while True:
-            found = await self._read_now(after, limit)
+            found = [] if wait_s > 0 and after == self._ended_at else await self._read_now(after, limit)
             left_s = deadline - loop.time()
             if found or left_s <= 0:
                 return found
-            # In slices, because nothing wakes a reader whose stream has been deleted or begun anew.
-            wait_ms = max(1, round(min(left_s, WAIT_SLICE_S) * 1000))
-            with translated(self._where):
-                await self._client.execute_command(
-                    *("XREAD", "COUNT", 1, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
-                )
+            found = await self._await_news(after, min(limit, NEWS_AT_ONCE), left_s)
+            if found:
+                return found
+            self._ended_at = None  # nothing has come, or not what follows: look whether it is the same log still
+
+    async def _await_news(self, after: Position, limit: int, wait_s: float) -> list[Entry]:
+        """What is appended after the end of the log as soon as it is, in one round trip; empty after a while.
+
+        An entry whose chain follows from the position proves that the log is the one that was read. In slices, because
+        nothing wakes a reader whose stream has been deleted or begun anew.
+        """
+        wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
+        with translated(self._where):
+            answer: Any = await self._client.execute_command(
+                *("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
+            )
+        try:
+            found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in _of_one(answer)), after)
+        except DamagedEntry:
+            return []
+        if found:
+            last = Position(after.epoch, found[-1].last, found[-1].chain)
+            self._saw(last)
+            self._ended_at = last if len(found) < limit else None
+        return found
 
     async def _read_now(self, after: Position, limit: int) -> list[Entry]:
         """One round trip, unless something is wrong."""
@@ -184,8 +207,10 @@ class RedisLog:
         except DamagedEntry:
             await self._check_held(after)
             raise
+        last = Position(after.epoch, found[-1].last, found[-1].chain) if found else after
         if found:
-            self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
+            self._saw(last)
+        self._ended_at = last if last.offset == end.offset else None
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
@@ -320,6 +345,17 @@ class RedisLog:
     async def close(self) -> None:
         if self._owns_client:
             await self._client.aclose()
+
+
+def _of_one(answer: Any) -> Sequence[tuple[bytes, Any]]:
+    """The entries in an answer to XREAD of one stream, as either version of the protocol brings it."""
+    if not answer:
+        return ()
+    if isinstance(answer, Mapping):
+        (found,) = answer.values()
+        return found[0] if found and isinstance(found[0], list) else found
+    ((_, found),) = answer
+    return found  # type: ignore[no-any-return]
 
 
 def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
