@@ -24,7 +24,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
-from arranger.model.job import Place
+from arranger.model.job import Place, Stage
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.workers.follower import Follower, Writer
@@ -51,6 +51,8 @@ _HOPELESS_S = 60.0
 _REST_A_POD_S = 20e-6
 #: A shorter rest isn't worth a timer.
 _LEAST_REST_S = 0.002
+#: A job about which more is decided in a moment is told so once: its status waits for that so long.
+_PASSING_S = 1.0
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
 
@@ -94,6 +96,8 @@ class _Progress(msgspec.Struct):
     #: (attempt, place) → why its pod was refused, as it was told last.
     refused: dict[Any, str] = msgspec.field(default_factory=dict)
     template: Object | None = None
+    #: The version at which the job was found in passing, and when: it is on its way to the next decision.
+    passing: tuple[int, float] = (0, 0.0)
     #: The place in the queue that was stored last.
     position: int | None = None
 
@@ -282,9 +286,11 @@ class Applier:
 
     async def _status_stands(self, job: JobRecord, progress: _Progress) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
+        now_s = self._clock.monotonic_s()
+        if _in_passing(job) and self._passes(job, progress, now_s):
+            return False
         status = wanted_status(self._follower.state, job)
         digest = status_digest(status)
-        now_s = self._clock.monotonic_s()
         unseen = digest == progress.digest and now_s - progress.written_s < _SETTLE_S
         status[QUEUE_POSITION] = position = self._queue.position(self._follower.state, job, now_s)
         moved = position is not None and position <= _NEAR and position != progress.position
@@ -309,6 +315,15 @@ class Applier:
             self._look_again(job.uid, 0.0)
             return False
         return True
+
+    def _passes(self, job: JobRecord, progress: _Progress, now_s: float) -> bool:
+        """Whether the next decision on a job in passing may still be awaited."""
+        if progress.passing[0] != job.version:
+            progress.passing = (job.version, now_s)
+        left_s = progress.passing[1] + _PASSING_S - now_s
+        if left_s > 0:
+            self._look_again(job.uid, left_s)
+        return left_s > 0
 
     async def _expire(self, job: JobRecord, progress: _Progress) -> None:
         """Delete the ended TYJob itself once it was kept for as long as it asks; its pods follow it."""
@@ -514,6 +529,18 @@ def _by_admission(refused: ApiError) -> bool:
     """Whether a webhook or an admission policy is the cause, whatever its code: what they want changes by itself, and a
     webhook that is away stays so for longer than a request is worth repeating without a word."""
     return any(words in refused.detail for words in _ADMISSION)
+
+
+def _in_passing(job: JobRecord) -> bool:
+    """Whether a decision follows at once where all is well: on a job with a quorum of nodes, or one that is new.
+
+    Neither has pods to create or delete yet, and each status costs the API server as much as a pod.
+    """
+    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or not job.active:
+        return False
+    if job.quorum_placed():
+        return True
+    return job.decided is None and job.waits is None and not job.seen.status_digest
 
 
 def _key(status: Object) -> str:

@@ -105,6 +105,54 @@ async def test_a_server_that_comes_back_without_its_last_entries_is_noticed() ->
             await one.close()
 
 
+async def test_a_reader_at_the_end_takes_what_comes_in_one_answer(redis_server: RealRedis) -> None:
+    async with emptied(redis_server) as url:
+        log, reader = RedisLog(url, "default"), RedisLog(url, "default")
+        end = await log.open()
+        assert list(await reader.read(end)) == []
+        asked = 0
+        execute = reader._client.execute_command
+
+        def counted(*words: object) -> object:
+            nonlocal asked
+            asked += 1
+            return execute(*words)
+
+        reader._client.execute_command = counted
+        for seq in range(1, 4):
+            waiting = asyncio.create_task(reader.read(end, wait_s=30))
+            await asyncio.sleep(0.05)
+            await log.append(batch(seq, size=2), epoch=end.epoch)
+            (entry,) = await waiting
+            assert entry.batch == batch(seq, size=2)
+            end = Position(end.epoch, entry.last, entry.chain)
+        assert asked == 3 and end == await log.end()
+        for seq in range(4, 60):
+            await log.append(batch(seq), epoch=end.epoch)
+        found = list(await reader.read(end, wait_s=30))
+        while len(found) < 56:
+            found += await reader.read(Position(end.epoch, found[-1].last, found[-1].chain), wait_s=30)
+        assert [entry.batch.seq for entry in found] == list(range(4, 60))
+        await log.close()
+        await reader.close()
+
+
+async def test_a_log_begun_anew_while_a_reader_waits_at_the_end_is_noticed(redis_server: RealRedis) -> None:
+    async with emptied(redis_server) as url:
+        log, reader = RedisLog(url, "default"), RedisLog(url, "default")
+        end = await log.open()
+        assert list(await reader.read(end)) == []
+        waiting = asyncio.create_task(reader.read(end, wait_s=30))
+        await asyncio.sleep(0.05)
+        anew = await log.begin_epoch(lost=end.epoch, reason="test", told_ms=0)
+        # The new epoch's offsets go on beyond the reader's: it is woken by an entry that doesn't follow.
+        await log.append(batch(1, size=5), epoch=anew.epoch)
+        with pytest.raises(EpochLost):
+            await waiting
+        await log.close()
+        await reader.close()
+
+
 async def test_a_server_that_forgot_the_scripts_is_told_them_again(redis_server: RealRedis) -> None:
     async with emptied(redis_server) as url:
         log = RedisLog(url, "c")

@@ -44,6 +44,8 @@ class Raced(DirectCluster):
 
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
+    #: The stages that were written.
+    told: list[str] | None = None
     #: Deletions that were refused because the object isn't what was meant.
     conflicts = 0
 
@@ -57,6 +59,8 @@ class Raced(DirectCluster):
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
+        if self.told is not None and subresource == "status":
+            self.told.append(body["status"]["stage"])
         before, self.before = self.before, None
         if before is not None:
             before()
@@ -222,6 +226,33 @@ async def test_several_stages_in_a_row_are_stored_without_waiting_for_the_watch(
             scene.decide(stage)
             scene.applier.changed(Changes(jobs={scene.job.uid: None}))
             await until(lambda stage=stage: scene.stored_stage() == stage)  # type: ignore[misc]
+
+
+async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    stored: list[str] = []
+    scene.cluster.told = stored
+    monkeypatch.setattr("arranger.workers.applier._PASSING_S", 30.0)
+    async with scene.running():
+        await asyncio.sleep(0.1)  # new, and the next cycle will say more of it
+        scene.world.cycle()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await asyncio.sleep(0.1)  # it has nodes, and its start follows
+        assert stored == []
+        scene.decide(Stage.STARTING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Starting")
+    assert stored == ["Starting"]
+
+
+async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    monkeypatch.setattr("arranger.workers.applier._PASSING_S", 0.2)
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Pending")
+        scene.world.cycle()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.decoded(TYJOBS, "default", "j")["status"]["scheduleState"] == "ScheduledSucceed")
 
 
 async def test_an_edit_of_the_job_by_its_user_does_not_stop_its_status() -> None:
