@@ -12,7 +12,7 @@ N ?= 200000
 JOBS ?= 0
 export JOBS
 
-.PHONY: demo test sim fuzz check bench format clean
+.PHONY: demo test sim fuzz history check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -40,6 +40,9 @@ sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SE
 
 fuzz: $(VENV)/.dev ## fuzzed TYJobs through the checks and the workers: make fuzz N=200000
 	@$(BIN)/python -m tests.fuzz --jobs $(N) --seed $(SEED)
+
+history: $(VENV)/.dev ## a user's export as a regression test: make history EXPORT=FILE NAME=what-it-shows
+	@$(BIN)/python -m tests.histories "$(EXPORT)" "$(NAME)"
 
 check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff format --check .

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "arranger.cli.bisect",
         "Find the event at which something starts to hold, or the first differing cycle.",
     ),
+    "export": ("arranger.cli.export", "Write a log, or what concerns one job, into one portable file."),
+    "import": ("arranger.cli.import_log", "Turn an export into a log file, or load it into an empty Redis."),
     "simulate": ("arranger.cli.simulate", "Say what the scheduler would do, for files with a cluster or for a trace."),
     "policies": ("arranger.cli.policies", "List the policies and filters installed, other packages' included."),
     "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),

@@ -13,6 +13,7 @@ import click
 from arranger.cli.flags import with_settings
 from arranger.cli.output import At, AtType, local_time
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
+from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
@@ -76,7 +77,7 @@ def span_of(first: At | None, last: At | None) -> Span:
 
 
 @asynccontextmanager
-async def opened(target: str | None, settings: Settings) -> AsyncIterator[Log]:
+async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyable]:
     """The log that the user means, open for reading only."""
     try:
         context = click.get_current_context(silent=True)
@@ -199,13 +200,16 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
     with progress(doing, last - after.offset) as moved:
-        async for entry in entries(log, after, until=last):
-            if until.before(entry) or take(entry) is False:
-                return
-            reached = entry.last
-            if reached - shown >= _A_STEP:
-                moved(reached - shown)
-                shown = reached
+        while reached < last and (found := await log.read(after)):
+            for entry in found:
+                if until.before(entry) or take(entry) is False:
+                    return
+                reached = entry.last
+                if reached >= last:
+                    break
+            after = Position(after.epoch, reached, entry.chain)
+            moved(reached - shown)
+            shown = reached
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
 

@@ -16,6 +16,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import redis.asyncio
@@ -25,11 +26,13 @@ from arranger.errors import (
     EntriesTrimmed,
     EpochLost,
     LogError,
+    LogUnavailable,
     OutdatedAppend,
     UnknownEvent,
     UsageError,
 )
-from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified_run
+from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified, verified_run
+from arranger.events.file_log import Copyable
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
@@ -43,13 +46,14 @@ from arranger.events.log import (
     StoredSnapshot,
 )
 from arranger.events.redis_connection import connect, redacted, translated
-from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, PUT_SNAPSHOT, TRIM
+from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, LOAD, PUT_SNAPSHOT, TRIM
 
 OLDEST_SERVER = (6, 2)
 WRITERS_KEPT = 10_000
 WAIT_SLICE_S = 1.0
 #: Entries that one answer to a reader who waited brings at most; who gets so many reads on by ranges.
 NEWS_AT_ONCE = 32
+_LOADED_AT_ONCE = 200
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -218,6 +222,60 @@ class RedisLog:
         meta, raw = await self._fetch(after, "+", limit)
         _check_position(meta, after)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
+
+    async def load(self, source: Copyable) -> Position:
+        """Bring a log here as it is, with its epoch, offsets, chain and snapshots; answers its end.
+
+        It is there whole or not at all. Every entry is checked. Raises `UsageError` where there is a log already.
+        """
+        loading = [f"{self._stream}:loading", f"{self._snapshots}:loading"]
+        try:
+            with translated(self._where, opening=True):
+                await self._check_server()
+                if await self._client.exists(*self._keys):
+                    raise self._there()
+                await self._client.unlink(*loading)
+            start = await source.start()
+            end = await self._load_entries(source, start, loading[0])
+            await self._load_snapshots(source, loading[1])
+            with translated(self._where):
+                arguments = (end.epoch, end.offset, end.chain, start.offset, start.chain)
+                script = self._client.register_script(LOAD)
+                answer: list[bytes] = await script(keys=[*self._keys, *loading], args=arguments)
+                if answer[0] == b"there":
+                    raise self._there()
+        finally:
+            with suppress(LogUnavailable), translated(self._where):
+                await self._client.unlink(*loading)
+        return end
+
+    def _there(self) -> UsageError:
+        hint = "give an empty database or another --cluster: nothing is overwritten"
+        return UsageError(f"there is a log at {self._where} already", hint=hint)
+
+    async def _load_entries(self, source: Copyable, after: Position, stream: str) -> Position:
+        end = await source.end()
+        while after.offset < end.offset:
+            stored = await source.read_stored(after, limit=_LOADED_AT_ONCE)
+            if not stored:
+                raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+            with translated(self._where):
+                async with self._client.pipeline(transaction=False) as pipe:
+                    for one in stored:
+                        entry = verified(one, after)
+                        fields = {"p": one.payload, "c": one.chain, "n": one.count}
+                        pipe.xadd(stream, fields, id=f"{one.last}-0")
+                        after = Position(after.epoch, entry.last, entry.chain)
+                    await pipe.execute()
+        return after
+
+    async def _load_snapshots(self, source: Copyable, key: str) -> None:
+        for mark in await source.snapshot_marks():
+            stored = await source.newest_snapshot(at_most=mark.offset)
+            if stored is not None:
+                content = await asyncio.to_thread(encode_snapshot, stored)
+                with translated(self._where):
+                    await self._client.hset(key, str(stored.position.offset), content)
 
     async def old_epochs(self) -> Sequence[int]:
         """The epochs that have ended and whose streams are still kept, oldest first."""

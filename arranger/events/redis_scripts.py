@@ -86,6 +86,19 @@ end
 return {'trimmed', count}
 """
 
+#: Keys: the five of the log, and the stream and the hash of snapshots that were loaded beside them. Arguments: epoch,
+#: end, chain, start, chain at the start. Answers `{'loaded'}`, or `{'there'}` where the log has anything already.
+LOAD = """
+for i = 1, 5 do
+  if redis.call('EXISTS', KEYS[i]) == 1 then return {'there'} end
+end
+redis.call('RENAME', KEYS[6], KEYS[1])
+if redis.call('EXISTS', KEYS[7]) == 1 then redis.call('RENAME', KEYS[7], KEYS[5]) end
+redis.call('HSET', KEYS[2], 'epoch', ARGV[1], 'end', ARGV[2], 'chain', ARGV[3])
+redis.call('HSET', KEYS[2], 'start', ARGV[4], 'start_chain', ARGV[5])
+return {'loaded'}
+"""
+
 #: Arguments: epoch, offset, content, how many to keep. Answers `{'kept'}` or `{'epoch', present}`.
 PUT_SNAPSHOT = """
 local epoch = redis.call('HGET', KEYS[2], 'epoch')

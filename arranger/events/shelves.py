@@ -205,6 +205,18 @@ class ZipWriter:
         except OSError as error:
             raise UsageError(f"{path} can't be written: {error.strerror}") from error
 
+    def names(self) -> list[str]:
+        """Nothing was there before, and what is put here isn't looked at again."""
+        return []
+
+    def read(self, name: str) -> bytes:
+        """Nothing is read from it."""
+        raise FileNotFoundError(name)
+
+    def read_beginning(self, name: str, count: int) -> bytes:
+        """Nothing is read from it."""
+        raise FileNotFoundError(name)
+
     def put(self, name: str, content: bytes) -> None:
         """One more file. Its date is the oldest that a zip file knows, so that equal exports are equal bytes."""
         self._zip.writestr(zipfile.ZipInfo(name), content)
@@ -220,6 +232,11 @@ class ZipWriter:
             ) from None
         finally:
             self._part.unlink()
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is in its place."""
+        return self._path.stat().st_size
 
     def give_up(self) -> None:
         """Leave nothing behind."""

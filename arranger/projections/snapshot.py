@@ -19,7 +19,9 @@ from arranger.projections.state import State
 LAYOUT = 4
 
 
-class _NodeImage(msgspec.Struct, frozen=True, array_like=True):
+class NodeImage(msgspec.Struct, frozen=True, array_like=True):
+    """A node in a snapshot."""
+
     name: str
     uid: str
     version: str
@@ -29,14 +31,18 @@ class _NodeImage(msgspec.Struct, frozen=True, array_like=True):
     down_ms: int
 
 
-class _JobImage(msgspec.Struct, frozen=True, array_like=True):
+class JobImage(msgspec.Struct, frozen=True, array_like=True):
+    """A job in a snapshot."""
+
     record: JobRecord  # without its placements, which follow in the order of their places
     placements: tuple[tuple[PlaceKey, str], ...]
     bound: tuple[tuple[PlaceKey, str], ...]
     given_up: tuple[PlaceKey, ...]
 
 
-class _StateImage(msgspec.Struct, frozen=True, array_like=True):
+class StateImage(msgspec.Struct, frozen=True, array_like=True):
+    """A snapshot."""
+
     layout: int
     epoch: int
     offset: int
@@ -45,16 +51,16 @@ class _StateImage(msgspec.Struct, frozen=True, array_like=True):
     terms: dict[str, int]
     listed: dict[str, bool]
     verdicts: dict[str, list[int]]
-    nodes: list[_NodeImage]
+    nodes: list[NodeImage]
     pods: list[PodSeen]
-    jobs: list[_JobImage]
+    jobs: list[JobImage]
 
 
 #: Where the time told stands in a snapshot.
-_TOLD = _StateImage.__struct_fields__.index("told_ms")
+_TOLD = StateImage.__struct_fields__.index("told_ms")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder = msgspec.msgpack.Decoder(_StateImage)
+_decoder = msgspec.msgpack.Decoder(StateImage)
 _layout = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
@@ -65,7 +71,7 @@ class UnusableSnapshot(LogError):
 def encode(state: State) -> bytes:
     """The state's canonical bytes."""
     return _encoder.encode(
-        _StateImage(
+        StateImage(
             layout=LAYOUT,
             epoch=state.epoch,
             offset=state.offset,
@@ -84,6 +90,19 @@ def encode(state: State) -> bytes:
 def digest(state: State) -> str:
     """32 hexadecimal digits that are equal exactly when the states are."""
     return hashlib.blake2b(encode(state), digest_size=16).hexdigest()
+
+
+def image_of(content: bytes) -> StateImage:
+    """A snapshot as a plain record, for who wants to change it. Raises `UnusableSnapshot`."""
+    try:
+        return _decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+
+
+def encode_image(image: StateImage) -> bytes:
+    """The snapshot of a record."""
+    return _encoder.encode(image)
 
 
 def told_ms(content: bytes) -> int:
@@ -117,7 +136,7 @@ def mentions(content: bytes, name: str) -> bool:
     return msgspec.msgpack.encode(name) in content
 
 
-def _state(image: _StateImage) -> State:
+def _state(image: StateImage) -> State:
     state = State(
         epoch=image.epoch,
         offset=image.offset,
@@ -149,14 +168,14 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
         state.pods_of.setdefault(pod.owner.job_uid, {})[pod.uid] = pod
 
 
-def _job_image(job: JobRecord) -> _JobImage:
+def _job_image(job: JobRecord) -> JobImage:
     bare = dataclasses.replace(job, placements={}, bound={}, given_up={})
-    return _JobImage(
+    return JobImage(
         bare, tuple(sorted(job.placements.items())), tuple(sorted(job.bound.items())), tuple(sorted(job.given_up))
     )
 
 
-def _restore_job(state: State, image: _JobImage) -> None:
+def _restore_job(state: State, image: JobImage) -> None:
     job = image.record
     job.placements = dict(image.placements)
     job.bound = dict(image.bound)
@@ -173,7 +192,7 @@ def _restore_job(state: State, image: _JobImage) -> None:
             state.nodes.hold(node, requests)
 
 
-def _node_images(nodes: NodeTable) -> list[_NodeImage]:
+def _node_images(nodes: NodeTable) -> list[NodeImage]:
     images = []
     names = sorted(nodes.columns)
     columns = [nodes.columns[name] for name in names]
@@ -182,7 +201,7 @@ def _node_images(nodes: NodeTable) -> list[_NodeImage]:
         amounts = nodes.used[row, columns].tolist()
         used = tuple((resource, amount) for resource, amount in zip(names, amounts, strict=True) if amount)
         images.append(
-            _NodeImage(
+            NodeImage(
                 name=name,
                 uid=nodes.uids[row],
                 version=nodes.versions[row],

@@ -33,10 +33,12 @@ Source = Callable[[Position, int], Awaitable[Sequence[StoredEntry]]]
 
 
 class Put(msgspec.Struct, frozen=True):
-    """One more stretch is in the archive, up to a position; `size` are the bytes of it and its snapshot."""
+    """One more stretch is in the archive, up to a position. `size` are the bytes of it and its snapshot, `told` are the
+    first and the last time told in it."""
 
     position: Position
     size: int
+    told: tuple[int, int]
 
 
 class Archiver:
@@ -62,15 +64,23 @@ class Archiver:
             await archive.close()
 
     async def archive(
-        self, source: Source, begin: Position, until: int, newest: StoredSnapshot | None = None
+        self,
+        source: Source,
+        begin: Position,
+        until: int,
+        newest: StoredSnapshot | None = None,
+        *,
+        state: State | None = None,
     ) -> AsyncIterator[Put]:
         """Archive the entries after `begin` up to offset `until`, the end of one; tells of each stretch that is there.
 
-        `newest` is a snapshot at `until`. Raises what reading and the shelf raise.
+        `newest` is a snapshot at `until`, `state` that at `begin` where the caller has it to give away. Raises what
+        reading and the shelf raise.
         """
         stretches = _Stretches(begin, self._every_events)
         far = until - begin.offset >= 2 * self._every_events
-        state = await self._state_at(begin) if far or newest is None else None
+        if state is None and (far or newest is None):
+            state = await self._state_at(begin)
         while stretches.position.offset < until:
             stored = await source(stretches.position, _AT_ONCE)
             if not stored:
@@ -87,17 +97,17 @@ class Archiver:
                         size = await self._put_snapshot(newest)
                     elif state is not None:
                         size = await self._put_snapshot(StoredSnapshot(stretches.position, snapshot.encode(state)))
-                    size += await self._put(stretches)
-                    yield Put(stretches.position, size)
+                    written, told = await self._put(stretches)
+                    yield Put(stretches.position, size + written, told)
             await asyncio.sleep(0)
 
-    async def _put(self, stretches: "_Stretches") -> int:
+    async def _put(self, stretches: "_Stretches") -> tuple[int, tuple[int, int]]:
         before, entries, told = stretches.take()
         name, content = await asyncio.to_thread(encode_stretch, before, entries, told)
         await asyncio.to_thread(self.shelf.put, name, content)
         events = stretches.position.offset - before.offset
         log_event(_log, "stretch archived", file=name, events=events, bytes=len(content))
-        return len(content)
+        return len(content), told
 
     async def _put_snapshot(self, stored: StoredSnapshot) -> int:
         told_ms = snapshot.told_ms(stored.content)

@@ -8,6 +8,7 @@ import pytest
 
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, entries
+from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.history import Span
@@ -16,15 +17,25 @@ from arranger.replay.verify import Survey, Verification
 HISTORIES = Path(__file__).parent.parent / "histories"
 
 #: File → events, cycles, and the jobs by the stage that they ended in.
-ENDS = {"demo-first-format.log": (207, 13, {"Succeeded": 5, "Failed": 1})}
+ENDS = {
+    "demo-first-format.log": (207, 13, {"Succeeded": 5, "Failed": 1}),
+    "demo-through-the-archive.log": (191, 12, {"Succeeded": 4, "Running": 1, "Failed": 1}),
+}
 
 
-def read(path: Path) -> list[Entry]:
-    async def whole() -> list[Entry]:
+def read(path: Path) -> tuple[State, list[Entry]]:
+    """The log, and the state before it: the empty one, or that of the snapshot with which an export begins."""
+
+    async def whole() -> tuple[State, list[Entry]]:
         log = FileLog(path, read_only=True)
         await log.open()
         try:
-            return [entry async for entry in entries(log, await log.start())]
+            start, state = await log.start(), State()
+            if start.offset:
+                stored = await log.newest_snapshot(at_most=start.offset)
+                assert stored is not None
+                state = snapshot.restore(stored.content)
+            return state, [entry async for entry in entries(log, start)]
         finally:
             await log.close()
 
@@ -37,8 +48,8 @@ def test_every_history_in_the_folder_is_tried() -> None:
 
 @pytest.mark.parametrize("name", sorted(ENDS))
 def test_a_history_folds_to_the_end_that_it_had(name: str) -> None:
-    state = State()
-    for entry in read(HISTORIES / name):
+    state, history = read(HISTORIES / name)
+    for entry in history:
         apply_entry(state, entry, Changes())
     events, _, stages = ENDS[name]
     assert state.offset == events
@@ -47,11 +58,11 @@ def test_a_history_folds_to_the_end_that_it_had(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ENDS))
 def test_every_cycle_of_a_history_is_taken_again_with_the_same_plan(name: str) -> None:
-    history = read(HISTORIES / name)
+    state, history = read(HISTORIES / name)
     survey = Survey(Span())
     for entry in history:
         survey.feed(entry)
-    verification = Verification(State(), survey)
+    verification = Verification(state, survey)
     for entry in history:
         verification.feed(entry)
     report = verification.report

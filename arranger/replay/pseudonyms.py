@@ -1,0 +1,383 @@
+"""A log without names: those of nodes, pods, jobs, worker sets, namespaces, labels, addresses and processes become
+`n-000123` and the like, the same for the same name throughout, and what is free text is left out.
+
+The names' order decides ties, so a pseudonym is the name's rank among all of its sort: equal plans come out, and
+`verify` holds. All names are therefore collected (`Pseudonyms.collect`) before the first is replaced. Nothing of a name
+is in its pseudonym, so there is nothing to guess it from; only the order of names and the sizes of groups are told.
+
+What stays: UIDs and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
+(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and everything that
+Arranger itself says. Every field with text has its rule here: one without is an error, not a leak.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import EPOCH_WRITER
+from arranger.model import job as j
+from arranger.model import node as n
+from arranger.model import pod as p
+from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
+from arranger.projections.jobs import JobRecord
+from arranger.projections.snapshot import JobImage, NodeImage, StateImage
+
+LEFT_OUT = "(left out of this export)"
+
+_HOSTNAME = "kubernetes.io/hostname"
+#: How a reason calls that topology.
+_NODE = "node"
+_PUBLIC_KEY = re.compile(r"(arranger\.dev|([a-z0-9-]+\.)*(kubernetes|k8s)\.io)/.*")
+_PLAIN_VALUE = re.compile(r"-?\d+|true|false|")
+_WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:[0-9a-f:.]*")
+_ANY_ADDRESS = ("", "0.0.0.0", "127.0.0.1", "::", "::1")
+
+_TAINT = re.compile(r"taint ([^=:]+)(=[^:]*)?:(\w+) not tolerated")
+_NO_LABEL = re.compile(r"no label (\S+) \((affinity|topology spread)\)")
+_PLACE = re.compile(r"((?:not )?(?:on|in) the same )(\S+)( as .*)|(topology spread: )(\S+)( would exceed maxSkew \d+)")
+_OWN_WORDS = re.compile(
+    r"lacks? .*|host port .*|not ready|cordoned|fit|node selector doesn't match|required node affinity doesn't match|"
+    r"refused a pod of it recently|not in the place where the quorum fits together"
+)
+_NO_NODE = re.compile(r"(.*; no node for )(.*?)(: \d+ nodes?: )(.*?)(; even an empty cluster of these nodes.*)?")
+_PLACED = re.compile(r"\d+ pods placed on \d+ nodes?")
+
+#: How the pseudonyms of each sort begin.
+_SORTS = {"node": "n", "pod": "p", "job": "j", "set": "s", "namespace": "ns", "key": "k", "value": "v", "member": "m"}
+
+
+class Names:
+    """All names of a log by their sort, and the rank of each once all have been collected."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, None]] = {}
+        self._ranked: dict[str, dict[str, str]] | None = None
+
+    def of(self, sort: str, name: str) -> str:
+        """The pseudonym; while names are collected, the name. The empty name stays empty."""
+        if not name:
+            return name
+        if self._ranked is None:
+            self._seen.setdefault(sort, {})[name] = None
+            return name
+        return self._ranked[sort][name]
+
+    def rank(self) -> None:
+        """No more names will come: from now on `of` gives pseudonyms."""
+        self._ranked = {sort: _ranked(sort, sorted(names)) for sort, names in self._seen.items()}
+
+
+def _ranked(sort: str, names: list[str]) -> dict[str, str]:
+    digits = max(4, len(str(len(names))))
+    if sort == "address":
+        return {name: _address(name, rank) for rank, name in enumerate(names, 1)}
+    return {name: f"{_SORTS[sort]}-{rank:0{digits}}" for rank, name in enumerate(names, 1)}
+
+
+def _address(name: str, rank: int) -> str:
+    if _ADDRESS.fullmatch(name):
+        return f"10.{rank >> 16 & 255}.{rank >> 8 & 255}.{rank & 255}"
+    return f"address-{rank:04}"
+
+
+class Pseudonyms:
+    """Replaces names in batches and snapshots. First everything is collected, then `begin`, then it is replaced."""
+
+    def __init__(self) -> None:
+        self._names = Names()
+        #: Pod's UID → its name as it is told, for the events in which it goes.
+        self._pods: dict[str, str] = {}
+        #: Parts that many events share.
+        self._known: dict[Any, Any] = {}
+        #: The end of a label's key, as reasons name it → the key.
+        self._keys: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """All has been collected: replace from now on, from the beginning."""
+        self._names.rank()
+        self._pods.clear()
+        self._known.clear()
+
+    def collect(self, part: Any) -> None:
+        """Take note of the names in a batch or in a snapshot's image."""
+        if isinstance(part, k.Batch):
+            self.batch(part)
+        else:
+            self.walk(part)
+
+    def batch(self, batch: k.Batch) -> k.Batch:
+        """A batch without names."""
+        events = tuple(self.walk(event) for event in batch.events)
+        return k.Batch(self.writer(batch.writer), batch.seq, batch.told_ms, events)
+
+    def walk(self, value: Any) -> Any:
+        """Any part of an event or a snapshot without names. Raises `TypeError` for text that has no rule."""
+        kind = type(value)
+        if value is None or kind in (int, bool, float) or isinstance(value, Enum):
+            return value
+        if kind in _SHARED:
+            known = self._known.get(value)
+            if known is None:
+                known = self._known[value] = self._struct(value, kind)
+            return known
+        special = _SPECIAL.get(kind)
+        if special is not None:
+            return special(self, value)
+        if kind in (tuple, list):
+            return kind(self.walk(item) for item in value)
+        if kind is dict:
+            return {key: self.walk(item) for key, item in value.items()}
+        return self._struct(value, kind)
+
+    def _struct(self, value: Any, kind: type[Any]) -> Any:
+        rules = RULES.get(kind, {})
+        if issubclass(kind, msgspec.Struct):
+            names = kind.__struct_fields__
+        elif dataclasses.is_dataclass(kind):
+            names = tuple(field.name for field in dataclasses.fields(kind))
+        else:
+            raise TypeError(f"there is no rule for {kind.__name__} {value!r}")
+        fields = {}
+        for name in names:
+            rule, part = rules.get(name), getattr(value, name)
+            fields[name] = rule(self, part) if rule is not None else self.walk(part)
+        return kind(**fields)
+
+    # --- names of one sort ---------------------------------------------------------------------------------
+
+    def name(self, sort: str, name: str) -> str:
+        """One name of a sort."""
+        return self._names.of(sort, name)
+
+    def writer(self, name: str) -> str:
+        """A writer: its role, and the process."""
+        role, at, member = name.partition("@")
+        if not at:
+            return name if name == EPOCH_WRITER else self.name("member", name)
+        return f"{role}@{self.name('member', member)}"
+
+    def address(self, address: str) -> str:
+        """An IP address or a host's name."""
+        return address if address in _ANY_ADDRESS else self.name("address", address)
+
+    def key(self, key: str) -> str:
+        """A label's or taint's key; those of Kubernetes' own say nothing of anybody."""
+        self._keys[key.rpartition("/")[2]] = key
+        return key if _PUBLIC_KEY.fullmatch(key) else self.name("key", key)
+
+    def value(self, key: str, value: str) -> str:
+        """The value of a label or taint."""
+        if key == _HOSTNAME:
+            return self.name("node", value)
+        if key == JOB_LABEL:
+            return self.name("job", value)
+        if key == WORKER_SET_LABEL:
+            return self.name("set", value)
+        if key.startswith(LABEL_PREFIX) or _PLAIN_VALUE.fullmatch(value):
+            return value
+        return self.name("value", value)
+
+    def labels(self, labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Labels, sorted by their keys again."""
+        return tuple(sorted((self.key(key), self.value(key, value)) for key, value in labels))
+
+    def requirement(self, one: p.Requirement) -> p.Requirement:
+        """A selector's requirement."""
+        if one.field:
+            return msgspec.structs.replace(one, values=tuple(self.name("node", value) for value in one.values))
+        values = one.values if one.operator in ("Gt", "Lt") else tuple(self.value(one.key, v) for v in one.values)
+        return p.Requirement(self.key(one.key), one.operator, values)
+
+    def taint(self, one: n.Taint) -> n.Taint:
+        """A taint; a toleration's key and value are replaced in the same way."""
+        return n.Taint(self.key(one.key), self.value(one.key, one.value), one.effect)
+
+    def toleration(self, one: p.Toleration) -> p.Toleration:
+        """A toleration."""
+        key = self.key(one.key) if one.key else ""
+        return p.Toleration(key, one.operator, self.value(one.key, one.value), one.effect)
+
+    def namespaces(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Namespaces of a term; the empty one is the pod's own."""
+        return None if names is None else tuple(self.name("namespace", name) for name in names)
+
+    def pod_seen(self, pod: k.PodSeen) -> k.PodSeen:
+        """A pod: that of a job is called after its job and its place."""
+        told: k.PodSeen = self._struct(pod, k.PodSeen)
+        name, owner = self.name("pod", pod.name) if pod.owner is None else "", pod.owner
+        if owner is not None:
+            job = self.name("job", job_name(pod.name, owner))
+            name = pod_name(job, self.name("set", owner.group_name), owner.index, owner.attempt)
+        told = msgspec.structs.replace(told, name=name)
+        self._pods[pod.uid] = told.name
+        return told
+
+    def pod_gone(self, pod: k.PodGone) -> k.PodGone:
+        """The end of a pod."""
+        known = self._pods.pop(pod.uid, None)
+        name = known if known is not None else self.name("pod", pod.name)
+        return k.PodGone(pod.term, self.name("namespace", pod.namespace), name, pod.uid)
+
+    # --- what Arranger says --------------------------------------------------------------------------------
+
+    def waits(self, event: k.Waits) -> k.Waits:
+        """Why a job waits: the same words as a cycle finds that is taken on the replaced names."""
+        told = [(self.reason(reason), count) for reason, count in event.reasons]
+        reasons = tuple(sorted(told, key=lambda item: (-item[1], item[0])))
+        match = _NO_NODE.fullmatch(event.message)
+        message = LEFT_OUT if event.message else ""
+        if match is not None:
+            head, group, between, _, tail = match.groups()
+            counted = ", ".join(f"{count} {reason}" for reason, count in reasons) or "there are none"
+            message = f"{head}{self.name('set', group)}{between}{counted}{tail or ''}"
+        return msgspec.structs.replace(event, reasons=reasons, message=message)
+
+    def reason(self, text: str) -> str:
+        """A filter's reason. What isn't known, as another package's filter says, is left out."""
+        match = _TAINT.fullmatch(text)
+        if match is not None:
+            key, value, effect = match.groups()
+            told = f"={self.value(key, value[1:])}" if value else ""
+            return f"taint {self.key(key)}{told}:{effect} not tolerated"
+        match = _NO_LABEL.fullmatch(text)
+        if match is not None:
+            return f"no label {self.key(match[1])} ({match[2]})"
+        match = _PLACE.fullmatch(text)
+        if match is not None:
+            before, short, after = [part for part in match.groups() if part is not None]
+            return f"{before}{self.short_key(short)}{after}"
+        return text if _OWN_WORDS.fullmatch(text) else LEFT_OUT
+
+    def short_key(self, short: str) -> str:
+        """A topology as a reason names it: the end of a label's key, or what stands for host names."""
+        key = self._keys.get(short)
+        return self.key(key).rpartition("/")[2] if key is not None else short if short == _NODE else LEFT_OUT
+
+    def placed(self, event: k.Placed) -> k.Placed:
+        """A placement."""
+        message = event.message if _PLACED.fullmatch(event.message) else left_out(self, event.message)
+        told: k.Placed = self._struct(event, k.Placed)
+        return msgspec.structs.replace(told, message=message)
+
+
+# --- the rules, by type and field ------------------------------------------------------------------------------
+
+Rule = Callable[[Pseudonyms, Any], Any]
+
+
+def keep(_: Pseudonyms, value: Any) -> Any:
+    """Says nothing of anybody."""
+    return value
+
+
+def left_out(_: Pseudonyms, text: str) -> str:
+    """Free text: that there was any is told."""
+    return LEFT_OUT if text else ""
+
+
+def word(_: Pseudonyms, text: str) -> str:
+    """A reason in one word, as Kubernetes and Arranger give them; anything else is free text."""
+    return text if not text or _WORD.fullmatch(text) else LEFT_OUT
+
+
+def _named(sort: str) -> Rule:
+    return lambda names, value: names.name(sort, value)
+
+
+def _keys(sort: str) -> Rule:
+    return lambda names, value: {names.name(sort, key): item for key, item in value.items()}
+
+
+def _first(sort: str) -> Rule:
+    return lambda names, value: tuple((names.name(sort, key), *rest) for key, *rest in value)
+
+
+def _second(sort: str) -> Rule:
+    return lambda names, value: tuple((key, names.name(sort, name)) for key, name in value)
+
+
+_UIDS = {"uid": keep, "resource_version": keep}
+_NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
+
+#: The rules for all fields with text; what has no text needs none, and parts have rules of their own.
+RULES: dict[type[Any], dict[str, Rule]] = {
+    k.EpochBegun: {"reason": keep},
+    k.WatchClaimed: {"watcher": _named("member")},
+    k.ListingEnded: {"resource_version": keep},
+    k.NodeSeen: {"name": _named("node"), **_UIDS},
+    k.NodeGone: {"name": _named("node"), "uid": keep},
+    k.PodSeen: {
+        "name": keep,  # by `pod_seen`
+        **_NAMESPACED,
+        "node": _named("node"),
+        "phase": word,
+        "requests": keep,
+        "ip": Pseudonyms.address,
+        "reason": word,
+        "message": left_out,
+        "waiting": word,
+    },
+    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "invalid": left_out, "status_digest": keep},
+    k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
+    k.CycleTaken: {"config": keep},
+    k.Placed: {"job_uid": keep, "schedule_state": keep, "message": keep},  # the message by `placed`
+    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": word, "message": left_out},
+    k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},
+    k.EndedWorker: {"pod_uid": keep, "how": keep},
+    k.WorkersReplaced: {"job_uid": keep, "message": left_out},
+    k.EffectFailed: {"job_uid": keep, "effect": keep, "reason": word, "message": left_out},
+    n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
+    p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
+    p.PodTerm: {"topology_key": Pseudonyms.key, "namespaces": Pseudonyms.namespaces},
+    p.SpreadRule: {"topology_key": Pseudonyms.key},
+    p.PodTraits: {"labels": Pseudonyms.labels},
+    p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
+    p.PodOwner: {"job_uid": keep, "group_name": _named("set")},
+    j.PodGroup: {"name": _named("set")},
+    j.JobSpec: {"queue_policy": keep, "pod_policy": keep},
+    j.PlacedPods: {"node": _named("node")},
+    j.JobStatusSeen: {
+        "stage": keep,
+        "schedule_state": keep,
+        "leader_address": Pseudonyms.address,
+        "message": left_out,
+        "worker_restarts": _first("set"),
+        "reason": word,
+        "turned": keep,
+    },
+    JobRecord: {
+        "leader_address": Pseudonyms.address,
+        "refused": left_out,
+        "placements": keep,  # they follow in the snapshot
+        "bound": keep,
+        "spent": _keys("set"),
+        "retired": keep,
+        "refusals": _keys("node"),
+        "failing_since": _keys("set"),
+        "replaced": _keys("set"),
+        "replacement": left_out,
+        "turned": keep,
+    },
+    NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
+    JobImage: {"placements": _second("node"), "bound": keep},
+    StateImage: {"terms": keep, "listed": keep, "verdicts": keep},
+}
+
+_SPECIAL: dict[type[Any], Rule] = {
+    k.PodSeen: Pseudonyms.pod_seen,
+    k.PodGone: Pseudonyms.pod_gone,
+    k.Waits: Pseudonyms.waits,
+    k.Placed: Pseudonyms.placed,
+    n.Taint: Pseudonyms.taint,
+    p.Toleration: Pseudonyms.toleration,
+    p.Requirement: Pseudonyms.requirement,
+}
+
+#: Parts that many events have in common: each is replaced once.
+_SHARED = frozenset({n.NodeFacts, p.PodTraits, j.JobSpec})

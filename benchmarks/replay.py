@@ -1,0 +1,274 @@
+"""Replay of a long log from its archive: how fast it is read, reached, explained and verified, and what it takes.
+
+`python -m benchmarks.replay --events 10000000 --keep DIR` makes a larger log, keeps it, and takes the same figures.
+Each figure is taken in a process of its own, from its start, as a user would wait for it.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import click
+import msgspec
+
+from arranger.events.archive import ArchiveLog
+from arranger.events.codec import StoredEntry, encode_batch
+from arranger.events.kinds import Batch, CycleTaken
+from arranger.events.log import Entry, Position, entries
+from arranger.events.redis_log import RedisLog
+from arranger.events.shelves import FolderShelf
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.replay.verify import cycle_offset
+from arranger.scheduling.cycle import take_cycle
+from arranger.workers.archiver import Archiver
+from benchmarks.longrun import BEGAN_MS, LongRun
+from benchmarks.report import Figure
+from tests.servers import real_redis
+
+_EVENTS = 1_000_000
+_STRETCH = 100_000
+#: Points and jobs that are gone to, and cycles whose recording is timed.
+_POINTS, _JOBS, _CYCLES = 10, 5, 200
+_CLUSTER = "default"
+
+
+class Facts(msgspec.Struct):
+    """What is in the log that was made."""
+
+    events: int
+    entries: int
+    cycles: int
+    seconds: float
+    pods: int
+    #: Some jobs with the offset of a point in their life.
+    jobs: list[tuple[str, int]]
+
+
+def run(*, quick: bool) -> list[Figure]:
+    """The benchmark."""
+    with tempfile.TemporaryDirectory(prefix="arranger-replay-") as folder:
+        return figures(Path(folder), 30_000 if quick else _EVENTS, small=quick)
+
+
+def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
+    """All figures of a log of so many events, made in the folder unless it is there."""
+    kept = folder / "facts.json"
+    if not kept.exists():
+        kept.write_bytes(msgspec.json.encode(asyncio.run(_make(folder, events, small=small))))
+    facts = msgspec.json.decode(kept.read_bytes(), type=Facts)
+    return [*_sizes(folder, facts), *_reading(folder), *_commands(folder, facts), *_recording(folder, facts)]
+
+
+# --- making it -------------------------------------------------------------------------------------------------
+
+
+async def _make(folder: Path, events: int, *, small: bool) -> Facts:
+    run = LongRun(nodes=50, strangers=200) if small else LongRun()
+    made = _Made(run, events)
+    archiver = Archiver(FolderShelf(folder / _CLUSTER), every_events=2_000 if small else _STRETCH)
+    async for _ in archiver.archive(made.read, Position(1, 0, ""), events * 2):
+        if made.ended:
+            break
+    return Facts(
+        events=made.last, entries=made.entries, cycles=run.cycles, seconds=(run.now_ms - BEGAN_MS) / 1000,
+        pods=len(run.state.pods), jobs=made.jobs,
+    )  # fmt: skip
+
+
+class _Made:
+    """The log as the archiver reads it: made as it is asked for."""
+
+    def __init__(self, run: LongRun, events: int) -> None:
+        self._run = run
+        self._made = run.entries()
+        self._events = events
+        self.entries = 0
+        self.last = 0
+        self.jobs: list[tuple[str, int]] = []
+
+    @property
+    def ended(self) -> bool:
+        return self.last >= self._events
+
+    async def read(self, _: Position, limit: int) -> Sequence[StoredEntry]:
+        return [self._stored(entry) for entry in islice(self._made, limit)]
+
+    def _stored(self, entry: Entry) -> StoredEntry:
+        self.entries += 1
+        self.last = entry.last
+        if self.entries % 500 == 0 and self._run.state.jobs:
+            running = [job for job in self._run.state.jobs.values() if job.placements]
+            self.jobs += [(job.seen.name, entry.last) for job in running[-1:]]
+        return StoredEntry(entry.last, len(entry.batch.events), entry.chain, encode_batch(entry.batch))
+
+
+# --- what it takes ---------------------------------------------------------------------------------------------
+
+
+def _sizes(folder: Path, facts: Facts) -> Iterator[Figure]:
+    sizes = {path.suffix: 0 for path in (folder / _CLUSTER).iterdir()}
+    for path in (folder / _CLUSTER).iterdir():
+        sizes[path.suffix] += path.stat().st_size
+    events, snapshots = sizes[".events"] / facts.events, sizes[".snapshot"] / facts.events
+    what = f"{facts.events:,} events in {facts.entries:,} batches, {facts.pods:,} pods, {facts.cycles:,} cycles"
+    yield Figure(name="archive", value=events, unit="bytes/event", at_most=40.0, note=what)
+    yield Figure(name="  and its snapshots", value=snapshots, unit="bytes/event", note=f"one each {_STRETCH:,} events")
+
+
+# --- reading all of it -----------------------------------------------------------------------------------------
+
+
+def _reading(folder: Path) -> list[Figure]:
+    best = min((_python(folder, "from-start") for _ in range(2)), key=lambda found: float(found["seconds"]))
+    rate = best["events"] / best["seconds"]
+    growth = best["rss_end_mb"] / best["rss_half_mb"]
+    return [
+        Figure(name="full replay from the start", value=rate, unit="events/s", at_least=300_000.0,
+               note=f"{best['seconds']:.1f} s, {best['cpu_s']:.1f} s of processor time"),
+        Figure(name="  its memory at the end", value=best["rss_end_mb"], unit="MB",
+               note="most ever resident, process included"),
+        Figure(name="  ratio to that at half of the log", value=growth, at_most=1.2),
+    ]  # fmt: skip
+
+
+def _python(folder: Path, what: str) -> dict[str, float]:
+    argv = [sys.executable, "-m", "benchmarks.replay", "--part", what, "--keep", str(folder)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+async def _from_start(folder: Path) -> dict[str, float]:
+    """Folds the whole log, as `arranger replay` does where there is no snapshot."""
+    gc.freeze()
+    log = ArchiveLog(FolderShelf(folder / _CLUSTER))
+    end = await log.open()
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    state, half_mb = State(), 0.0
+    async for entry in entries(log, await log.start()):
+        apply_entry(state, entry, Changes())
+        if not half_mb and entry.last >= end.offset // 2:
+            half_mb = _resident_mb()
+    spent_s = time.perf_counter() - began_s
+    await log.close()
+    cpu_s = time.process_time() - began_cpu_s
+    return {
+        "events": state.offset, "seconds": spent_s, "cpu_s": cpu_s, "rss_half_mb": half_mb, "rss_end_mb": _resident_mb()
+    }  # fmt: skip
+
+
+def _resident_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+# --- commands --------------------------------------------------------------------------------------------------
+
+
+def _commands(folder: Path, facts: Facts) -> Iterator[Figure]:
+    chance = random.Random(1)
+    points = [chance.randrange(facts.events // 10, facts.events) for _ in range(_POINTS)]
+    spent = [_arranger(folder, "replay", "--digest-only", "--at", str(point)) for point in points]
+    yield Figure(name="state at a random point", value=statistics.median(spent), unit="s", at_most=1.5,
+                 note=f"with process start and digest; longest of {_POINTS}: {max(spent):.2f} s")  # fmt: skip
+    jobs = chance.sample(facts.jobs, min(_JOBS, len(facts.jobs)))
+    spent = [_arranger(folder, "explain", name, "--at", str(point), "-o", "json") for name, point in jobs]
+    yield Figure(name="explain a job at a point", value=statistics.median(spent), unit="s", at_most=2.0,
+                 note=f"longest of {len(spent)}: {max(spent):.2f} s")  # fmt: skip
+    took_s = _arranger(folder, "verify")
+    yield Figure(name="verify", value=facts.seconds / took_s, unit="times real time", at_least=50.0,
+                 note=f"{facts.cycles:,} cycles, one a second, in {took_s:.0f} s")  # fmt: skip
+
+
+def _arranger(folder: Path, *words: str) -> float:
+    """How long one command took, from its start to its end."""
+    argv = [sys.executable, "-c", "from arranger.cli.main import run; run()", *words, "--log", str(folder)]
+    began_s = time.perf_counter()
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"arranger {' '.join(words)}: {done.stderr.strip()}")
+    return time.perf_counter() - began_s
+
+
+# --- what recording costs --------------------------------------------------------------------------------------
+
+
+def _recording(folder: Path, facts: Facts) -> Iterator[Figure]:
+    found = _python(folder, "recording")
+    share = 100 * found["record_s"] / found["cycle_s"]
+    yield Figure(name="recording, share of the cycle", value=share, unit="%", at_most=10.0,
+                 note=f"{found['cycles']:.0f} cycles of {1000 * found['cycle_s'] / found['cycles']:.1f} ms, "
+                      f"{found['bytes'] / found['cycles']:,.0f} bytes each")  # fmt: skip
+
+
+async def _record(folder: Path) -> dict[str, float]:
+    """Takes the log's last cycles again, and appends each to a Redis of its own."""
+    log = ArchiveLog(FolderShelf(folder / _CLUSTER))
+    await log.open()
+    totals = {"cycle_s": 0.0, "record_s": 0.0, "cycles": 0.0, "bytes": 0.0}
+    with real_redis() as server:
+        stream = RedisLog(server.url, "benchmark")
+        epoch = (await stream.open()).epoch
+        async for state, entry in _last_stretch(log):
+            offset = cycle_offset(entry)
+            if offset and totals["cycles"] < _CYCLES:
+                taken = entry.batch.events[0]
+                assert isinstance(taken, CycleTaken)
+                began_s = time.perf_counter()
+                events = take_cycle(state, taken.config, taken.told_ms)
+                totals["cycle_s"] += time.perf_counter() - began_s
+                began_s = time.perf_counter()
+                await stream.append(Batch("scheduler", int(totals["cycles"]) + 1, taken.told_ms, events), epoch=epoch)
+                totals["record_s"] += time.perf_counter() - began_s
+                totals["cycles"] += 1
+                totals["bytes"] += len(encode_batch(entry.batch))
+        await stream.close()
+    await log.close()
+    return totals
+
+
+async def _last_stretch(log: ArchiveLog) -> AsyncIterator[tuple[State, Entry]]:
+    """The entries after the last snapshot but one, each with the state before it."""
+    marks = await log.snapshot_marks()
+    stored = await log.newest_snapshot(at_most=marks[-2].offset)
+    assert stored is not None
+    state = snapshot.restore(stored.content)
+    async for entry in entries(log, stored.position):
+        yield state, entry
+        apply_entry(state, entry, Changes())
+
+
+@click.command()
+@click.option("--events", default=_EVENTS, show_default=True, help="How many events the log gets.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Make the log here and keep it, or use the one there.")
+@click.option("--part", hidden=True)
+def main(events: int, keep: Path | None, part: str | None) -> None:
+    """Take the figures of a log of this size."""
+    if part is not None:
+        assert keep is not None
+        print(json.dumps(asyncio.run(_from_start(keep) if part == "from-start" else _record(keep))))
+        return
+    with tempfile.TemporaryDirectory(prefix="arranger-replay-") as folder:
+        place = keep or Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for figure in figures(place, events):
+            print(
+                f"{figure.name}: {figure.value:,.4g} {figure.unit}  target {figure.target}  {figure.note}", flush=True
+            )
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
