@@ -72,6 +72,8 @@ def test_what_concerns_a_job_gives_the_same_answers_on_it(
         )
         assert part.pop("began") == made["first"] - 1
         assert whole.pop("began") == 0
+        for remedy in (whole["waiting"] or {}).get("remedies", ()):  # an event from before isn't in the part
+            remedy["undoes"] = remedy["undoes"] if remedy["undoes"] >= made["first"] else 0
         assert part == whole
 
 
