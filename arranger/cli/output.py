@@ -57,12 +57,34 @@ def parse_at(text: str, *, now_ms: int) -> At:
         return At(offset=int(text))
     ago = text.removesuffix("ago").strip()
     if _AGO.fullmatch(ago):
-        return At(told_ms=now_ms - sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(ago)))
+        return At(told_ms=now_ms - parse_duration(ago))
     if re.fullmatch(r"\d\d:\d\d\S*", text):
         today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
         text = f"{today.isoformat()}T{text}"
     moment = datetime.datetime.fromisoformat(text).astimezone()
     return At(told_ms=round(moment.timestamp() * 1000))
+
+
+def parse_duration(text: str) -> int:
+    """A length of time such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
+    if not _AGO.fullmatch(text):
+        raise ValueError(text)
+    return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """A length of time in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds; click's error names the flag."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_duration(value.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no length of time; allowed: such as 90s, 30m, 1h30m or 2d", param, ctx)
 
 
 def local_time(told_ms: int) -> str:

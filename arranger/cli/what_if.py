@@ -2,17 +2,34 @@
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from arranger.cli.alternative import other_configuration
 from arranger.cli.cluster_files import read_objects
 from arranger.cli.cluster_input import described
-from arranger.cli.output import At, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.output import (
+    AT_ALLOWED,
+    At,
+    DurationType,
+    Times,
+    Told,
+    duration,
+    local_time,
+    output_option,
+    parse_at,
+    parse_duration,
+    print_json,
+    print_table,
+    print_text,
+)
+from arranger.cli.plot import check_plot, plot
 from arranger.cli.reading import (
     NotFound,
     before_beginning,
@@ -23,22 +40,63 @@ from arranger.cli.reading import (
     point_of,
     point_option,
     position_before,
+    progress,
 )
+from arranger.clock import SystemClock
 from arranger.errors import LogError, UsageError
 from arranger.events import kinds as k
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
 from arranger.model.names import KIND
+from arranger.model.pod import PodShape
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections import snapshot
 from arranger.projections.state import State
+from arranger.replay.continuation import Continuation, Future
+from arranger.replay.course import Course, Likeness, Meter, likeness, typical_pods
 from arranger.replay.explain import jobs_named
 from arranger.replay.history import END, Journey, Point
 from arranger.replay.overrides import Overrides
+from arranger.replay.recording import Recording
 from arranger.replay.what_if import Inputs, JobDifference, JobPlan, Plan, Scout, Variation, differences, take_plan, vary
+from arranger.scheduling.fragmentation import Mix
 from arranger.scheduling.registry import Policies
 from arranger.settings import Settings
+
+_DRAINED = "drained"
+
+
+class Until(msgspec.Struct, frozen=True):
+    """How far to go on: a point of the log, so long, or (with neither) until nothing happens any more."""
+
+    at: At | None = None
+    span_ms: int | None = None
+
+
+class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """The value of `--until`."""
+
+    name = "until"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Until:
+        """What the text names; click's error names the flag."""
+        if isinstance(value, Until):
+            return value
+        if value == _DRAINED:
+            return Until()
+        try:
+            return Until(span_ms=parse_duration(value.strip()))
+        except ValueError:
+            pass
+        try:
+            return Until(at=parse_at(value, now_ms=SystemClock().now_ms()))
+        except ValueError:
+            self.fail(f"{value!r} is no end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The only word."""
+        return [CompletionItem(word) for word in (_DRAINED,) if word.startswith(incomplete)]
 
 
 @click.command("what-if")
@@ -49,6 +107,25 @@ from arranger.settings import Settings
 )
 @click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="A job that isn't there, nor its pods.")
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="A node that isn't there, nor its pods.")
+@click.option(
+    "--until",
+    type=UntilType(),
+    metavar="OFFSET|TIME|DURATION|drained",
+    help="Go on from there with both, up to this point, so long (2h), or until nothing happens any more.",
+)
+@click.option(
+    "--lasting",
+    type=DurationType(),
+    metavar="DURATION",
+    help="With --until: attempts that the log shows no end of last so long. [default: to the end of the horizon]",
+)
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --until: draw both courses, FILE.png or FILE.svg. Needs arranger[plot].",
+)
 @click.option("--all", "everything", is_flag=True, help="Show jobs too about which the plans agree.")
 @output_option
 def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
@@ -60,13 +137,28 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     A policy applies to jobs that name none. A TYJob or Node in FILE that is there at the point is taken for an edit of
     it; a new TYJob without creationTimestamp is created at the point.
 
+    With --until both go on from there: what the log observed later comes then in both (TYJobs, nodes, strangers' pods),
+    cycles are taken whenever something changed, and every attempt of a job holds its nodes as long as it did in the
+    log, from its placement to its last pod's end. Told are the time that jobs wait for their quorum, the use of GPUs,
+    how much of them is idle but in fragments too small for typical pods, and the time to the last end of a job. How
+    close "as it was" comes to the log is told too: it differs where pods of one job end apart, workers were replaced,
+    or the log's cycles came late.
+
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, by DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
       arranger what-if --with my-job.yaml -o json            a job more, now
+      arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """
+    for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
+        if options[name] is not None and options["until"] is None:
+            raise click.UsageError(f"{flag} goes with --until")
+    if options["picture"] is not None:
+        check_plot(options["picture"])
     asked = _Asked(other, options)
     answer = asyncio.run(_what_if(target, settings, asked))
+    if options["picture"] is not None and answer.sequel is not None:
+        plot(options["picture"], [("as it was", answer.sequel.one), ("what if", answer.sequel.other)])
     if output == "json":
         print_json(answer.json())
     else:
@@ -82,6 +174,8 @@ class _Asked:
         self.manifests: Sequence[str] = options["manifests"]
         self.jobs: Sequence[str] = options["jobs"]
         self.nodes: Sequence[str] = options["nodes"]
+        self.until: Until | None = options["until"]
+        self.lasting_ms: int | None = options["lasting"]
 
     @property
     def words(self) -> str:
@@ -102,6 +196,67 @@ class _Asked:
         )
 
 
+class Sequel(msgspec.Struct, frozen=True):
+    """How both go on, and how close the unchanged one comes to the log."""
+
+    one: Course
+    other: Course
+    alike: Likeness
+
+    def json(self) -> dict[str, Any]:
+        """Both courses and the likeness as one object."""
+        courses = [
+            {name: value for name, value in msgspec.structs.asdict(course).items() if name != "starts"}
+            for course in (self.one, self.other)
+        ]
+        return {"asItWas": courses[0], "whatIf": courses[1], "likenessToLog": self.alike}
+
+    def print(self, lasting_ms: int | None) -> None:
+        """The figures side by side, and what they rest on."""
+        rows = [
+            ("from", *(Told(course.begin_ms) for course in (self.one, self.other))),
+            ("to", *(Told(course.end_ms) for course in (self.one, self.other))),
+            *((name, *(words(course) for course in (self.one, self.other))) for name, words in _FIGURES),
+        ]
+        print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
+        click.echo()
+        for line in self._notes(lasting_ms):
+            print_text(line, indent=2)
+
+    def _notes(self, lasting_ms: int | None) -> Iterator[str]:
+        if self.one.waiting_at_end or self.other.waiting_at_end:
+            yield "jobs that still wait at the end count with what they have waited so far"
+        if self.one.endless or self.other.endless:
+            yield "attempts without an end in the log last to the end of the horizon; --lasting says otherwise"
+        elif lasting_ms is not None:
+            yield f"attempts without an end in the log last {duration(lasting_ms)}"
+        alike = self.alike
+        total = alike.common + alike.only_log
+        if total:
+            yield (
+                f"as it was and the log: {alike.equal} of {total} starts within a second of each other, the farthest "
+                f"{duration(alike.farthest_ms)} apart; {alike.only_log} only in the log, {alike.only_here} only here"
+            )
+
+
+def _part(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+_FIGURES: tuple[tuple[str, Callable[[Course], object]], ...] = (
+    ("jobs started", lambda course: course.started),
+    ("jobs ended", lambda course: course.ended),
+    ("jobs that wait at the end", lambda course: course.waiting_at_end),
+    ("wait, mean", lambda course: duration(course.wait_mean_ms)),
+    ("wait, p50", lambda course: duration(course.wait_p50_ms)),
+    ("wait, p95", lambda course: duration(course.wait_p95_ms)),
+    ("GPUs in use", lambda course: _part(course.gpu_utilisation)),
+    ("GPUs idle in fragments", lambda course: _part(course.gpu_fragmentation)),
+    ("makespan", lambda course: duration(course.makespan_ms) if course.makespan_ms is not None else "-"),
+    ("attempts without an end", lambda course: course.endless),
+)
+
+
 class Answer(msgspec.Struct):
     """Both plans. `recorded`: the first is that of the cycle recorded at `inputs.cycle`; `reproduced` whether it came
     out so."""
@@ -111,6 +266,8 @@ class Answer(msgspec.Struct):
     one: Plan
     other: Plan
     reproduced: bool | None
+    sequel: Sequel | None = None
+    lasting_ms: int | None = None
 
     def json(self) -> dict[str, Any]:
         """The answer as one object."""
@@ -124,6 +281,7 @@ class Answer(msgspec.Struct):
             "asItWas": self.one,
             "whatIf": self.other,
             "differences": differences(self.one, self.other),
+            "until": self.sequel.json() if self.sequel is not None else None,
         }
 
     def print(self, *, everything: bool) -> None:
@@ -138,6 +296,9 @@ class Answer(msgspec.Struct):
         print_summary(self.one, self.other)
         click.echo()
         print_jobs(self.one, self.other, everything=everything)
+        if self.sequel is not None:
+            click.echo()
+            self.sequel.print(self.lasting_ms)
 
 
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
@@ -193,23 +354,90 @@ def _words(plan: JobPlan) -> str:
 
 
 async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Answer:
-    async with opened(target, settings) as log:
-        inputs, record, state, _ = await cut(log, asked.at)
     policies = inventory().policies
-    content = snapshot.encode(state)
+    async with opened(target, settings) as log:
+        inputs, record, state, position = await cut(log, asked.at)
+        content = snapshot.encode(state)
+        changed = snapshot.restore(content)
+        variation = asked.variation(changed, inputs.told_ms)
+        recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
     had = policies if policies.missing(inputs.config) else policies.recorded(inputs.config)
-    one, events = take_plan(state, had.usable(inputs.config), inputs.told_ms, policies=had)
-    changed = snapshot.restore(content)
-    variation = asked.variation(changed, inputs.told_ms)
-    other = _other_plan(changed, variation, inputs, policies)
-    reproduced = events == record if record is not None else None
-    return Answer(inputs, asked.words, one, other, reproduced)
-
-
-def _other_plan(state: State, variation: Variation, inputs: Inputs, policies: Policies) -> Plan:
-    vary(state, variation, inputs.told_ms)
+    usual = had.usable(inputs.config)
+    one, events = take_plan(state, usual, inputs.told_ms, policies=had)
+    vary(changed, variation, inputs.told_ms)
     config, by = variation.overrides.of(inputs.config, policies)
-    return take_plan(state, config, inputs.told_ms, policies=by)[0]
+    other = take_plan(changed, config, inputs.told_ms, policies=by)[0]
+    answer = Answer(inputs, asked.words, one, other, events == record if record is not None else None)
+    if recording is not None:
+        answer.lasting_ms = asked.lasting_ms
+        future = Future(recording.observations, recording.stints, asked.lasting_ms)
+        horizon_ms = _horizon_ms(asked, inputs, recording)
+        typical = typical_pods(_shapes(state, recording))
+        courses = [
+            _go_on(_Variant(*variant), future, typical, inputs, horizon_ms)
+            for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
+        ]
+        alike = likeness(recording.starts(courses[0].end_ms), courses[0].starts)
+        answer.sequel = Sequel(courses[0], courses[1], alike)
+    return answer
+
+
+class _Variant(NamedTuple):
+    state: State
+    config: CycleConfig
+    policies: Policies
+    variation: Variation
+
+
+def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Course:
+    continuation = Continuation(
+        variant.state,
+        future,
+        variant.config,
+        Meter(typical, inputs.told_ms),
+        begin_ms=inputs.told_ms,
+        until_ms=horizon_ms,
+        variation=variant.variation,
+        policies=variant.policies,
+    )
+    doing = "going on with something otherwise" if variant.variation else "going on as it was"
+    with progress(doing, len(future.observations)) as moved:
+        return continuation.run(moved, cycle_first=bool(inputs.cycle))
+
+
+async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inputs: Inputs) -> Recording:
+    """What the log says came after, to its end: how long jobs run may only show later than the horizon."""
+    assert asked.until is not None
+    offset = asked.until.at.offset if asked.until.at is not None else None
+    recording = Recording(snapshot.restore(content), begin_ms=inputs.told_ms, until_offset=offset)
+    if after.offset < await end_offset(log):
+        await feed(log, after, recording.feed, until=END, doing="reading what came after")
+    recording.finish()
+    return recording
+
+
+def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | None:
+    until = asked.until
+    assert until is not None
+    if until.span_ms is not None:
+        return inputs.told_ms + until.span_ms
+    if until.at is None:
+        return None
+    moment_ms = until.at.told_ms or recording.told_at
+    if not moment_ms:
+        raise LogError(f"--until: the log has no offset {until.at.offset} after the point", hint="ask for a later one")
+    if moment_ms < inputs.told_ms:
+        raise UsageError(f"--until: {local_time(moment_ms)} lies before the point, {local_time(inputs.told_ms)}")
+    return moment_ms
+
+
+def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]]:
+    """The pods of all jobs that were there or came."""
+    specs = {job.uid: job.spec for job in state.jobs.values() if job.active}
+    specs |= {event.uid: event.spec for _, event in recording.observations if isinstance(event, k.JobSeen)}
+    for spec in specs.values():
+        for group in spec.groups if spec is not None else ():
+            yield group.shape, group.count
 
 
 async def cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:

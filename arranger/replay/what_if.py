@@ -25,8 +25,15 @@ from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView
 
-#: The kinds of events that are added, and what their watchers watch.
-_WATCHED: dict[type, k.Watched] = {k.NodeSeen: k.Watched.NODE, k.PodSeen: k.Watched.POD, k.JobSeen: k.Watched.JOB}
+#: Observations of objects, and what their watchers watch.
+WATCHED: dict[type, k.Watched] = {
+    k.NodeSeen: k.Watched.NODE,
+    k.NodeGone: k.Watched.NODE,
+    k.PodSeen: k.Watched.POD,
+    k.PodGone: k.Watched.POD,
+    k.JobSeen: k.Watched.JOB,
+    k.JobGone: k.Watched.JOB,
+}
 
 
 class Variation(msgspec.Struct, frozen=True):
@@ -211,7 +218,7 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     ]
     events += _pods_gone(state, variation)
     events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
-    events += [msgspec.structs.replace(one, term=_term(state, _WATCHED[type(one)])) for one in variation.added]
+    events += [msgspec.structs.replace(one, term=_term(state, WATCHED[type(one)])) for one in variation.added]
     say(state, told_ms, events)
     lost = frozenset(variation.without_nodes)
     for uid in sorted(state.jobs) if lost else ():

@@ -21,7 +21,7 @@ are 40 milli-GPU around 0 and wider further out, and takes the lowest name: 95.4
 give 95.4 %, with the tightest device first 95.5 %. Integers alone are involved, so every machine decides alike.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +103,11 @@ def most_frequent(requests: Iterable[Request], *, share_percent: int) -> list[tu
     counts: dict[Request, int] = {}
     for request in requests:
         counts[request] = counts.get(request, 0) + 1
+    return covering(counts, share_percent=share_percent)
+
+
+def covering(counts: Mapping[Request, int], *, share_percent: int) -> list[tuple[Request, int]]:
+    """The same for requests that are counted already."""
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, covered, found = sum(counts.values()), 0, []
     for request, count in ranked:

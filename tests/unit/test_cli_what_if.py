@@ -1,0 +1,160 @@
+"""`arranger what-if`, run as a user runs it on a log file."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arranger.cli.main import main
+from arranger.events import kinds as k
+from tests.unit.replay_worlds import contended, crowded
+from tests.unit.test_cli_bisect import _write
+from tests.unit.test_cli_simulate_files import job, node
+from tests.unit.test_replay_continuation import one_node
+from tests.world import World
+
+
+def written(world: World, path: Path) -> list[str]:
+    asyncio.run(_write(world.entries, path))
+    return ["--log", str(path)]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main(["what-if", *arguments], prog_name="arranger")
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    status, out, err = run(capsys, *arguments, "-o", "json")
+    assert status == 0, err
+    return json.loads(out)
+
+
+def test_with_nothing_otherwise_the_recorded_cycle_is_reproduced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = crowded()
+    log = written(world, tmp_path / "run.log")
+    for entry in world.entries:
+        if isinstance(entry.batch.events[0], k.CycleTaken):
+            found = answer(capsys, *log, "--at", str(entry.last))
+            assert (found["cycle"], found["reproduced"], found["differences"]) == (entry.first, True, [])
+            assert found["asItWas"] == found["whatIf"]
+
+
+def test_another_queue_policy_is_shown_beside_what_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = contended()
+    log = written(world, tmp_path / "run.log")
+    cycle = next(entry for entry in world.entries if any(_places(e, "large") for e in entry.batch.events))
+    status, out, _ = run(capsys, *log, "--at", str(cycle.first), "--queue-policy", "DRF")
+    assert status == 0
+    rows = out.splitlines()
+    assert rows[0].startswith(f"the cycle at offset {cycle.first} on the state at offset {cycle.first - 1}, told ")
+    assert "otherwise: queue_policy DRF" in rows
+    at = next(number for number, row in enumerate(rows) if row.startswith("default/large"))
+    assert rows[at].split()[1:] == ["as", "it", "was", "1", "0+1/1", "n1:", "learner"]
+    assert rows[at + 1].split()[:5] == ["what", "if", "2", "0+0/1", "waits:"]
+
+
+def _places(event: k.Event, name: str) -> bool:
+    return isinstance(event, k.Placed) and event.job_uid == f"uid-{name}"
+
+
+def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded(), tmp_path / "run.log")
+    manifest = tmp_path / "more.yaml"
+    manifest.write_text(yaml.safe_dump_all([node("n7", gpus="4"), job("extra", priority=10), job("other", workers=1)]))
+    found = answer(capsys, *log, "--with", str(manifest), "--without", "big", "--without-node", "n6")
+    jobs = {plan["job"]: plan for plan in found["whatIf"]["jobs"]}
+    assert jobs["default/extra"]["queue"] == 1 and jobs["default/extra"]["placed"] == 3
+    assert jobs["default/other"]["wanted"] == 2, "it is an edit of the job that is there"
+    assert "default/big" not in jobs
+    assert "6 nodes" in jobs["default/never"]["waits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (("--without", "bgi"), 1, "there is no job 'bgi' at offset 56 (did you mean big?)"),
+        (("--without-node", "m1"), 1, "there is no node 'm1' at offset 56 (did you mean n1"),
+        (("--policy", "Binpack"), 2, "pod_policy: 'Binpack' can't be used"),
+        (("--until", "soon"), 2, "'soon' is no end; allowed: a duration such as 2h, drained, or an offset"),
+        (("--lasting", "2h"), 2, "--lasting goes with --until"),
+        (("--until", "2h", "--lasting", "2 hours"), 2, "'2 hours' is no length of time"),
+        (("--until", "9999"), 1, "--until: the log has no offset 9999 after the point"),
+        (("--until", "2020-01-01T00:00:00"), 2, "lies before the point"),
+        (("--until", "2h", "--plot", "courses.pdf"), 2, "--plot: courses.pdf has no known ending"),
+        (("--at", "3"), 1, "not everything had been listed yet at offset 3: nobody decided there"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, complaint: str
+) -> None:
+    log = written(crowded(), tmp_path / "run.log")
+    found, _, err = run(capsys, *log, *arguments)
+    assert found == status and complaint in err and err.count("\n") == 1
+
+
+def test_a_manifest_that_is_invalid_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded(), tmp_path / "run.log")
+    manifest = tmp_path / "wrong.yaml"
+    manifest.write_text(yaml.safe_dump(job("extra", priority=11)))
+    status, _, err = run(capsys, *log, "--with", str(manifest))
+    assert status == 2 and "TYJob default/extra is invalid: spec.priority" in err
+
+
+def _at_first_job(world: World) -> str:
+    entry = next(entry for entry in world.entries if any(isinstance(e, k.JobSeen) for e in entry.batch.events))
+    return str(entry.last)
+
+
+def test_both_go_on_until_nothing_happens_any_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = one_node().play()
+    log = written(world, tmp_path / "run.log")
+    arguments = (*log, "--at", _at_first_job(world), "--queue-policy", "DRF", "--until", "drained")
+    found = answer(capsys, *arguments)["until"]
+    assert (found["asItWas"]["makespan_ms"], found["asItWas"]["wait_p50_ms"]) == (180_000, 90_000)
+    assert (found["whatIf"]["makespan_ms"], found["whatIf"]["wait_p50_ms"]) == (180_000, 70_000)
+    assert found["likenessToLog"] == {"common": 4, "equal": 4, "farthest_ms": 0, "only_log": 0, "only_here": 0}
+    status, out, _ = run(capsys, *arguments)
+    assert status == 0
+    row = next(line for line in out.splitlines() if line.startswith("wait, mean"))
+    assert row.split()[2:] == ["1m25s", "1m07s"]
+    assert "4 of 4 starts within a second of each other" in out
+
+
+def test_the_horizon_may_be_a_span_an_offset_or_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timeline = one_node()
+    world = timeline.play()
+    log = written(world, tmp_path / "run.log")
+    tiny = next(
+        entry for entry in world.entries if any(getattr(e, "uid", "") == "uid-tiny" for e in entry.batch.events)
+    )
+    for until, seconds in (("2m", 120), (str(tiny.last), 30), ("2023-11-14T22:14:20+00:00", 60)):
+        found = answer(capsys, *log, "--at", _at_first_job(world), "--until", until)["until"]
+        assert found["asItWas"]["end_ms"] == timeline.began_ms + seconds * 1000
+
+
+@pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_both_courses_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, begins: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    world = one_node().play()
+    log = written(world, tmp_path / "run.log")
+    picture = tmp_path / f"courses.{ending}"
+    status, _, err = run(capsys, *log, "--at", _at_first_job(world), "--until", "drained", "--plot", str(picture))
+    assert status == 0, err
+    assert picture.read_bytes().startswith(begins)
+
+
+def test_without_matplotlib_a_picture_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status, _, err = run(capsys, "--log", "nowhere.log", "--until", "2h", "--plot", "courses.png")
+    assert status == 2 and "--plot needs matplotlib, which isn't installed (pip install 'arranger[plot]')" in err

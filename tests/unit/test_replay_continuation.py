@@ -1,0 +1,299 @@
+"""What would have come of it: with nothing otherwise it is what the log says; with something otherwise it differs."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.pod import Phase
+from arranger.projections import snapshot
+from arranger.projections.jobs import LEADER
+from arranger.projections.state import State
+from arranger.replay.continuation import Continuation, Future
+from arranger.replay.course import Course, Meter, likeness, typical_pods
+from arranger.replay.history import Journey, Point
+from arranger.replay.overrides import Overrides
+from arranger.replay.recording import Recording
+from arranger.replay.what_if import Variation, vary
+from arranger.scheduling.registry import BUILT_IN
+from tests.world import World, shape
+
+#: A moment in a timeline: what happens, to which job.
+Step = tuple[float, str, Any]
+
+
+class Timeline:
+    """A world in which jobs come at times and run for so many seconds from when they have nodes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.began_ms = world.now_ms
+        self._runs: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+        self._steps: list[tuple[float, int, Any]] = []
+
+    def at(self, second: float, happens: Any) -> None:
+        self._steps.append((second, len(self._steps), happens))
+
+    def job(self, second: float, name: str, *, runs: float | None, **fields: Any) -> None:
+        """A job that comes then and runs so long, None for ever."""
+        if runs is not None:
+            self._runs[name] = runs
+        self.at(second, lambda: self.world.job(name, created=self.world.now_ms, **fields))
+
+    def play(self) -> World:
+        world = self.world
+        while self._steps or self._ends:
+            moments = [step[0] for step in self._steps] + list(self._ends.values())
+            now = min(moments)
+            world.now_ms = self.began_ms + round(now * 1000)
+            due = sorted(step for step in self._steps if step[0] == now)
+            self._steps = [step for step in self._steps if step[0] != now]
+            for _, _, happens in due:
+                happens()
+            for name in sorted(name for name, end in self._ends.items() if end == now):
+                del self._ends[name]
+                self._end(name)
+            world.settle()
+            self._note_starts(now)
+        return world
+
+    def _end(self, name: str) -> None:
+        job = self.world.state.jobs.get(f"uid-{name}")
+        if job is not None and LEADER in job.bound:
+            self.over(name, Phase.SUCCEEDED)
+
+    def over(self, name: str, phase: Phase) -> None:
+        """The leader ends; what follows for the job is decided and done before anybody else gets its room."""
+        self.world.change_pod(self.world.state.jobs[f"uid-{name}"].bound[LEADER], phase=phase, ready=False)
+        while self.world.control() or self.world.apply():
+            pass
+
+    def _note_starts(self, now: float) -> None:
+        for name in list(self._runs):
+            job = self.world.state.jobs.get(f"uid-{name}")
+            if job is not None and job.quorum_placed():
+                self._ends[name] = now + self._runs.pop(name)
+
+
+def read_on(entries: list[Entry], offset: int, *, lasting_ms: int | None = None) -> tuple[State, Future, Recording]:
+    """The state at an offset, and what the log says came after."""
+    journey = Journey(State(), Point(offset=offset))
+    for entry in entries:
+        if not journey.feed(entry):
+            break
+    state = journey.state
+    recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=state.told_ms)
+    for entry in entries:
+        if entry.first > state.offset:
+            recording.feed(entry)
+    recording.finish()
+    return state, Future(recording.observations, recording.stints, lasting_ms), recording
+
+
+def course(
+    world: World, offset: int, *, until_ms: int | None = None, lasting_ms: int | None = None, **otherwise: Any
+) -> tuple[Course, Recording]:
+    """How it goes on from an offset, with something otherwise."""
+    state, future, recording = read_on(world.entries, offset, lasting_ms=lasting_ms)
+    variation = Variation(**otherwise)
+    began_ms = state.told_ms
+    vary(state, variation, began_ms)
+    config, by = variation.overrides.of(world.config, BUILT_IN)
+    meter = Meter(typical_pods([(shape(cpu=1, gpus=1), 1)]), began_ms)
+    continuation = Continuation(
+        state, future, config, meter, begin_ms=began_ms, until_ms=until_ms, variation=variation, policies=by
+    )
+    return continuation.run(), recording
+
+
+def second(world: World, moment_ms: int, timeline: Timeline) -> float:
+    return (moment_ms - timeline.began_ms) / 1000
+
+
+def one_node() -> Timeline:
+    """A node of 4 GPUs. `first` holds it for 100 s; `large`, then `small` and `tiny` come meanwhile."""
+    world = World()
+    world.node("n1", gpus=4)
+    timeline = Timeline(world)
+    timeline.job(0, "first", runs=100, leader=shape(gpus=3))
+    timeline.job(10, "large", runs=50, leader=shape(gpus=3))
+    timeline.job(20, "small", runs=30, leader=shape(gpus=2))
+    timeline.job(30, "tiny", runs=10, leader=shape(gpus=2))
+    return timeline
+
+
+def random_timeline(seed: int) -> Timeline:
+    """Jobs of many sizes, some elastic, some of other policies, on nodes that come, go and are cordoned; strangers."""
+    chance = random.Random(seed)
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}", gpus=chance.choice([2, 4, 8]), cpu=64)
+    timeline = Timeline(world)
+    for number in range(40):
+        gpus = chance.choice([1, 1, 2, 4])
+        workers = chance.choice([0, 1, 3])
+        timeline.job(
+            chance.uniform(0, 200), f"j{number}", runs=chance.uniform(5, 60),  # never two things at one moment
+            leader=shape(cpu=1, gpus=chance.choice([0, 1])), workers=workers, worker=shape(cpu=1, gpus=gpus),
+            min_workers=chance.randint(0, workers), priority=chance.randint(1, 3),
+            queue=chance.choice(["", "", "DRF"]), policy=chance.choice(["", "LeaderFirst"]),
+        )  # fmt: skip
+    for number in range(6):
+        timeline.at(chance.uniform(0, 200), lambda n=number: world.pod(f"s{n}", f"n{n % 4}", cpu=2))
+    timeline.at(60, lambda: world.node("n9", gpus=4))
+    timeline.at(90, lambda: world.node("n9", gpus=4, cordoned=True))
+    return timeline
+
+
+# --- nothing otherwise ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_with_nothing_otherwise_every_job_starts_and_ends_when_it_did(seed: int) -> None:
+    timeline = random_timeline(seed)
+    world = timeline.play()
+    for part in (7, 3, 2):
+        offset = world.state.offset // part
+        found, recording = course(world, offset, until_ms=world.now_ms)
+        starts = recording.starts(recording.end_ms)
+        assert starts == found.starts and len(starts) > 5
+        alike = likeness(starts, found.starts)
+        assert (alike.common, alike.equal, alike.only_log, alike.only_here) == (len(starts), len(starts), 0, 0)
+        ended = [job for job in world.state.jobs.values() if job.ended]
+        assert found.makespan_ms == max(job.completion_ms for job in ended) - found.begin_ms
+
+
+def test_the_figures_are_those_of_a_small_case_worked_out_by_hand() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    first = next(entry for entry in world.entries if any(isinstance(e, k.JobSeen) for e in entry.batch.events))
+    found, _ = course(world, first.last)
+    starts = {uid.removeprefix("uid-"): second(world, moment, timeline) for (uid, _), moment in found.starts.items()}
+    # `small` goes first by no key: `large` is older, and has room from 100 on; then both small ones.
+    assert starts == {"first": 0, "large": 100, "small": 150, "tiny": 150}
+    assert (found.started, found.ended, found.waiting_at_end, found.endless) == (4, 4, 0, 0)
+    assert found.wait_mean_ms == (0 + 90 + 130 + 120) * 1000 // 4
+    assert (found.wait_p50_ms, found.wait_p95_ms) == (90_000, 130_000)
+    assert found.makespan_ms == 180_000
+    used = 3 * 100 + 3 * 50 + 2 * 30 + 2 * 10
+    assert found.gpu_utilisation == pytest.approx(used / (4 * 180))
+    assert found.gpu_fragmentation == 0
+    assert found.curve[0].gpus_used == 3 and found.curve[-1].gpus_used == 0
+
+
+# --- something otherwise -------------------------------------------------------------------------------------
+
+
+def began(timeline: Timeline) -> int:
+    """The offset after the first job came, before anything was placed."""
+    entries = timeline.world.entries
+    return next(entry.last for entry in entries if any(isinstance(e, k.JobSeen) for e in entry.batch.events))
+
+
+def started(world: World, timeline: Timeline, **otherwise: Any) -> dict[str, float]:
+    found, _ = course(world, began(timeline), **otherwise)
+    return {uid.removeprefix("uid-"): second(world, moment, timeline) for (uid, _), moment in found.starts.items()}
+
+
+def test_another_queue_policy_lets_others_start_first() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    by_drf = started(world, timeline, overrides=Overrides(queue_policy="DRF"))
+    assert by_drf == {"first": 0, "small": 100, "tiny": 100, "large": 130}
+
+
+def test_a_job_that_is_not_there_stays_away_though_the_log_says_that_it_came() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    assert started(world, timeline, without_jobs=("uid-large",)) == {"first": 0, "small": 100, "tiny": 100}
+
+
+def test_a_node_more_is_used_from_the_point_on() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    seen = next(e for entry in world.entries for e in entry.batch.events if isinstance(e, k.NodeSeen))
+    more = msgspec.structs.replace(seen, name="n2", uid="uid-n2")
+    assert started(world, timeline, added=(more,)) == {"first": 0, "large": 10, "small": 60, "tiny": 60}
+
+
+def test_a_node_that_is_not_there_is_not_seen_later_either() -> None:
+    timeline = one_node()
+    timeline.world.node("n2", gpus=4)
+    timeline.at(15, lambda: timeline.world.node("n2", gpus=4, labels={"zone": "a"}))
+    world = timeline.play()
+    assert started(world, timeline)["large"] == 10
+    assert started(world, timeline, without_nodes=("n2",)) == {"first": 0, "large": 100, "small": 150, "tiny": 150}
+
+
+def test_a_job_that_already_ran_at_the_point_goes_on_for_the_rest_of_its_time() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    running = next(
+        entry.last for entry in world.entries if any(getattr(e, "uid", "") == "uid-small" for e in entry.batch.events)
+    )
+    found, recording = course(world, running)
+    assert found.begin_ms == timeline.began_ms + 20_000
+    assert found.starts == recording.starts(recording.end_ms)
+    assert {uid for uid, _ in found.starts} == {"uid-large", "uid-small", "uid-tiny"}
+    # `large` has waited since 10 s, before the point.
+    assert found.wait_p50_ms == 120_000 and found.wait_p95_ms == 130_000
+
+
+def test_what_the_log_shows_no_end_of_lasts_to_the_horizon_or_as_long_as_one_says() -> None:
+    timeline = one_node()
+    timeline.job(40, "endless", runs=None, leader=shape(gpus=1))
+    timeline.job(50, "never", runs=None, leader=shape(gpus=4))
+    world = timeline.play()
+    horizon_ms = timeline.began_ms + 300_000
+    found, _ = course(world, began(timeline), until_ms=horizon_ms)
+    assert (found.endless, found.waiting_at_end, found.end_ms) == (1, 1, horizon_ms)
+    assert found.wait_p95_ms == 250_000, "`never` has waited since 50 s"
+    found, _ = course(world, began(timeline), until_ms=horizon_ms, lasting_ms=60_000)
+    assert (found.endless, found.waiting_at_end) == (0, 0)
+    assert found.starts["uid-never", 0] == timeline.began_ms + 180_000
+
+
+def test_the_horizon_cuts_everything_off() -> None:
+    timeline = one_node()
+    world = timeline.play()
+    found, _ = course(world, began(timeline), until_ms=timeline.began_ms + 120_000)
+    assert (found.started, found.ended, found.waiting_at_end) == (2, 1, 2)
+    assert found.gpu_utilisation == pytest.approx(3 / 4)
+    assert found.makespan_ms == 100_000
+
+
+def test_an_attempt_that_was_scheduled_again_is_so_here_after_as_long() -> None:
+    timeline = one_node()
+    world = timeline.world
+    timeline.at(40, lambda: timeline.over("first", Phase.FAILED))
+    timeline.play()
+    assert world.state.jobs["uid-first"].attempt == 1
+    found, recording = course(world, began(timeline))
+    assert found.starts == recording.starts(recording.end_ms)
+    assert ("uid-first", 1) in found.starts
+    by_drf, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
+    assert by_drf.starts["uid-small", 0] == timeline.began_ms + 40_000
+
+
+def test_a_job_deleted_while_it_ran_runs_as_long_and_one_deleted_while_it_waited_goes_then() -> None:
+    timeline = one_node()
+    world = timeline.world
+    timeline.at(60, lambda: world.job_gone(world.state.jobs["uid-small"]))
+
+    def delete_running() -> None:
+        job = world.state.jobs["uid-large"]
+        world.job_gone(job)
+        for uid in list(world.state.pods_of.get("uid-large", {})):
+            world.pod_gone(uid)
+
+    timeline.at(120, delete_running)
+    timeline.play()
+    assert started(world, timeline) == {"first": 0, "large": 100, "tiny": 120}
+    seen = next(e for entry in world.entries for e in entry.batch.events if isinstance(e, k.NodeSeen))
+    more = msgspec.structs.replace(seen, name="n2", uid="uid-n2", facts=seen.facts)
+    with_more = started(world, timeline, added=(more,))
+    assert with_more["large"] == 10 and with_more["small"] == 30 and "tiny" in with_more
