@@ -674,13 +674,15 @@ class Rogue:
                 PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
             )
             placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "superseded")
-            await self._say("two writers: a superseded cycle", cycle, placed)
+            # There is seldom room for what still waits; a reason would hold whether there is or not.
+            waits = k.Waits(job.uid, job.version, str(job.schedule_state), False, 0, (), "superseded")
+            await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
 
 def _substance(state: State) -> Any:
     """What decisions and observations change, without the counts of verdicts."""
     jobs = [
-        (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound))
+        (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound), job.waits)
         for uid, job in state.jobs.items()
     ]
     return jobs, sorted(state.pods)
