@@ -67,6 +67,9 @@ def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
 
 
 def _pending(job: JobRecord) -> StageDecided | None:
+    beyond = _beyond_quorum(job)
+    if beyond is not None:
+        return beyond
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, Stage.FAILED, "Unschedulable", job.waits.message if job.waits else "no node can hold it")
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
@@ -153,16 +156,26 @@ def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageD
     return _decide(job, Stage.RESCHEDULING, "QuorumIncomplete", message)
 
 
-def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
-    """Workers that ended are replaced alone while enough are left; else another attempt can mend it, or nothing can."""
+def _beyond_quorum(job: JobRecord) -> StageDecided | None:
+    """So many workers are given up that the rest is no quorum, nor ever will be."""
     assert job.spec is not None
     needed, given_up = job.spec.min_workers, len(job.given_up)
-    if job.spec.total_workers - given_up < needed:
-        message = f"{given_up} workers are given up (restartLimit is {job.spec.restart_limit})"
-        return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
+    if job.spec.total_workers - given_up >= needed:
+        return None
+    message = f"{given_up} workers are given up (restartLimit is {job.spec.restart_limit})"
+    return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
+
+
+def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
+    """Workers that ended are replaced alone while enough are left; else another attempt can mend it, or nothing can."""
+    beyond = _beyond_quorum(job)
+    if beyond is not None:
+        return beyond
     ended = fallen(state, job, config, told_ms)
     if ended is None:
         return None
+    assert job.spec is not None
+    needed = job.spec.min_workers
     decision = replacement(state, job, ended)
     placed = len(job.placements) - (LEADER in job.placements) - len(ended.over)
     released = sum(worker.how == Replacement.ELSEWHERE for worker in decision.workers)

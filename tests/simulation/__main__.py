@@ -9,6 +9,9 @@ from tests.simulation.invariants import Violation
 from tests.simulation.run import outcomes
 from tests.simulation.world import World
 
+#: A long run says so often how far it is.
+_TOLD_EVERY = 100
+
 
 def main() -> int:
     """Run seeds; 1 if one failed."""
@@ -23,7 +26,9 @@ def main() -> int:
         return _traced(given.seed, given.steps)
     failed, hits, steps, cpu_s, began_s = [], Counter[str](), 0, 0.0, time.perf_counter()
     one = given.seeds == 1
-    for outcome in outcomes(range(given.seed, given.seed + given.seeds), given.steps, jobs=1 if one else given.jobs):
+    for number, outcome in enumerate(
+        outcomes(range(given.seed, given.seed + given.seeds), given.steps, jobs=1 if one else given.jobs), start=1
+    ):
         if outcome.failure:
             failed.append(outcome.seed)
             print(outcome.told if one else outcome.failure, flush=True)
@@ -32,6 +37,8 @@ def main() -> int:
         hits += outcome.hits
         steps += outcome.steps
         cpu_s += outcome.cpu_s
+        if number % _TOLD_EVERY == 0:
+            print(f"{number} seeds, {steps:,} steps, {len(failed)} failed", flush=True)
     spent_s = time.perf_counter() - began_s
     speed = f"{steps / spent_s:,.0f} a second, {steps / cpu_s:,.0f} a second of one core"
     print(f"{given.seeds} seeds, {steps:,} steps, {speed}; failed: {failed or 'none'}")

@@ -313,13 +313,23 @@ class User:
         self._did("stranger's pod", f"creates {name}")
 
     def _take_name(self) -> None:
-        group, index = self._chance.choice((("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
-        name = pod_name(self._chance.choice(_NAMES), group, index, 0)
-        if self._names_taken >= 3 or ("default", name) in self._world.store.collection(PODS).objects:
+        group, index = self._chance.choice((("learner", 0), ("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
+        job, attempt = self._chance.choice(_NAMES), 0
+        waiting = [name for name, each in self._jobs().items() if _waits(each)]
+        if waiting and self._chance.random() < 0.7:  # the pod is wanted soon
+            job = self._chance.choice(waiting)
+            attempt = (self._jobs()[job].get("status") or {}).get("attempt", 0)
+        name = pod_name(job, group, index, attempt)
+        if self._names_taken >= 4 or ("default", name) in self._world.store.collection(PODS).objects:
             return
         self._names_taken += 1
         self._pod(name, {})
         self._did("a stranger takes a pod's name", f"creates {name}")
+
+
+def _waits(job: Object) -> bool:
+    """Whether a TYJob's pods are still to come."""
+    return (job.get("status") or {}).get("stage", "Pending") in ("Pending", "Rescheduling")
 
 
 class FaultyKubelets(SimulatedKubelets):

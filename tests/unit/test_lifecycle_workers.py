@@ -356,6 +356,21 @@ def test_workers_lost_while_others_are_given_up_count_for_the_minimum_too() -> N
     assert (job.stage, job.attempt, len(job.bound), len(job.given_up)) == (Stage.RUNNING, 1, 3, 1)
 
 
+def test_a_minimum_raised_above_what_is_not_given_up_fails_a_job_that_waits_for_its_next_attempt_too() -> None:
+    """No cycle could ever place such a quorum, and each would try."""
+    world, job = running(nodes=2, min_workers=1, restart_limit=0)
+    fail(world, job, 0, 1)
+    later(world)
+    assert (job.stage, len(job.given_up)) == (Stage.RUNNING, 2)
+    world.pod_gone(job.bound[LEADER])
+    world.control()
+    assert job.stage == Stage.RESCHEDULING
+    world.job("ppo", workers=3, min_workers=2, restart_limit=0, generation=2)
+    world.control()
+    assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
+    assert "2 workers are given up (restartLimit is 0) and minWorkersNum is 2" in job.decided.message
+
+
 # --- lost nodes ---------------------------------------------------------------------------------------------------
 
 
