@@ -162,7 +162,7 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     needed, given_up = job.spec.min_workers, len(job.given_up)
     if job.spec.total_workers - given_up >= needed:
         return None
-    message = f"{given_up} workers are given up (restartLimit is {job.spec.restart_limit})"
+    message = f"{_workers(given_up, 'is', 'are')} given up (restartLimit is {job.spec.restart_limit})"
     return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
 
 
@@ -182,9 +182,13 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_m
     if not released or placed - released >= needed:
         return decision
     if not ended.over:
-        message = f"{released} workers were lost, minWorkersNum is {needed}; scheduled again"
+        message = f"{_workers(released, 'was', 'were')} lost, minWorkersNum is {needed}; scheduled again"
         return _decide(job, Stage.RESCHEDULING, "WorkersLost", message)
     return replacement(state, job, Fallen(over=ended.over))  # whether enough can be left at all comes first
+
+
+def _workers(count: int, one: str, more: str) -> str:
+    return f"1 worker {one}" if count == 1 else f"{count} workers {more}"
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:

@@ -16,7 +16,7 @@ from typing import Protocol
 from arranger.clock import Clock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable
 from arranger.events.kinds import Batch, Event, kind_of
-from arranger.events.log import Appended, Cursor, Entry, Log, Position
+from arranger.events.log import EVENTS_A_READ, Appended, Cursor, Entry, Log, Position
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 
 #: How long one read waits for news; also how soon a lost log is noticed.
 _WAIT_S = 1.0
-#: A projection is fresh for so long after a read, which never takes longer than `_WAIT_S` while the log is there.
+#: A projection is fresh for so long after a read was asked for; while the log is there, one follows another and takes
+#: little more than `_WAIT_S`.
 _FRESH_S = 4.0
 #: Entries folded before other tasks get their turn.
 _AT_ONCE = 256
@@ -210,13 +211,17 @@ class Follower:
                 problem = again
 
     async def _step(self, *, wait_s: float) -> int:
-        entries = await self.log.read(self.position, limit=_AT_ONCE, wait_s=wait_s)
+        asked_s, before = self._clock.monotonic_s(), self.position
+        entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
-        self._read_s = self._clock.monotonic_s()
         if entries:
             self._fold(entries)
         else:
             self.caught_up = True
+        # An answer says what the log held when it was asked for: one that a pause lay upon is old when it is read. And
+        # one that may be cut short by a read's limits says nothing of the log's end.
+        if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
+            self._read_s = asked_s
         return len(entries)
 
     def _fold(self, entries: Sequence[Entry]) -> None:

@@ -1,11 +1,11 @@
 """Kubernetes Events on TYJobs: the story that `kubectl describe tyj` tells.
 
-One Event for each decision on the stage. While a stage lasts, one each for what the job waits for, for workers that are
-replaced and for pods that the API server refuses, brought up to date when there is news (other numbers alone are none:
-the status has them). Names are a function of what an Event is about, so two appliers, or one that starts anew, add to
-the same Event instead of a second one. They begin with the time of the decision, because Events are listed by name and
-their times have seconds only: so a listing tells the story in its order. Events are for people: a failure to record one
-is logged and never holds up anything else.
+One Event for each decision on the stage. While a stage lasts, one each for what the job waits for, for the end of that,
+for workers that are replaced and for pods that the API server refuses, brought up to date when there is news (other
+numbers alone are none: the status has them). Names are a function of what an Event is about, so two appliers, or one
+that starts anew, add to the same Event instead of a second one. They begin with the time of the decision, because
+Events are listed by name and their times have seconds only: so a listing tells the story in its order. Events are for
+people: a failure to record one is logged and never holds up anything else.
 """
 
 import logging
@@ -31,12 +31,14 @@ _NORMAL, _WARNING = "Normal", "Warning"
 
 #: What the Events that are brought up to date are about, as a part of their names.
 _WAITING = "waiting"
+_WHOLE = "whole"
 _WORKERS = "workers"
 _REFUSED = "refused"
 
 #: Of Events with one time in their name, which comes first; those about a stage come after its own.
-_ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 2, Stage.RUNNING: 4}
-_LAST = 6
+_ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
+_LAST = 9
+_WITHIN = {"": 0, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _WHOLE: 2}
 
 
 class Told(msgspec.Struct):
@@ -95,7 +97,12 @@ class Reporter:
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:
-            told.waiting = ()
+            waited, told.waiting = told.waiting, ()
+            whole = job.schedule_state == ScheduleState.SUCCEED and job.stage in (Stage.STARTING, Stage.RUNNING)
+            if whole and ScheduleState.PARTLY in waited:
+                await self._update(
+                    job, told, _WHOLE, reason="FullyScheduled", message="every pod has a node now", kind=_NORMAL
+                )
             return
         kinds = (str(job.schedule_state), *kinds_of(job.waits.reasons))
         if kinds != told.waiting:
@@ -103,11 +110,13 @@ class Reporter:
             if not await self._update(job, told, _WAITING, reason="FailedScheduling", message=job.waits.message):
                 told.waiting = ()
 
-    async def _update(self, job: JobRecord, told: Told, about: str, *, reason: str, message: str) -> bool:
+    async def _update(
+        self, job: JobRecord, told: Told, about: str, *, reason: str, message: str, kind: str = _WARNING
+    ) -> bool:
         """An Event that is told a first time, or once more with the present message. False if it couldn't be told."""
         name, now_ms = _name(job, job.stage, job.stage_since_ms, about), self._clock.now_ms()
         times = told.times.get(name, 0)
-        if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=_WARNING):
+        if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind):
             told.times[name] = 1
             return True
         told.times[name] = max(times, 1) + 1
@@ -116,7 +125,7 @@ class Reporter:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ApiError as refused:
             if refused.code == 404:  # forgotten by the API server
-                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=_WARNING)
+                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind)
             self._complain(job, refused)
         except ClusterError as problem:
             self._complain(job, problem)
@@ -163,5 +172,5 @@ class Reporter:
 
 def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
     """The name of an Event on a stage, or on what goes on in it; it sorts by time, and before what comes later."""
-    order = _ORDER.get(stage, _LAST) + (about != "")
+    order = _ORDER.get(stage, _LAST) + _WITHIN[about]
     return f"{job.seen.name}.{since_ms:011x}.{order}-{about or stage.lower()}.{job.uid[:8]}"

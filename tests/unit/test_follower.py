@@ -8,7 +8,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EpochLost
 from arranger.events import kinds as k
-from arranger.events.log import StoredSnapshot
+from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
@@ -138,3 +138,62 @@ def test_a_log_trimmed_behind_a_snapshot_that_was_lost_with_its_tail_begins_a_ne
         assert other.state.offset == 1
 
     run(scenario)
+
+
+class Paused(SystemClock):
+    """A clock that a pause of the process moves on."""
+
+    def __init__(self) -> None:
+        self.passed_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.passed_s
+
+
+class AnswersBefore(MemoryLog):
+    """A log whose answers come in before a pause of the process and are looked at after it."""
+
+    def __init__(self, home: MemoryHome, clock: Paused) -> None:
+        super().__init__(home)
+        self.clock = clock
+        self.pauses: list[float] = []
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        found = await super().read(after, limit=limit, wait_s=0.0)
+        self.clock.passed_s += self.pauses.pop() if self.pauses else 0.0
+        return found
+
+
+def test_what_was_read_before_a_pause_does_not_make_a_projection_fresh() -> None:
+    async def scenario() -> None:
+        clock, home = Paused(), MemoryHome()
+        log = AnswersBefore(home, clock)
+        follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
+        await follower.start()
+        assert follower.fresh()
+        log.pauses.append(10.0)
+        await follower._step(wait_s=0.0)
+        assert not follower.fresh()
+        await follower._step(wait_s=0.0)
+        assert follower.fresh()
+
+    asyncio.run(scenario())
+
+
+def test_a_projection_that_is_far_behind_is_not_fresh_before_it_has_read_to_the_end() -> None:
+    async def scenario() -> None:
+        clock, home = Paused(), MemoryHome()
+        follower = Follower(MemoryLog(home), clock=clock, metrics=Metrics(clock), reader="test")
+        await follower.start()
+        other = Follower(MemoryLog(home), clock=clock, metrics=Metrics(clock), reader="other")
+        await other.start()
+        writer = Writer(other, name="w", clock=clock, metrics=Metrics(clock))
+        for number in range(300):
+            await writer.append([node(str(number))])
+        clock.passed_s += 10.0
+        await follower._step(wait_s=0.0)
+        assert not follower.fresh() and follower.state.offset < 301
+        await follower._step(wait_s=0.0)
+        assert follower.fresh() and follower.state.offset == 301
+
+    asyncio.run(scenario())

@@ -214,3 +214,21 @@ async def test_an_invalid_job_is_not_told_as_accepted() -> None:
     assert [(e["reason"], e["type"], e["message"]) for e in scene.events()] == [
         ("InvalidSpec", "Warning", "Failed: spec.leader: required")
     ]
+
+
+async def test_the_end_of_waiting_for_further_pods_is_told_too() -> None:
+    scene = Scene()
+    world = scene.world
+    world.node("n1", cpu=2)
+    job = world.job("j", workers=2, min_workers=1, created=1)
+    world.settle()
+    await scene.report(job)
+    for node in ("n2", "n3"):
+        world.pass_time(1)
+        world.node(node, cpu=1)
+        world.settle()
+        await scene.report(job)
+    assert [(e["reason"], e["type"]) for e in scene.events()] == [
+        ("Accepted", "Normal"), ("Scheduled", "Normal"), ("WorkersReady", "Normal"), ("FailedScheduling", "Warning"),
+        ("FullyScheduled", "Normal"),
+    ]  # fmt: skip
