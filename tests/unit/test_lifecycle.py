@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from arranger.events import kinds as k
 from arranger.kube.translate import time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
-from arranger.model.allocations import decode_allocations
+from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodOwner
@@ -520,6 +520,26 @@ def test_a_status_of_5000_workers_stays_small_and_can_be_adopted() -> None:
     assert len(msgspec.json.encode(status)) < 750_000
     names = [group.name for group in job.spec.groups] if job.spec else []
     assert decode_allocations(status["allocations"], names) == compact(job.placements)
+
+
+def test_a_status_of_5000_workers_stays_small_in_every_trouble() -> None:
+    world = World()
+    for number in range(626):
+        world.node(f"gpu-node-{number:04}.cluster.example.com", cpu=8)
+    job = world.job("huge", leader=shape(cpu=1), workers=5000, worker=shape(cpu=1), min_workers=0, restart_limit=1000)
+    world.settle()
+    healthy = len(msgspec.json.encode(wanted_status(world.state, job)))
+    assert job.stage == Stage.RUNNING and healthy < 80_000, healthy
+    for index in range(0, 5000, 2):
+        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, message="x" * 300)
+    world.pass_time(3)
+    world.control()
+    status = wanted_status(world.state, job)
+    of_set = status["workers"][0]
+    assert len(job.given_up) == 1500 and len(job.retired) == 1000
+    assert len(runs_of(of_set["givenUp"])) == 1500 and len(runs_of(of_set["replacing"])) == 1000
+    troubled = len(msgspec.json.encode(status))
+    assert troubled < 100_000, troubled
 
 
 def test_a_message_stays_short_however_long_the_trouble() -> None:
