@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
     "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
     "what-if": ("arranger.cli.what_if", "Take a cycle of the past with something otherwise; both plans side by side."),
+    "diff": ("arranger.cli.diff", "Show what changed between two points of the log, or between two plans."),
     "bisect": (
         "arranger.cli.bisect",
         "Find the event at which something starts to hold, or the first differing cycle.",

@@ -312,7 +312,8 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
         ("given", one.given or "nothing", other.given or "nothing"),
         ("jobs that wait, or in part", one.waiting, other.waiting),
     ]
-    print_table(("plan", *heads), rows)
+    known = [row for row in rows if any(cell not in ("", "nothing") for cell in row[1:])]
+    print_table(("plan", *heads), known)
 
 
 def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, str] = ("as it was", "what if")) -> None:
@@ -326,7 +327,7 @@ def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, st
     print_table(columns, rows, right=("queue",), empty="the plans don't differ")
     if same and not everything:
         plural = "" if len(same) == 1 else "s"
-        print_text(f"about {len(same)} more job{plural} the plans agree (--all shows them)")
+        print_text(f"about {len(same)} more job{plural} the plans agree")
 
 
 def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:
