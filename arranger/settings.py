@@ -26,9 +26,6 @@ _ENV_PREFIX = "ARRANGER_"
 _SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
-#: Each is an event and a status, so this many keep an API server busy for about a tenth of a processor.
-_REASONS_A_SECOND = 20
-
 _RESOURCE_WEIGHTS = "a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5"
 
 
@@ -117,6 +114,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             le=604_800,
         ),
     ] = 300
+    reasons_a_second: Annotated[
+        int,
+        Meta(
+            description="waiting jobs that are told other reasons in a second; each is a status for the API server",
+            ge=1,
+            le=10_000,
+        ),
+    ] = 20
     image_grace_s: Annotated[
         int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
     ] = 120
@@ -169,7 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             infeasible_grace_ms=self.infeasible_grace_s * 1000,
             versions=versions,
             refusal_avoid_ms=self.refused_node_s * 1000,
-            reasons_a_second=_REASONS_A_SECOND,
+            reasons_a_second=self.reasons_a_second,
         )
 
 

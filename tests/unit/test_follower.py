@@ -197,3 +197,46 @@ def test_a_projection_that_is_far_behind_is_not_fresh_before_it_has_read_to_the_
         assert follower.fresh() and follower.state.offset == 301
 
     asyncio.run(scenario())
+
+
+class _SetClock(SystemClock):
+    """A monotonic clock that is set by hand."""
+
+    at_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+
+def test_lag_counts_from_when_an_event_was_known_and_not_from_the_silence_before_it() -> None:
+    async def whole() -> None:
+        home, clock = MemoryHome(), _SetClock()
+        metrics = Metrics(clock)
+        follower = Follower(MemoryLog(home), clock=clock, metrics=metrics, reader="test")
+        await follower.start()
+        other = Writer(follower, name="w", clock=clock, metrics=metrics)
+        lags = []
+
+        async def measure() -> None:
+            await follower.measure_lag()
+            lags.append(follower.lag)
+
+        await measure()
+        clock.at_s += 3600  # a long silence, and then an event
+        await other.append([node("a"), node("b")])
+        await measure()
+        clock.at_s += 5
+        await other.append([node("c")])
+        await measure()
+        await follower._step(wait_s=0.0)
+        await measure()
+        await other.append([node("d")])
+        await measure()
+        home.lose_everything()
+        await MemoryLog(home).begin_epoch(lost=follower.state.epoch, reason="test", told_ms=0)
+        await measure()
+        clock.at_s += 7
+        await measure()
+        assert lags == [(0, 0.0), (2, 0.0), (3, 5.0), (0, 0.0), (1, 0.0), (1, 0.0), (1, 7.0)]
+
+    asyncio.run(asyncio.wait_for(whole(), 30))
