@@ -356,11 +356,12 @@ class FaultyKubelets(SimulatedKubelets):
 class Machines:
     """The nodes, their kubelets, and what befalls them."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", templates: list[NodeTemplate] | None = None) -> None:
+        """The nodes that are given, or a few that are drawn."""
         self._world = world
         self._chance = random.Random(world.chance.getrandbits(64))
         chance = self._chance
-        self.templates = [
+        self.templates = templates or [
             NodeTemplate(
                 f"n{n}", cpu=str(chance.choice((4, 6, 8))), memory="32Gi", pods=12, gpus=chance.choice((0, 0, 2))
             )
