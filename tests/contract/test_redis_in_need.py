@@ -1,0 +1,107 @@
+"""What else than the log needs a Redis that is full, or a read-only replica: members, leases and ticks wait for it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis.asyncio
+
+from arranger.clock import SystemClock
+from arranger.errors import LogUnavailable
+from arranger.workers.membership import Lease, Membership
+from arranger.workers.ticks import Ticker, TickLoop
+from tests.servers import RealRedis, free_port, real_redis
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RealRedis]:
+    with real_redis() as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
+    client = redis.asyncio.Redis.from_url(server.url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def _member(client: redis.asyncio.Redis, name: str) -> Membership:
+    return Membership(client, cluster="c", member_id=name, roles=("controller",), clock=SystemClock(), heartbeat_s=30.0)
+
+
+def _lease(client: redis.asyncio.Redis, name: str, holder: str) -> Lease:
+    return Lease(client, cluster="c", name=name, holder=holder, clock=SystemClock())
+
+
+async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has_room_again(
+    own_redis: RealRedis,
+) -> None:
+    async with connected(own_redis) as client:
+        one, other = _member(client, "one"), _member(client, "other")
+        held, wanted = _lease(client, "nodes", "one"), _lease(client, "pods", "one")
+        await one.join()
+        assert await held.acquire()
+        own_redis.command("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(LogUnavailable):
+            await other.join()
+        with pytest.raises(LogUnavailable):
+            await wanted.acquire()
+        assert await held.acquire()  # who watches goes on watching
+        assert [member.id for member in await one.live()] == ["one"]
+        await held.release()
+        own_redis.command("CONFIG", "SET", "maxmemory", "0")
+        await other.join()
+        assert await wanted.acquire()
+
+
+async def test_a_read_only_replica_can_be_asked_who_lives_and_gives_no_lease(own_redis: RealRedis) -> None:
+    async with connected(own_redis) as client:
+        one, held = _member(client, "one"), _lease(client, "nodes", "one")
+        await one.join()
+        assert await held.acquire()
+        own_redis.command("REPLICAOF", "127.0.0.1", str(free_port()))
+        for refused in (one.join(), held.acquire()):
+            with pytest.raises(LogUnavailable):
+                await refused
+        assert [member.id for member in await one.live()] == ["one"]
+        own_redis.command("REPLICAOF", "NO", "ONE")
+        await one.join()
+        assert await held.acquire()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+    ],
+)
+async def test_ticks_come_again_when_the_server_takes_writes_again(
+    own_redis: RealRedis, begin: tuple[str, ...], end: tuple[str, ...]
+) -> None:
+    handled = asyncio.Event()
+
+    async def handle() -> None:
+        handled.set()
+
+    ticks = TickLoop(
+        own_redis.url, cluster="c", member_id="m", handlers={"cycle": handle}, loop=asyncio.get_running_loop()
+    )
+    async with connected(own_redis) as client:
+        ticker = Ticker(client, cluster="c", clock=SystemClock())
+        own_redis.command(*begin)
+        ticks.start()
+        try:
+            assert not await ticker.push("cycle")
+            await asyncio.sleep(1.0)  # meanwhile rq's worker fails to begin, more than once
+            own_redis.command(*end)
+            assert await ticker.push("cycle")
+            await handled.wait()
+        finally:
+            await ticks.stop(drain_s=0.5)
