@@ -62,6 +62,7 @@ class Fates:
         self._started: Cause | None = None
         self._infeasible: Cause | None = None
         self._refused: Cause | None = None
+        self._failed: Cause | None = None
         self._created: Cause | None = None
         self._refused_pods: dict[str, None] = {}
         #: Failures by node of pods that its kubelet refused: what the job avoids it for.
@@ -135,9 +136,10 @@ class Fates:
             self._infeasible = Cause(offset, told_ms, text)
 
     def effect_failed(self, offset: int, told_ms: int, event: k.EffectFailed) -> None:
-        """The API server refused something for good."""
+        """The API server refused something."""
+        self._failed = Cause(offset, told_ms, f"the API server refused to {event.effect}: {event.message}")
         if event.permanent:
-            self._refused = Cause(offset, told_ms, f"the API server refused to {event.effect}: {event.message}")
+            self._refused = self._failed
 
     def decided(
         self, offset: int, told_ms: int, event: k.StageDecided | k.WorkersReplaced, job: JobRecord | None
@@ -157,19 +159,20 @@ class Fates:
         match event.reason:
             case "NodeLost":
                 return (self._node_lost(event.attempt, LEADER),)
+            case "RoomTaken":
+                return (self._room_taken(event.attempt),)
             case "WorkersLost" | "WorkersFailed":
                 return self._of_attempt(event.attempt, before)
+            case "QuorumIncomplete":
+                return self._of_attempt(event.attempt, before) or (self._failed,)
             case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec":
                 return (self._edit() or self._created,)
             case "DeadlineExceeded":
                 return self._deadline()
-            case "Unschedulable":
-                return (self._infeasible,)
-            case "PodRefused":
-                return (self._refused,)
             case _:
                 fate = self._of.get((event.attempt, LEADER))
-                return (fate.cause if fate is not None else None,)
+                of_leader = fate.cause if fate is not None else None
+                return ({"Unschedulable": self._infeasible, "PodRefused": self._refused}.get(event.reason, of_leader),)
 
     def _edit(self) -> Cause | None:
         edits = self._around.edits.get(self._uid)
@@ -187,6 +190,12 @@ class Fates:
                 text = f"activeDeadlineSeconds was set to {edit.after.deadline_s}"
                 return (self._started, Cause(edit.offset, edit.told_ms, text))
         return (self._started,)
+
+    def _room_taken(self, attempt: int) -> Cause | None:
+        """Who came onto the leader's node last, of those that nobody here decided on."""
+        fate = self._of.get((attempt, LEADER))
+        came = self._around.last_on.get(fate.node) if fate is not None else None
+        return Cause(came.offset, came.told_ms, f"pod {came.name} came onto the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
         found: dict[int, Cause] = {}

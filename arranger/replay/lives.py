@@ -170,7 +170,7 @@ class Lives:
                 owner = event.owner  # type: ignore[union-attr]
                 if owner is None:
                     if event.node and event.uid not in came and event.uid not in self.state.pods:  # type: ignore[union-attr]
-                        came[event.uid] = entry.first + number  # type: ignore[union-attr]
+                        self.around.pod_came(entry.first + number, entry.batch.told_ms, event)  # type: ignore[arg-type]
                 elif owner.job_uid in stories:
                     pods[event.uid] = owner.job_uid  # type: ignore[union-attr]
                     numbers.append(number)

@@ -46,6 +46,14 @@ class Configured(msgspec.Struct, frozen=True):
     after: CycleConfig
 
 
+class Came(msgspec.Struct, frozen=True):
+    """A pod of others that was first seen on a node."""
+
+    offset: int
+    told_ms: int
+    name: str
+
+
 class Departed(msgspec.Struct, frozen=True):
     """A pod that is gone, as it was seen last."""
 
@@ -83,6 +91,8 @@ class Surroundings:
         self.config: CycleConfig | None = None
         #: Pods of others by UID → the offset at which they were first seen on a node.
         self.came: dict[str, int] = {}
+        #: By node: the last pod of others that came onto it.
+        self.last_on: dict[str, Came] = {}
         self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
         #: By job UID; those of jobs that were gone before the story began are dropped.
         self.placements: dict[str, list[Placement]] = {}
@@ -120,6 +130,11 @@ class Surroundings:
         if self.config is not None and self.config != config:
             self.configured.append(Configured(offset, told_ms, self.config, config))
         self.config = config
+
+    def pod_came(self, offset: int, told_ms: int, event: k.PodSeen) -> None:
+        """A pod of others is first seen on a node."""
+        self.came[event.uid] = offset
+        self.last_on[event.node] = Came(offset, told_ms, f"{event.namespace}/{event.name}")
 
     def pod_gone(self, offset: int, told_ms: int, state: State, event: k.PodGone) -> None:
         """A pod is gone."""
