@@ -45,13 +45,15 @@ from arranger.settings import Settings
 def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
     r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
 
-    A cycle is taken at that point to say what the job lacks there; the cycles that placed it are taken again for the
-    scores of the nodes. Then its life: what happened to it, and how long it was in each state.
+    A cycle is taken at that point to say what the job lacks there, and others to find what would give it nodes; the
+    cycles that placed it are taken again for the scores of the nodes. Then its life: what happened to it and because
+    of what, and how long it was in each state.
 
     \b
       arranger explain train                              the job of that name, now
       arranger explain team-a/train --log run.log --at 1234
       arranger explain train --pod train-actors-3 -o json
+      arranger explain train --pod train-actors-3 --node n7    why that node and not n7
     """
     place, slash, name = job.rpartition("/")
     namespace = options["namespace"]

@@ -1,0 +1,27 @@
+"""docs/debugging.md prints what its commands print: on the committed log of a real run, each is run again."""
+
+import re
+
+from tests.debugging_document import DOCUMENT, commands, written_anew
+from tests.servers import REPOSITORY
+
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+
+def _steady(text: str) -> list[str]:
+    """The text without what another library or another layout of snapshots may change: sizes and digests."""
+    return re.sub(r"[\d,]+ bytes|digest [0-9a-f]{32}", "…", text).splitlines()
+
+
+def test_every_command_prints_what_the_document_says() -> None:
+    assert _steady(written_anew(TEXT)) == _steady(TEXT), "python -m tests.debugging_document writes it anew"
+
+
+def test_the_walkthrough_has_every_step() -> None:
+    words = [command.split()[1] for command in commands(TEXT)]
+    assert {"replay", "events", "explain", "bisect", "what-if", "export", "import", "verify"} <= set(words)
+
+
+def test_the_document_is_found_from_those_that_are_read_first() -> None:
+    for path, link in (("README.md", "docs/debugging.md"), ("docs/operations.md", "debugging.md")):
+        assert f"({link})" in (REPOSITORY / path).read_text(encoding="utf-8")
