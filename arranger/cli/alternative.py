@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from arranger.cli.flags import setting_flags
+from arranger.cli.reading import target_options
 from arranger.replay.overrides import Overrides
 from arranger.settings import SETTINGS, Loaded, Setting, load
 
@@ -17,7 +18,7 @@ _DECIDING = ("queue_policy", "pod_policy", "weights", "infeasible_grace_s", "ref
 
 
 def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--log`, `--cluster` and the options of another configuration: it gets `target`, `settings` and
+    """Give a command the options of `log_options`, and those of another configuration: it gets `target`, `settings` and
     `other`, an `Overrides` of what FILE and flags name. Variables of the environment name no other configuration."""
 
     @functools.wraps(command)
@@ -36,13 +37,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         completed = functools.partial(_complete, SETTINGS[name])
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
     config = "Another configuration: the settings in this TOML file that decide a plan; the others stay as recorded."
-    decorated = setting_flags("cluster", config_help=config)(decorated)
-    return click.option(
-        "--log",
-        "target",
-        metavar="URL|FILE",
-        help="The log to read: a Redis URL or a log file. [default: the Redis of the settings]",
-    )(decorated)
+    return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
 
 
 def _complete(setting: Setting, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

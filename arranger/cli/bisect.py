@@ -14,6 +14,7 @@ from arranger.cli.events import as_json
 from arranger.cli.output import Times, Told, output_option, print_json, print_table, print_text
 from arranger.cli.reading import (
     NotFound,
+    begin,
     begin_at_span,
     begin_early,
     feed,
@@ -25,7 +26,7 @@ from arranger.cli.reading import (
     unknown_job,
 )
 from arranger.errors import UsageError
-from arranger.events.log import Log
+from arranger.events.log import Log, Position
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
 from arranger.plugins import installed
@@ -135,6 +136,8 @@ class _Question:
         self.options = options
         self.job: str = options["job"] or ""
         self.node: str = options["node"] or ""
+        #: The job as the last conditions made know it.
+        self.named: c.Named | None = None
         tests = {name for name in (*_JOB_TESTS, *_NODE_TESTS) if options[name] not in (None, False)}
         strange = tests & set(_NODE_TESTS if self.job else _JOB_TESTS)
         if strange and (self.job or self.node):
@@ -162,7 +165,7 @@ class _Question:
                 assert prospect is not None
                 room = c.FindsRoom(prospect)
                 return [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
-            named = c.Named(f"{first.namespace}/{first.name}" if first is not None else "", state)
+            named = self.named = c.Named(self.job, state)
             all_of = self._of_job(named, prospect) if self.job else self._of_node()
             one = all_of[0] if len(all_of) == 1 else c.All(all_of)
             return [c.Negated(one) if self.options["negated"] else one]
@@ -296,7 +299,7 @@ def _print_found(found: Found) -> None:
 async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> _Answer:
     async with opened(target, settings) as log:
         first = None
-        if asked.job:
+        if asked.hypothetical:
             first, span = await _job(log, asked, span)
         make = asked.conditions(first)
         state, position = await begin_at_span(log, span)
@@ -307,11 +310,14 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         answer = _Answer(made[which].text, run, search.state.offset, last=asked.last)
         if run.starts:
             at = run.last if asked.last else run.first
-            answer.found = await _closeup(log, span, make, which, at)
+            early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
+            answer.found = await _closeup(log, await early, make, which, at)
+        elif asked.job and asked.named is not None and not asked.named.met:
+            raise unknown_job(asked.job, await roster_of(log, span.last or END))
         elif asked.node and not run.held_before:
             _check_node(search.state, asked.node)
         if asked.blocked and which == 0 and search.runs[1].starts and search.runs[1].last != run.last:
-            found = await _closeup(log, span, make, 1, search.runs[1].last)
+            found = await _closeup(log, await begin_at_span(log, span), make, 1, search.runs[1].last)
             answer.also = made[1].text, found
         return answer
 
@@ -324,9 +330,9 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _closeup(log: Log, span: Span, make: Make, which: int, at: int) -> Found:
-    # From the same state as the search: a condition may have to be told what came before.
-    state, position = await begin_at_span(log, span)
+async def _closeup(log: Log, begun: tuple[State, Position], make: Make, which: int, at: int) -> Found:
+    """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
+    state, position = begun
     closeup = Closeup(state, make(state)[which], at)
     await feed(log, position, closeup.feed, until=Point(offset=at), doing="looking closer")
     assert closeup.found is not None
@@ -341,8 +347,6 @@ async def _job(log: Log, asked: _Question, span: Span) -> tuple[Any, Span]:
     if seen.newest is None:
         raise unknown_job(asked.job, await roster_of(log, span.last or END))
     first, went = seen.newest
-    if not asked.hypothetical:
-        return first, span
     if first.spec is None:
         raise NotFound(f"job {asked.job!r} was never valid: {first.invalid}", hint="there is nothing to place")
     if went:
@@ -389,6 +393,8 @@ async def _rival(target: str | None, settings: Settings, other: Overrides, span:
 
 def _print_rival(rival: Rival, other: Overrides) -> None:
     found = rival.found
+    if rival.out_of_reach:
+        print_text(f"{rival.out_of_reach} cycles were taken before the oldest state that this log can give: left out")
     if rival.other_versions:
         print_text(f"{rival.other_versions} cycles were taken by policy versions that aren't installed here: left out")
     if found is None:

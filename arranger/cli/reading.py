@@ -37,6 +37,11 @@ class NotFound(ArrangerError):
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--log`, `--archive`, `--epoch`, `--cluster` and `--config`: it gets `target` and `settings`."""
+    return target_options(with_settings("cluster", "archive_url")(command))
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--log` and `--epoch`: it gets `target`."""
     epoch = click.option(
         "--epoch",
         type=click.IntRange(min=1),
@@ -50,7 +55,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "target",
         metavar="URL|FILE|FOLDER",
         help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis of the settings]",
-    )(epoch(with_settings("cluster", "archive_url")(command)))
+    )(epoch(command))
 
 
 _EPOCH = f"{__name__}.epoch"

@@ -174,6 +174,8 @@ class Rival:
         self.compared = 0
         #: Cycles left out, because policy versions took them that aren't installed here.
         self.other_versions = 0
+        #: Cycles left out, because their base lies before the state.
+        self.out_of_reach = sum(len(of) for base, of in survey.by_base.items() if base < state.offset)
         self.found: Difference | None = None
         self._survey = survey
         self._other = other

@@ -39,9 +39,12 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class Condition(ABC):
-    """Something that holds in a state or doesn't. `text` says what, in words, and `denied` the opposite."""
+    """Something that holds in a state or doesn't."""
 
-    text = ""
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What holds, in words."""
 
     @property
     def denied(self) -> str:
@@ -69,7 +72,11 @@ class Negated(Condition):
 
     def __init__(self, of: Condition) -> None:
         self.of = of
-        self.text = of.denied
+
+    @property
+    def text(self) -> str:
+        """The opposite of the other."""
+        return self.of.denied
 
     def note(self, entry: Entry) -> None:
         """Hand it on."""
@@ -93,7 +100,11 @@ class All(Condition):
 
     def __init__(self, of: Sequence[Condition]) -> None:
         self.of = of
-        self.text = " and ".join(one.text for one in of)
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return " and ".join(one.text for one in self.of)
 
     def note(self, entry: Entry) -> None:
         """Hand it on."""
@@ -131,6 +142,12 @@ class Named:
         for event in entry.batch.events:
             if type(event) is k.JobSeen and event.name == self._name:
                 self._note(event)
+
+    @property
+    def label(self) -> str:
+        """The job as people name it, or as it was asked for while none was met."""
+        namespace = next(iter(self._uids.values()), "")
+        return f"{namespace}/{self._name}" if namespace else self.wanted
 
     @property
     def met(self) -> bool:
@@ -187,7 +204,12 @@ class JobIs(Condition):
     def __init__(self, named: Named, text: str, test: Callable[[JobRecord], bool]) -> None:
         self._named = named
         self._test = test
-        self.text = f"job {named.wanted} {text}"
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What it is about and what is asked."""
+        return f"job {self._named.label} {self._text}"
 
     def note(self, entry: Entry) -> None:
         """What the job goes by."""
@@ -205,8 +227,7 @@ class JobIs(Condition):
 
     def subject(self, state: State) -> str:
         """The job or node."""
-        job = self._named.job(state)
-        return f"job {label(job) if job is not None else self._named.wanted}"
+        return f"job {self._named.label}"
 
 
 def in_stage(named: Named, stage: str) -> Condition:
@@ -269,7 +290,12 @@ class NodeIs(Condition):
     def __init__(self, name: str, text: str, test: Callable[[State, int], bool]) -> None:
         self._name = name
         self._test = test
-        self.text = f"node {name} {text}"
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What it is about and what is asked."""
+        return f"node {self._name} {self._text}"
 
     def holds(self, state: State) -> bool:
         """By what the state says."""
@@ -411,7 +437,6 @@ class FindsRoom(_Configured):
 
     def __init__(self, prospect: Prospect, config: CycleConfig | None = None) -> None:
         super().__init__(prospect, config)
-        self.text = f"the quorum of {prospect.name} finds room"
         self._used: Amounts = np.zeros((0, 0), np.int64)
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
@@ -421,8 +446,13 @@ class FindsRoom(_Configured):
         self.times = 0
 
     @property
+    def text(self) -> str:
+        """That there is room."""
+        return f"the quorum of {self._prospect.name} finds room"
+
+    @property
     def denied(self) -> str:
-        """That it doesn't hold, in words."""
+        """That there is none."""
         return f"the quorum of {self._prospect.name} finds no room"
 
     def holds(self, state: State) -> bool:
@@ -508,13 +538,17 @@ class WouldBePlaced(_Configured):
     def __init__(self, prospect: Prospect, room: FindsRoom, config: CycleConfig | None = None) -> None:
         super().__init__(prospect, config)
         self._room = room
-        self.text = f"a cycle would place the quorum of {prospect.name}"
         self._asked: tuple[Any, ...] = ()
         self._answer = False
 
     @property
+    def text(self) -> str:
+        """That it gets its nodes."""
+        return f"a cycle would place the quorum of {self._prospect.name}"
+
+    @property
     def denied(self) -> str:
-        """That it doesn't hold, in words."""
+        """That it gets none."""
         return f"a cycle wouldn't place the quorum of {self._prospect.name}"
 
     def note(self, entry: Entry) -> None:

@@ -575,3 +575,49 @@ def test_the_help_has_a_worked_example_with_its_lines_kept(name: str, capsys: py
     assert run.status == 0 and "\\b" not in run.out
     examples = [line for line in run.out.splitlines() if line.strip().startswith(f"arranger {name} ")]
     assert len(examples) >= 2 and any("--log run.log" in line for line in examples)
+
+
+# --- what-if, diff, bisect ------------------------------------------------------------------------------------
+
+
+def test_a_cycle_is_taken_with_something_otherwise(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded().entries, snapshot_after=12)
+    same = Run(capsys, "what-if", *log, "--at", "31", "-o", "json").json
+    assert (same["cycle"], same["reproduced"], same["differences"]) == (29, True, [])
+    other = Run(capsys, "what-if", *log, "--at", "31", "--policy", "LeaderFirst", "-o", "json").json
+    assert [one["job"] for one in other["differences"]] == ["default/wide"]
+    onward = Run(capsys, "what-if", *log, "--without", "wide", "--until", "1h", "-o", "json").json["until"]
+    assert onward["asItWas"]["started"] == 0 and onward["whatIf"]["started"] == 2
+
+
+def test_two_points_are_compared(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded().entries, snapshot_after=12)
+    found = Run(capsys, "diff", "28", "47", *log, "-o", "json").json
+    assert {name for group in found["jobs"] for name in group["names"]} == {
+        "default/big",
+        "default/other",
+        "default/wide",
+    }
+    assert [group["names"] for group in found["nodes"]] == [["n2"], ["n3", "n4"]]
+
+
+def test_the_event_that_blocks_a_job_is_found(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded().entries, snapshot_after=12)
+    found = Run(capsys, "bisect", *log, "--job", "big", "--blocked", "-o", "json").json["found"]
+    assert (found["event"]["offset"], found["event"]["subject"]) == (31, "default/wide")
+    found = Run(capsys, "bisect", *log, "--policy", "LeaderFirst", "-o", "json").json["found"]
+    assert found["cycle"] == 29
+
+
+def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = crowded().entries
+    number = entry_with(entries, k.Placed, last=True)
+    log = _to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
+    run = Run(capsys, "bisect", *log, "--job", "big", "--blocked")
+    assert run.status == 1 and "the quorum of default/big finds no room: it holds all along" in run.out
+    run = Run(capsys, "bisect", *log, "--job", "big", "--waits", "-o", "json")
+    assert run.status == 0 and run.json["from"] == entries[number].last + 1
+    run = Run(capsys, "what-if", *log, "--at", str(entries[number].first))
+    assert run.status == 1 and "trimmed" in run.err
