@@ -17,7 +17,7 @@ from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, ScheduleState
+from arranger.model.job import LEADER_GROUP
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
@@ -563,8 +563,11 @@ class WouldBePlaced(_Configured):
             return True
         if not self._room.holds(state):
             return False
-        others = [(one.uid, one.version) for one in queue.waiting(state) if one.uid != job.uid]
-        if not others and not _stands_still(job):
+        waiting = queue.waiting(state)
+        others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
+        if job.uid in state.jobs and len(others) == len(waiting):
+            return False  # no cycle looks at it
+        if not others and job.active and not _stands_still(job):
             return True
         asked = (self._room.times, others, self._config, state.job_changes if _heeds_others(state, job) else 0)
         if asked != self._asked:
@@ -585,10 +588,8 @@ class WouldBePlaced(_Configured):
 
 
 def _stands_still(job: JobRecord) -> bool:
-    """Whether no cycle would look at it: it was given up, suspended or ended by its user, or it is going."""
-    spec = job.spec
-    asked = spec is not None and job.active and not spec.suspend and not spec.terminating
-    return not asked or job.schedule_state == ScheduleState.FAILED
+    """Whether its user wants no pods of it."""
+    return job.spec is not None and (job.spec.suspend or job.spec.terminating)
 
 
 def _heeds_others(state: State, job: JobRecord) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.node import Taint
+from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
 from arranger.replay import conditions as c
 from arranger.replay.bisect import Closeup, Found, Rival, Run, Search, first_disagreement
@@ -199,6 +200,22 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
     world.cycle()
     taken = blocked(world, "train")
     assert taken is not None and taken.event.subject == "default/rival" and taken.event.kind == "Placed"
+
+
+def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room() -> None:
+    world = two_nodes()
+    job = world.job("train", leader=shape(gpus=1))
+    world.settle()
+    leader = job.bound[LEADER]
+    world.change_pod(leader, phase="Failed", ready=False)
+    world.control()
+    offset = world.state.offset
+    assert job.attempt == 1 and leader in world.state.pods, "its earlier pod is still there"
+    found = passed_over(world, "train")
+    assert found is not None and found.event.offset == offset
+    world.pod_gone(leader)
+    assert passed_over(world, "train") == found
+    assert c.WouldBePlaced(prospect(world, "train"), c.FindsRoom(prospect(world, "train"))).holds(world.state)
 
 
 def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
