@@ -364,7 +364,7 @@ class _Fold:
             job.replaced[name] = (streak + 1 if self.told_ms - last_ms < k.STREAK_MS else 1, self.told_ms)
         self._settle_schedule(job)
         job.replacements += 1
-        job.replacement = event.message
+        job.replacement, job.replacement_ms = event.message, self.told_ms
         job.version = offset
         self.changes.schedulable = True
 

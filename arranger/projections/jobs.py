@@ -52,9 +52,10 @@ class JobRecord:
     failing_since: dict[str, int] = field(default_factory=dict)
     #: Worker set → replacements in a row, and when the last was decided.
     replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Accepted decisions on workers that ended alone: how many, and what the last of them said.
+    #: Accepted decisions on workers that ended alone: how many, what the last of them said, and when it was told.
     replacements: int = 0
     replacement: str = ""
+    replacement_ms: int = 0
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
     #: The last of this epoch's decisions on the stage and when they were told: several may come before anybody is told.

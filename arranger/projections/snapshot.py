@@ -16,7 +16,7 @@ from arranger.projections.nodes import NodeTable
 from arranger.projections.state import State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 4
+LAYOUT = 5
 
 
 class NodeImage(msgspec.Struct, frozen=True, array_like=True):

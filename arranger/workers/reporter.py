@@ -18,7 +18,7 @@ from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
 from arranger.scheduling.cycle import kinds_of
 
@@ -67,11 +67,11 @@ class Reporter:
 
     async def report(self, job: JobRecord, told: Told) -> None:
         """Tell a new stage, replaced workers, refused pods and a new kind of reason to wait, once that is stored."""
-        if told.step != step_of(job):
-            await self._tell_steps(job, told)
         if job.replacements > told.replacements:
             told.replacements = job.replacements
             await self._update(job, told, _WORKERS, reason="WorkersReplaced", message=job.replacement)
+        if told.step != step_of(job):
+            await self._tell_steps(job, told)
         refused = job.failure.message if job.failure is not None and not job.failure.permanent else ""
         if refused != told.refused:
             told.refused = refused
@@ -114,7 +114,10 @@ class Reporter:
         self, job: JobRecord, told: Told, about: str, *, reason: str, message: str, kind: str = _WARNING
     ) -> bool:
         """An Event that is told a first time, or once more with the present message. False if it couldn't be told."""
-        name, now_ms = _name(job, job.stage, job.stage_since_ms, about), self._clock.now_ms()
+        stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.stage_since_ms)
+        name, now_ms = _name(job, stage, since_ms, about), self._clock.now_ms()
+        if about == _WORKERS:
+            now_ms = job.replacement_ms
         times = told.times.get(name, 0)
         if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind):
             told.times[name] = 1
@@ -172,5 +175,12 @@ class Reporter:
 
 def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
     """The name of an Event on a stage, or on what goes on in it; it sorts by time, and before what comes later."""
-    order = _ORDER.get(stage, _LAST) + _WITHIN[about]
+    order = f"{_ORDER.get(stage, _LAST) + _WITHIN[about]:x}"
     return f"{job.seen.name}.{since_ms:011x}.{order}-{about or stage.lower()}.{job.uid[:8]}"
+
+
+def _replaced_in(job: JobRecord) -> tuple[Stage, int]:
+    """The stage in which workers were replaced last, and since when it lasted: the job may have ended by that."""
+    found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replacement_ms]
+    lasting = [(stage, since_ms) for stage, since_ms in found if stage not in ENDED]
+    return lasting[-1] if lasting else (job.stage, job.stage_since_ms)

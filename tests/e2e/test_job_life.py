@@ -98,11 +98,14 @@ def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits
         workers.start()
         apply(kube, job("ppo", workers=2, least=1, restartLimit=0))
         await_stage(kube, "Running", "ppo")
+        leader = running(kube, "ppo")["ppo-learner-0"]
         for counts in (6, 3):
             resize(kube, "ppo", counts)
             eventually(f"it has {counts} workers", lambda counts=counts: len(by_name(kube, "ppo")) == counts + 1)  # type: ignore[misc]
             eventually("they run", lambda counts=counts: status_of(kube, "ppo")["ready"] == f"{counts}/{counts}")  # type: ignore[misc]
-        assert set(by_name(kube, "ppo")) == {"ppo-learner-0", *(f"ppo-actors-{index}" for index in range(3))}
+        left = running(kube, "ppo")
+        assert set(left) == {"ppo-learner-0", *(f"ppo-actors-{index}" for index in range(3))}
+        assert left["ppo-learner-0"] == leader and status_of(kube, "ppo")["observedGeneration"] == 3
         edit(kube, "ppo", suspend=True)
         eventually("its pods are gone", lambda: not pods_of(kube, "ppo"))
         kube.kubectl("wait", "tyj/ppo", "--for=condition=Suspended", "--timeout=30s")
@@ -115,7 +118,8 @@ def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits
         edit(kube, "ppo", activeDeadlineSeconds=1)
         eventually("it has failed and is gone", lambda: "ppo" not in stages(kube))
         events = kube.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout.split()
-        assert {"Scheduled", "WorkersReady", "Suspended", "DeadlineExceeded"} <= set(events)
+        started = ["Scheduled", "WorkersReady"]
+        assert events == ["Accepted", *started, "Suspended", "Resumed", *started, "DeadlineExceeded"]
         assert sound(redis)
 
 

@@ -232,3 +232,20 @@ async def test_the_end_of_waiting_for_further_pods_is_told_too() -> None:
         ("Accepted", "Normal"), ("Scheduled", "Normal"), ("WorkersReady", "Normal"), ("FailedScheduling", "Warning"),
         ("FullyScheduled", "Normal"),
     ]  # fmt: skip
+
+
+async def test_workers_that_are_given_up_and_the_failure_that_follows_are_told_in_this_order() -> None:
+    scene = Scene()
+    world = scene.world
+    world.node("n1", cpu=9)
+    job = world.job("j", workers=2, min_workers=2, restart_limit=1, created=1)
+    world.settle()
+    await scene.report(job)
+    for index in (0, 1):
+        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False)
+        world.pass_time(3)
+        world.settle()
+        await scene.report(job)
+    assert [(e["reason"], e["count"]) for e in scene.events()] == [
+        ("Accepted", 1), ("Scheduled", 1), ("WorkersReady", 1), ("WorkersReplaced", 2), ("WorkersFailed", 1),
+    ]  # fmt: skip
