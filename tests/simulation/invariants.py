@@ -209,7 +209,9 @@ class Checks:
         self._room: dict[str, Counter[str]] = {}
         #: (job, attempt, group, role, index) → UID of the pod that is there.
         self._there: dict[_Place, str] = {}
-        self._pods: dict[str, tuple[_Place, str, dict[str, int]]] = {}
+        #: UID of each live pod → its place and node; and by node, with what it asks for.
+        self._pods: dict[str, tuple[_Place, str]] = {}
+        self._on: dict[str, dict[str, tuple[_Place, dict[str, int]]]] = {}
         self._status: dict[str, tuple[int, str]] = {}
         self.strangers: dict[str, str] = {}
 
@@ -249,8 +251,10 @@ class Checks:
             return
         if change == "DELETED" or not _live(pod):
             found = self._pods.pop(uid, None)
-            if found is not None and self._there.get(found[0]) == uid:
-                del self._there[found[0]]
+            if found is not None:
+                del self._on[found[1]][uid]
+                if self._there.get(found[0]) == uid:
+                    del self._there[found[0]]
             return
         if change == "ADDED":
             self._created(pod, _place(pod, owner))
@@ -263,14 +267,15 @@ class Checks:
         if place in self._there:
             raise Violation(f"two live pods fill the place of {name}", job=place.job)
         self._there[place] = uid
-        self._pods[uid] = (place, node, requests_of(pod["spec"]))
+        self._pods[uid] = (place, node)
+        self._on.setdefault(node, {})[uid] = (place, requests_of(pod["spec"]))
         self._fits(node, place.job)
 
     def _fits(self, node: str, job: str) -> None:
         """Our pods that are where the log wants them fit their node; late effects of old decisions aside."""
         total: Counter[str] = Counter()
-        for place, on, requests in self._pods.values():
-            if on == node and self._wanted(place, node):
+        for place, requests in self._on[node].values():
+            if self._wanted(place, node):
                 total.update(requests)
         room = self._room.get(node, Counter())
         short = sorted(name for name, asked in total.items() if asked > room[name])

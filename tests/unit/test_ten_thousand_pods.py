@@ -1,0 +1,51 @@
+"""A job of 10,000 pods: placed whole, started, mended after the loss of a node, and ended; its status stays small."""
+
+import msgspec
+
+from arranger.lifecycle.wanted import wanted_status
+from arranger.model.job import Stage
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.history import Span
+from arranger.replay.verify import Survey, Verification
+from tests.random_worlds import assert_sound
+from tests.world import World, shape
+
+WORKERS = 9_999
+NODES = 100
+
+
+def test_a_job_of_ten_thousand_pods_lives_its_whole_life() -> None:
+    world = World()
+    for number in range(NODES):
+        world.node(f"n{number:03}", cpu=64, pods=110)
+    job = world.job("large", leader=shape(cpu=0.1), workers=WORKERS, min_workers=WORKERS)
+    world.settle()
+    assert (job.stage, len(job.bound)) == (Stage.RUNNING, WORKERS + 1)
+    status = wanted_status(world.state, job)
+    assert status["ready"] == f"{WORKERS}/{WORKERS}"
+    assert len(msgspec.json.encode(status)) < 20_000
+
+    lost = next(node for place, node in job.placements.items() if place[0] and node != job.placements[(0, 0)])
+    gone = [uid for place, uid in job.bound.items() if job.placements[place] == lost]
+    world.node_gone(lost)
+    for uid in gone:
+        world.pod_gone(uid)
+    world.settle()
+    assert (job.stage, len(job.bound)) == (Stage.RUNNING, WORKERS + 1)
+    assert lost not in job.placements.values()
+    assert_sound(world.state)
+    assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
+
+    world.change_pod(job.bound[(0, 0)], phase="Succeeded", ready=False)
+    world.settle()
+    assert (job.stage, world.state.pods_of) == (Stage.SUCCEEDED, {})
+    assert world.used("n000") == 0
+
+    survey = Survey(Span())
+    for entry in world.entries:
+        survey.feed(entry)
+    verification = Verification(State(), survey)
+    for entry in world.entries:
+        verification.feed(entry)
+    assert verification.report.sound and verification.report.identical == verification.report.cycles > 0
