@@ -14,7 +14,19 @@ from benchmarks.report import Figure, Report, machine, markdown
 from tests.servers import ServersUnavailable
 
 #: In the order in which they run; each is a module here with `run(*, quick)`.
-NAMES = ("fold", "controller", "life", "cycle", "openb", "memory", "demo_up", "observe", "create", "simulation")
+NAMES = (
+    "fold",
+    "follow",
+    "controller",
+    "life",
+    "cycle",
+    "openb",
+    "memory",
+    "demo_up",
+    "observe",
+    "create",
+    "simulation",
+)
 
 _README = Path(__file__).parent / "README.md"
 _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
@@ -26,7 +38,8 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
-    """Run these benchmarks, or all: fold, controller, life, cycle, openb, memory, demo_up, observe, create, simulation.
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, openb, memory, demo_up, observe, create,
+    simulation.
 
     The exit status is 1 if a figure misses its target.
     """
