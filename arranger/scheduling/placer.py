@@ -301,12 +301,7 @@ class Placer:
             if self._empty is None:
                 view = self.view.emptied()
                 self._empty = (view, Filters(view, self._policies.filters, ignore_health=True))
-            view, filters = self._empty
-            scratch = Attempt(job, policy, _groups(job))
-            mark = view.mark()
-            failed = self._place_quorum(view, filters, scratch, quorum_needs(job, policy)) is not None
-            view.give_back(mark, scratch.taken)
-            known = self._infeasible[alike] = failed and _lacks_room(view, filters, job, policy)
+            known = self._infeasible[alike] = _lacks_room(*self._empty, job, policy)
         return known
 
     # --- further pods --------------------------------------------------------------------------------------
