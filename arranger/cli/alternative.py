@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from arranger.cli.flags import setting_flags
@@ -22,13 +23,19 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     `other`, an `Overrides` of what FILE and flags name. Variables of the environment name no other configuration."""
 
     @functools.wraps(command)
-    def wrapped(*args: Any, flags: dict[str, Any], **kwargs: Any) -> Any:
+    def wrapped(*args: Any, flags: dict[str, Any], every_job: bool, **kwargs: Any) -> Any:
         flags |= {name: kwargs.pop(name) for name in ("queue_policy", "pod_policy", "weights")}
         loaded = load(flags, os.environ)
         other = _overrides(loaded, from_file=flags["config"] is not None)
+        if every_job:
+            if other.queue_policy is None and other.pod_policy is None:
+                raise click.UsageError("--every-job goes with --queue-policy or --policy")
+            other = msgspec.structs.replace(other, every_job=True)
         return command(*args, settings=loaded.settings, other=other, **kwargs)
 
-    decorated: Callable[..., Any] = wrapped
+    decorated: Callable[..., Any] = click.option(
+        "--every-job", is_flag=True, help="The other policies go for jobs too that name their own."
+    )(wrapped)
     for flag, name, metavar, text in (
         ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),

@@ -134,8 +134,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     An --at that is the offset of a cycle, or of one of its decisions, takes that cycle again on its own base. Anywhere
     else a cycle is taken on the state at that point, by the configuration of the last one before it.
 
-    A policy applies to jobs that name none. A TYJob or Node in FILE that is there at the point is taken for an edit of
-    it; a new TYJob without creationTimestamp is created at the point.
+    A policy applies to jobs that name none, with --every-job to all. A TYJob or Node in FILE that is there at the point
+    is taken for an edit of it; a new TYJob without creationTimestamp is created at the point.
 
     With --until both go on from there: what the log observed later comes then in both (TYJobs, nodes, strangers' pods),
     cycles are taken whenever something changed, and every attempt of a job holds its nodes as long as it did in the

@@ -204,7 +204,8 @@ class Rival:
                 self.other_versions += 1
                 continue
             config, policies = self._other.of(cycle.config, self._policies)
-            self._taken[cycle.offset] = take_cycle(self.state, config, cycle.told_ms, policies=policies)
+            with self._other.over(self.state):
+                self._taken[cycle.offset] = take_cycle(self.state, config, cycle.told_ms, policies=policies)
 
 
 def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: State) -> Difference | None:

@@ -72,6 +72,7 @@ class Continuation:
         self._now_ms = begin_ms
         self._until_ms = until_ms
         varied = variation or Variation()
+        self._overrides = varied.overrides
         self._without_nodes = frozenset(varied.without_nodes)
         self._without_jobs = frozenset(
             (*varied.without_jobs, *(e.uid for e in varied.added if isinstance(e, k.JobSeen)))
@@ -148,7 +149,8 @@ class Continuation:
         if isinstance(event, k.JobSeen):
             if event.deleting and (job is None or runs_on):
                 return []
-            return [msgspec.structs.replace(self._restamped(event), status=None)]
+            spec = self._overrides.spec(event.spec)
+            return [msgspec.structs.replace(self._restamped(event), spec=spec, status=None)]
         if job is None or runs_on:
             return []
         self._gone[uid] = None

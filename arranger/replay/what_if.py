@@ -220,6 +220,10 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
     events += [msgspec.structs.replace(one, term=_term(state, WATCHED[type(one)])) for one in variation.added]
     say(state, told_ms, events)
+    if variation.overrides.every_job:
+        for job in state.jobs.values():
+            job.spec = variation.overrides.spec(job.spec)
+            job.seen = msgspec.structs.replace(job.seen, spec=variation.overrides.spec(job.seen.spec))
     lost = frozenset(variation.without_nodes)
     for uid in sorted(state.jobs) if lost else ():
         decided = _bereaved(state.jobs[uid], lost)

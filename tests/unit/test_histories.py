@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from arranger.events.file_log import FileLog
+from arranger.events.kinds import CycleTaken
 from arranger.events.log import Entry, entries
+from arranger.model.config import CycleConfig
+from arranger.model.job import ENDED
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.replay.continuation import Continuation, Future
+from arranger.replay.course import Meter, likeness
 from arranger.replay.history import Span
+from arranger.replay.recording import Recording
 from arranger.replay.verify import Survey, Verification
 
 HISTORIES = Path(__file__).parent.parent / "histories"
@@ -68,3 +74,32 @@ def test_every_cycle_of_a_history_is_taken_again_with_the_same_plan(name: str) -
         verification.feed(entry)
     report = verification.report
     assert (report.cycles, report.identical) == (ENDS[name][1], ENDS[name][1])
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_a_history_goes_on_as_it_did_when_nothing_is_otherwise(name: str) -> None:
+    """Not to the millisecond: cycles of a real run come some tens of them after what they answer to."""
+    state, history = read(HISTORIES / name)
+    middle = next(entry.last for entry in history if entry.last >= 60)
+    for entry in history:
+        if entry.last <= middle:
+            apply_entry(state, entry, Changes())
+    begin_ms, config = state.told_ms, _config(history)
+    recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=begin_ms)
+    for entry in history:
+        if entry.first > middle:
+            recording.feed(entry)
+    recording.finish()
+    future = Future(recording.observations, recording.stints)
+    meter = Meter(None, begin_ms)
+    course = Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=recording.end_ms).run()
+    alike = likeness(recording.starts(recording.end_ms), course.starts)
+    assert alike.common == alike.equal > 0 and alike.only_log == alike.only_here == 0
+    assert Counter(str(job.stage) for job in state.jobs.values() if job.ended) == {
+        stage: count for stage, count in ENDS[name][2].items() if stage in ENDED
+    }
+
+
+def _config(history: list[Entry]) -> CycleConfig:
+    taken = [event for entry in history for event in entry.batch.events if isinstance(event, CycleTaken)]
+    return taken[-1].config

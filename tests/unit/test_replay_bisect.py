@@ -342,6 +342,19 @@ def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() 
     assert found.job in ("default/large", "default/small")
 
 
+def test_another_policy_for_every_job_is_compared_without_touching_what_is_folded() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("early", leader=shape(gpus=1))
+    world.settle()
+    world.job("large", leader=shape(gpus=3), created=1, queue="Priority")
+    world.job("small", leader=shape(gpus=2), created=2, queue="Priority")
+    world.settle()
+    assert rival(world, Overrides(queue_policy="DRF")).found is None
+    found = rival(world, Overrides(queue_policy="DRF", every_job=True))
+    assert found.found is not None and found.found.job in ("default/large", "default/small")
+
+
 def test_the_recorded_configuration_decides_every_cycle_as_recorded() -> None:
     for world in (contended(), crowded()):
         same = rival(world, Overrides(queue_policy="Priority", pod_policy="BinPack"))

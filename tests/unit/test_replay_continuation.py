@@ -297,3 +297,21 @@ def test_a_job_deleted_while_it_ran_runs_as_long_and_one_deleted_while_it_waited
     more = msgspec.structs.replace(seen, name="n2", uid="uid-n2", facts=seen.facts)
     with_more = started(world, timeline, added=(more,))
     assert with_more["large"] == 10 and with_more["small"] == 30 and "tiny" in with_more
+
+
+def test_a_policy_for_every_job_goes_for_those_too_that_come_later() -> None:
+    timeline = one_node()
+    timeline.job(40, "own", runs=5, leader=shape(gpus=1), queue="Priority", priority=9)
+    world = timeline.play()
+    found, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF", every_job=True))
+    alone, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
+    assert len(found.starts) == len(alone.starts) == 5
+    state, future, _ = read_on(world.entries, began(timeline))
+    config, by = Overrides(queue_policy="DRF").of(world.config, BUILT_IN)
+    varied = Variation(Overrides(queue_policy="DRF", every_job=True))
+    vary(state, varied, state.told_ms)
+    meter = Meter(None, state.told_ms)
+    begin_ms = state.told_ms
+    Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=None, variation=varied, policies=by).run()
+    spec = state.jobs["uid-own"].spec
+    assert spec is not None and spec.queue_policy == ""

@@ -151,3 +151,22 @@ def test_overrides_replace_what_they_name_and_nothing_else() -> None:
     assert (config.pod_policy, config.weights) == ("Gang", (("cpu", 3),))
     assert by.versions() == config.versions == recorded.versions
     assert not Overrides() and Overrides(queue_policy="DRF").text == "queue_policy DRF"
+
+
+def test_a_policy_may_go_for_jobs_too_that_name_their_own() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("early", leader=shape(gpus=1), queue="Priority")
+    world.settle()
+    world.job("large", leader=shape(gpus=3), created=1, queue="Priority", policy="Gang")
+    world.job("small", leader=shape(gpus=2), created=2, queue="Priority")
+    _, other = plans(world, overrides=Overrides(queue_policy="DRF"))
+    assert of(other, "large").placed == 1
+    before = world.state.jobs["uid-large"].spec
+    _, other = plans(world, overrides=Overrides(queue_policy="DRF", every_job=True))
+    assert of(other, "small").placed == 1 and of(other, "small").queue_policy == "DRF"
+    changed = Overrides(queue_policy="DRF", every_job=True)
+    with changed.over(world.state):
+        spec = world.state.jobs["uid-large"].spec
+        assert spec is not None and (spec.queue_policy, spec.pod_policy) == ("", "Gang")
+    assert world.state.jobs["uid-large"].spec is before
