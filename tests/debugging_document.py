@@ -58,6 +58,7 @@ def _output(command: str, folder: Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        check=False,
         timeout=60,
     )
     return done.stdout + done.stderr
