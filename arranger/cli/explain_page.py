@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
-from arranger.cli.terminal import terminal_width
 from arranger.replay.choices import MOST, Choice, Ranked
 from arranger.replay.consequences import Consequence
 from arranger.replay.explain import Explanation, Standing, Waited
@@ -84,7 +83,7 @@ class Page:
         who = "further pods waited" if waited.further else "it waited"
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}:"
         command = f"{self._again} {waited.offset}"
-        if self._fitting and len(said) + 1 + len(command) > terminal_width():
+        if self._fitting and _too_wide(f"{said} {command}"):
             # The command on a line of its own can be copied.
             print_text(said, indent=12)
             click.echo(f"    {command}")
@@ -242,6 +241,12 @@ class Page:
             left_out = f"{len(rows) - 2 * _SHOWN} more: {all_of_them}"
             rows[_SHOWN:-_SHOWN] = [("…", *[""] * (len(columns) - 2), left_out)]
         self._table(columns, rows, right=tuple(name for name in ("offset", "place") if name in columns))
+
+
+def _too_wide(line: str) -> bool:
+    from arranger.cli.terminal import terminal_width  # only terminals need it
+
+    return len(line) > terminal_width()
 
 
 def _th(place: int) -> str:

@@ -11,8 +11,8 @@ from arranger.errors import UsageError
 from arranger.events.file_log import Copyable, copy_log
 from arranger.events.log import Position
 from arranger.events.open_log import open_log
-from arranger.events.redis_connection import SCHEMES, redacted, scheme_of
 from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
 from arranger.settings import Settings
 
 

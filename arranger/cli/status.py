@@ -9,8 +9,9 @@ from arranger.cli.output import duration, local_time, output_option, print_json,
 from arranger.cli.reading import begin, feed, log_options
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable, UsageError
-from arranger.events.redis_connection import SCHEMES, connect, scheme_of
+from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.projections.state import State
 from arranger.replay.history import Journey, Point
 from arranger.settings import Settings

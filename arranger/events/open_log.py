@@ -6,8 +6,7 @@ from arranger.errors import UsageError
 from arranger.events.archive import ArchiveLog
 from arranger.events.file_log import Copyable, FileLog
 from arranger.events.joined_log import JoinedLog
-from arranger.events.redis_connection import SCHEMES, scheme_of
-from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.events.shelves import FolderShelf, Shelf, ZipShelf, is_remote, local_path, shelf_at
 from arranger.events.stretches import parsed_name
 
@@ -40,6 +39,8 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
             if not archive:
                 raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
             return ArchiveLog(shelf_at(archive, cluster), epoch=epoch)
+        from arranger.events.redis_log import RedisLog  # the client takes long to load, and files don't need it
+
         live = RedisLog(target, cluster, read_only=read_only)
         return JoinedLog(live, shelf_at(archive, cluster)) if archive and read_only else live
     archived = _archive_at(target, cluster)

@@ -32,8 +32,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from arranger.errors import LogError, LogUnavailable, UsageError
+from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
 
-SCHEMES = ("redis", "rediss", "unix")
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 
@@ -51,17 +51,6 @@ PASSING_ERRORS = (
     "UNBLOCKED",
 )
 PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
-
-
-def redacted(url: str) -> str:
-    """The URL as it may be shown: without user, password and options."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme == "unix":
-            return f"unix://{parts.path}"
-        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
-    except ValueError:
-        return f"{url.partition('://')[0]}://…"
 
 
 def connect(url: str) -> "redis.asyncio.Redis":
@@ -105,11 +94,6 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
     if scheme_of(url) != "unix" and database and not database.isdecimal():
         raise UsageError(f"the Redis URL for {shown} can't be used", hint="its path is the number of a database")
     return client
-
-
-def scheme_of(url: str) -> str:
-    """The URL's scheme, empty where there is none."""
-    return url.partition("://")[0] if "://" in url else ""
 
 
 @contextmanager

@@ -45,8 +45,9 @@ from arranger.events.log import (
     SnapshotMark,
     StoredSnapshot,
 )
-from arranger.events.redis_connection import connect, redacted, translated
+from arranger.events.redis_connection import connect, translated
 from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, LOAD, PUT_SNAPSHOT, TRIM
+from arranger.events.redis_urls import redacted
 
 OLDEST_SERVER = (6, 2)
 WRITERS_KEPT = 10_000

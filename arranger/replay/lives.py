@@ -85,6 +85,8 @@ class Lives:
         self._pods: dict[str, str] = {}
         self._waiting: deque[Entry] = deque()
         self._held = 0
+        #: First offsets of entries in which a job of the name goes.
+        self._partings: dict[int, None] = {}
         self._expected: dict[int, list[_Expected]] = {}
         self._taken: dict[int, list[Choice] | None] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
@@ -136,6 +138,8 @@ class Lives:
                 assert isinstance(event, k.JobSeen)
                 if self._named(event.namespace, event.name) and event.uid not in self.stories:
                     self._begin(event.uid)
+            elif kind is k.JobGone and event.uid in self.stories:  # type: ignore[union-attr]
+                self._partings[entry.first] = None
 
     def _fold_next(self) -> None:
         self._take_cycles()
@@ -153,7 +157,7 @@ class Lives:
                 story.keep_spell(entry)
 
     def _take_leave(self, entry: Entry) -> None:
-        if self._leaving is None:
+        if self._leaving is None or entry.first not in self._partings:
             return
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, k.JobGone) and event.uid in self.stories and event.uid in self.state.jobs:

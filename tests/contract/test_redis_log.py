@@ -16,8 +16,9 @@ from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
 from arranger.events.log import Cursor, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
-from arranger.events.redis_connection import connect, redacted, sync_client, translated
+from arranger.events.redis_connection import connect, sync_client, translated
 from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import redacted
 from arranger.events.shelves import FolderShelf
 from arranger.metrics import Metrics
 from arranger.workers.archiver import Archiver
