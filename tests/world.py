@@ -189,6 +189,7 @@ class World:
         suspend: bool = False,
         ttl_s: int | None = None,
         deadline_s: int | None = None,
+        leader_service: bool = False,
         created: int = 0,
         uid: str | None = None,
         deleting: bool = False,
@@ -202,7 +203,8 @@ class World:
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (PodGroup("learner", 1, leader), *(PodGroup(n, count, of) for n, count, of in sets if count))
         spec = None if invalid else JobSpec(
-            groups, min_workers, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s
+            groups, min_workers, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
+            leader_service,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

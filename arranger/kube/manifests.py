@@ -8,9 +8,9 @@ else the template says goes to the API server as it is.
 
 from typing import Any
 
-from arranger.kube.cluster import TYJOBS, Object
+from arranger.kube.cluster import SERVICES, TYJOBS, Object
 from arranger.model.job import LEADER_GROUP
-from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_labels, pod_name
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
 from arranger.model.validation import DEFAULT_COUNTS
 
 #: A failed container is started again by the kubelet, which is what `restartLimit` counts.
@@ -18,7 +18,8 @@ DEFAULT_RESTART_POLICY = "OnFailure"
 
 
 def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str, leader_address: str | None) -> Object:
-    """The pod of a valid TYJob at this place, bound to `node`. Workers are told `leader_address`.
+    """The pod of a valid TYJob at this place, bound to `node`. Workers are told `leader_address`, or the leader's name
+    where it has a Service.
 
     `group` is 0 for the leader and `i + 1` for worker set `i`.
     """
@@ -55,6 +56,29 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
+def leader_service(job: Object) -> Object | None:
+    """The headless Service of a valid TYJob's leader, None if it asks for none.
+
+    Its name resolves to the leader's address as soon as that has one: workers may look for it before it is ready.
+    """
+    spec = job["spec"]
+    if not spec.get("leaderService"):
+        return None
+    name = job["metadata"]["name"]
+    labels = known_labels(name, spec["leader"]["name"], leader=True)
+    return {
+        "apiVersion": SERVICES.api_version,
+        "kind": SERVICES.kind,
+        "metadata": {
+            "name": service_name(name, spec["leader"]["name"]),
+            "namespace": job["metadata"]["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True},
+    }
+
+
 def owner_reference(job: Object) -> Object:
     """The reference by which a job's pods belong to it, and go with it."""
     return {
@@ -81,6 +105,9 @@ def _environment(job: Object, *, group: int, index: int, leader_address: str | N
         "TYJOB_WORKER_COUNT": str(sum(int(_counts(workers)) for workers in counted)),
     }
     if leader_address and not leader:
+        service = leader_service(job)
+        if service is not None:
+            leader_address = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
         variables["TYJOB_LEADER_ADDRESS"] = leader_address
     return [{"name": name, "value": value} for name, value in variables.items()]
 

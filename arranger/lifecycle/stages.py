@@ -91,6 +91,8 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
         return decided
     if not job.leader_address and leader.ip and not leader.deleting:
         return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
+    if job.leader_address and leader.ip not in ("", job.leader_address) and not leader.deleting:
+        return _leader_moved(job, leader)
     if job.stage == Stage.STARTING and leader.phase == Phase.RUNNING and job.leader_address:
         ready = sum(counts.ready + counts.succeeded for counts in worker_counts(state, job))
         assert job.spec is not None
@@ -120,6 +122,15 @@ def _leader_lost(
     how = "not ready" if state.nodes.has(leader.node) else "gone"
     message = f"the leader's node {leader.node} is {how} for {down_ms // 1000} s; scheduled again"
     return _decide(job, Stage.RESCHEDULING, "NodeLost", message)
+
+
+def _leader_moved(job: JobRecord, leader: PodSeen) -> Decided:
+    """The leader's pod got another address: where a name stands for it, the workers find it there. Else they have been
+    told one that is no more, and are started anew with it."""
+    if job.spec is not None and job.spec.leader_service:
+        return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
+    message = f"the leader's address changed from {job.leader_address} to {leader.ip}; scheduled again"
+    return _decide(job, Stage.RESCHEDULING, "LeaderMoved", message)
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:

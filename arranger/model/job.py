@@ -69,6 +69,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies. `ttl_s` is
     how long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
+    `leader_service`: workers reach the leader by a name that stays, whatever its address.
     """
 
     groups: tuple[PodGroup, ...]
@@ -82,6 +83,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     suspend: bool = False
     ttl_s: int | None = None
     deadline_s: int | None = None
+    leader_service: bool = False
 
     @property
     def total_workers(self) -> int:

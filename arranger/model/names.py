@@ -43,6 +43,11 @@ def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: 
     return labels
 
 
+def service_name(job: str, leader: str) -> str:
+    """The name of the Service that stands for a job's leader, whatever the attempt."""
+    return f"{job}-{leader}"
+
+
 def known_labels(job: str, group_name: str, *, leader: bool) -> dict[str, str]:
     """Those of Arranger's labels that all pods of a group have in every attempt: what other pods may select them by."""
     labels = pod_labels(job, group_name, leader=leader, index=0, attempt=0)

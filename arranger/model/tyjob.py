@@ -42,6 +42,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         suspend=spec.get("suspend") is True,
         ttl_s=_seconds(spec, "ttlSecondsAfterFinished"),
         deadline_s=_seconds(spec, "activeDeadlineSeconds"),
+        leader_service=spec.get("leaderService") is True,
     )
 
 
@@ -70,6 +71,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
             ("spec.leader", _same_pods(old.groups[0], new.groups[0])),
             ("spec.workerSets", same_sets),
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
+            ("spec.leaderService", old.leader_service == new.leader_service),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
             ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
         )

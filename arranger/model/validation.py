@@ -94,11 +94,14 @@ def _mounts(spec: dict[str, Any], path: str) -> Errors:
 
 
 def _names_fit(tyjob: dict[str, Any], path: str) -> Errors:
-    """The names of the pods fit into 63 characters."""
+    """The names of the pods fit into 63 characters, and that of the leader's Service is one."""
     room = MAX_NAMES_LENGTH - len(tyjob["metadata"]["name"])
     spec = tyjob["spec"]
     if len(spec["leader"]["name"]) > room:
         yield refused("spec.leader.name", _too_long("the leader's name", tyjob, spec["leader"]["name"]))
+    if spec.get("leaderService") and not tyjob["metadata"]["name"][0].isalpha():
+        reason = "needs a job whose name begins with a letter, as the name of a Service does"
+        yield refused("spec.leaderService", reason)
     for workers in spec["workerSets"]:
         if len(workers["name"]) > room:
             yield refused("spec.workerSets", _too_long("a worker set's name", tyjob, workers["name"]))
@@ -130,6 +133,7 @@ def _spec(policies: PolicyNames) -> Check:
                 most=64,
                 keys=("name",),
             ),
+            "leaderService": flag,
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
             "terminating": flag,
             "suspend": flag,

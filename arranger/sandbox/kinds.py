@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, Resource
+from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, SERVICES, Resource
 from arranger.sandbox.validation import Schema
 
 
@@ -55,7 +55,6 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-SERVICES = Resource("", "v1", "services", "Service")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 

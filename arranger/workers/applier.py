@@ -17,15 +17,15 @@ import msgspec
 from arranger.clock import Clock
 from arranger.errors import ClusterError, EpochLost
 from arranger.events.kinds import EffectFailed, PodSeen
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
-from arranger.kube.manifests import pod_manifest
+from arranger.kube.cluster import PODS, SERVICES, TYJOBS, ApiError, Cluster, Object, Resource
+from arranger.kube.manifests import leader_service, pod_manifest
 from arranger.kube.translate import QUEUE_POSITION, status_digest
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place, Stage
-from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
@@ -98,6 +98,8 @@ class _Progress(msgspec.Struct):
     template: Object | None = None
     #: The version at which the job was found in passing, and when: it is on its way to the next decision.
     passing: tuple[int, float] = (0, 0.0)
+    #: The attempt in which the leader's Service was last made or found; -1 for none.
+    served: int = -1
     #: The place in the queue that was stored last.
     position: int | None = None
 
@@ -399,6 +401,8 @@ class Applier:
             template = await self._template(job, progress)
             if template is None or not self._still(job, version):
                 return
+            if not await self._service_stands(job, version, template, progress):
+                return
             effects += [
                 self._create(job, place, node, version=version, template=template, progress=progress)
                 for place, node in create
@@ -430,6 +434,25 @@ class Applier:
             if isinstance(result, BaseException):
                 raise result
 
+    async def _service_stands(self, job: JobRecord, version: int, template: Object, progress: _Progress) -> bool:
+        """Have the Service that the job asks for before any of its pods, once in each attempt; False if it isn't there,
+        or if the job was decided anew meanwhile."""
+        service = leader_service(template)
+        key = (job.attempt, LEADER)
+        if service is None or progress.served == job.attempt:
+            return True
+        if key in progress.settling:  # refused a moment ago
+            return False
+        attempt = job.attempt
+
+        async def create() -> bool:
+            return await self._create_object(job, version, LEADER, SERVICES, service)
+
+        if not await self._effect("serve", create):
+            return False
+        progress.served = attempt
+        return self._still(job, version)
+
     # --- effects -------------------------------------------------------------------------------------------
 
     async def _effect(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
@@ -455,32 +478,34 @@ class Applier:
         pod = pod_manifest(
             template, group=place[0], index=place[1], attempt=attempt, node=node, leader_address=job.leader_address
         )
-        if await self._effect("create", lambda: self._create_pod(job, version, place, pod)):
+        if await self._effect("create", lambda: self._create_object(job, version, place, PODS, pod)):
             progress.settling[(attempt, place)] = self._clock.monotonic_s()
             return True
         return False
 
-    async def _create_pod(self, job: JobRecord, version: int, place: PlaceKey, pod: Object) -> bool:
+    async def _create_object(
+        self, job: JobRecord, version: int, place: PlaceKey, resource: Resource, body: Object
+    ) -> bool:
+        """Create the pod of a place, or for the leader's place its Service."""
         namespace = job.seen.namespace
         if not self._still(job, version) or not self._follower.fresh():  # while it waited for its turn
             self._look_again(job.uid, _STALE_S)
             return False
         try:
-            await self._cluster.create(PODS, namespace, pod)
+            await self._cluster.create(resource, namespace, body)
             return True
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
-                return await self._ours(job, place, pod)
+                return await self._ours(job, place, resource, body["metadata"]["name"])
             if refused.code == 429 or (refused.code >= 500 and not _by_admission(refused)):
                 raise
             await self._refused(job, place, refused)
             return False
 
-    async def _ours(self, job: JobRecord, place: PlaceKey, pod: Object) -> bool:
-        """A pod of that name exists: ours by owner UID, or a stranger's, which we never touch."""
-        name = pod["metadata"]["name"]
+    async def _ours(self, job: JobRecord, place: PlaceKey, resource: Resource, name: str) -> bool:
+        """An object of that name exists: ours by owner UID, or a stranger's, which we never touch."""
         try:
-            there = await self._cluster.get(PODS, job.seen.namespace, name)
+            there = await self._cluster.get(resource, job.seen.namespace, name)
         except ApiError as refused:
             if refused.code == 404:  # it has just gone
                 self._look_again(job.uid, 0.2)
@@ -492,11 +517,9 @@ class Applier:
         jobs = self._follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         if not there["metadata"].get("deletionTimestamp") and not passing:
-            taken = ApiError(
-                409, "AlreadyExists", f"a pod named {name} exists that isn't this job's; rename or delete it"
-            )
-            await self._refused(job, place, taken)
-        self._look_again(job.uid, 1.0)  # the pod of an earlier job of this name, or one that is going
+            what = f"a {resource.kind.lower()} named {name} exists that isn't this job's; rename or delete it"
+            await self._refused(job, place, ApiError(409, "AlreadyExists", what))
+        self._look_again(job.uid, 1.0)  # that of an earlier job of this name, or one that is going
         return False
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from arranger.kube.cluster import PODS, TYJOBS
-from arranger.kube.manifests import pod_manifest
+from arranger.kube.cluster import PODS, SERVICES, TYJOBS
+from arranger.kube.manifests import leader_service, pod_manifest
 from arranger.kube.translate import job_seen, pod_seen, status_digest
 from arranger.model.allocations import encode_allocations
 from arranger.model.job import PlacedPods
@@ -52,6 +52,18 @@ def test_pods_are_accepted_and_hold_what_was_planned(kube_server: RealKube, chan
         assert (seen.owner.group_name, seen.owner.index) == (spec.groups[group].name, index)
         assert (seen.owner.attempt, seen.owner.leader) == (attempt, group == 0)
         assert (seen.node, seen.phase) == ("n1", "Pending")
+
+
+def test_a_leaders_service_is_taken_as_it_is_without_an_address_or_ports(kube_server: RealKube) -> None:
+    namespace = kube_server.fresh_namespace()
+    _, job = kube_server.request("POST", TYJOBS.path(namespace), tyjob_with({"spec/leaderService": True}))
+    service = leader_service(job)
+    assert service is not None
+    _, created = kube_server.request("POST", f"{SERVICES.path(namespace)}?fieldValidation=Strict", service)
+    assert created["spec"]["clusterIPs"] == ["None"]
+    assert "ports" not in created["spec"]
+    code, answer = kube_server.request("POST", SERVICES.path(namespace), service, check=False)
+    assert (code, answer["reason"]) == (409, "AlreadyExists")
 
 
 def test_the_status_of_a_job_of_5000_workers_on_as_many_nodes_is_kept(kube_server: RealKube) -> None:

@@ -19,6 +19,8 @@ NAMESPACE = "arranger-system"
 ACCOUNTS = ("arranger-watcher", "arranger-decider", "arranger-applier")
 REQUEST = re.compile(r'arranger_api_requests_total\{code="(\d+)",resource="(\w+)",verb="(\w+)"\}')
 
+SERVICES = "/api/v1/namespaces/default/services"
+
 Objects = list[dict[str, Any]]
 
 
@@ -105,6 +107,15 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             eventually("the taken name is told", lambda: "exists" in status_of(kube, "taken").get("message", ""))
             kube.request("DELETE", "/api/v1/namespaces/default/pods/taken-learner-0?gracePeriodSeconds=0")
             await_stage(kube, "Succeeded", "taken")
+            # So is a stranger's Service.
+            taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "served-learner"}}
+            kube.request("POST", SERVICES, {**taken, "spec": {"clusterIP": "None"}})
+            served = job("served", run_s=1)
+            served["spec"]["leaderService"] = True
+            apply(kube, served)
+            eventually("the taken name is told", lambda: "a service" in status_of(kube, "served").get("message", ""))
+            kube.request("DELETE", f"{SERVICES}/served-learner")
+            await_stage(kube, "Succeeded", "served")
             never = job("waits", workers=0)
             resources = never["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"]
             resources |= {"limits": {"nvidia.com/gpu": "1"}}

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from arranger.model.names import ROLE_LABEL
 from arranger.sandbox.kubelet import NodeTemplate
 from tests.e2e.harness import (
     PODS,
@@ -151,3 +152,42 @@ def test_pods_on_a_node_that_is_not_ready_for_long_are_replaced_elsewhere(
         eventually("a new attempt", lambda: status_of(kube, "ppo")["attempt"] == 1)
         await_stage(kube, "Running", "ppo")
         assert status_of(kube, "ppo")["restarts"] == 0 and sound(redis)
+
+
+def leader_told(kube: RealKube, name: str) -> set[str]:
+    """What a job's workers were told of where their leader is."""
+    workers = [pod for pod in by_name(kube, name).values() if pod["metadata"]["labels"][ROLE_LABEL] == "worker"]
+    environment = [entry for pod in workers for entry in pod["spec"]["containers"][0]["env"]]
+    return {entry["value"] for entry in environment if entry["name"] == "TYJOB_LEADER_ADDRESS"}
+
+
+def test_a_leader_behind_a_service_keeps_its_name_over_attempts(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    served = job("served", workers=2)
+    served["spec"]["leaderService"] = True
+    services = "/api/v1/namespaces/default/services/served-learner"
+    with fleet(redis_url=redis.url, kube=kube, folder=tmp_path), kubelets(kube, *NODES):
+        apply(kube, served)
+        await_stage(kube, "Running", "served")
+        first = running(kube, "served")
+        service = kube.request("GET", services)[1]
+        assert leader_told(kube, "served") == {"served-learner.default.svc"}
+        code, answer = kube.request(
+            "PATCH", f"{TYJOBS}/served", {"spec": {"leaderService": False}}, content_type=MERGE, check=False
+        )
+        assert (code, "spec.leaderService" in answer["message"]) == (422, True)
+        kube.request("DELETE", f"{PODS}/served-learner-0?gracePeriodSeconds=0")
+        eventually(
+            "the next attempt runs",
+            lambda: status_of(kube, "served").get("attempt") == 1 and stages(kube)["served"] == "Running",
+        )
+        assert set(first.values()).isdisjoint(running(kube, "served").values())
+        assert leader_told(kube, "served") == {"served-learner.default.svc"}
+        there = kube.request("GET", services)[1]
+        assert there["metadata"]["uid"] == service["metadata"]["uid"]
+        assert there["metadata"]["ownerReferences"][0]["name"] == "served"
+        # What it selects is the leader's pod of any attempt, and no other.
+        selector = ",".join(f"{key}={value}" for key, value in there["spec"]["selector"].items())
+        found = kube.kubectl("get", "pods", "-l", selector, "-o", "name").stdout.split()
+        assert found == ["pod/served-learner-0-r1"]

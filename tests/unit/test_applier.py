@@ -13,7 +13,7 @@ import yaml
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import CRDS, NODES, PODS, TYJOBS, ApiError, Object, Resource
+from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
@@ -489,3 +489,67 @@ async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watc
         scene.applier.changed(Changes(jobs={uid: None}))
         await until(lambda: "deletionTimestamp" in scene.decoded(PODS, "default", "j-learner-0-r1")["metadata"])
         assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
+
+
+def served(*, owner: str = "") -> Scene:
+    """A job that asks for a Service and is about to start; with `owner`, that name has a Service of another already."""
+    scene = Scene()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"leaderService": True}})
+    scene.observe()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    if owner:
+        owners = [{"apiVersion": "arranger.dev/v1", "kind": owner, "name": "j", "uid": "uid-of-another"}]
+        scene.store.create(SERVICES, "default", {"metadata": {"name": "j-learner", "ownerReferences": owners}})
+    return scene
+
+
+async def test_the_leaders_service_stands_before_its_pod() -> None:
+    scene = served()
+    there: list[list[str]] = []
+    create = scene.cluster.create
+
+    async def noted(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        if resource in (PODS, SERVICES):
+            there.append([resource.kind, body["metadata"]["name"]])
+        return await create(resource, namespace, body)
+
+    scene.cluster.create = noted  # type: ignore[method-assign]
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+    assert there == [["Service", "j-learner"], ["Pod", "j-learner-0"]]
+    assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["uid"] == scene.job.uid
+
+
+async def test_a_service_that_is_there_already_is_ours_by_its_owner() -> None:
+    scene = served()
+    owners = [{"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": scene.job.uid}]
+    scene.store.create(SERVICES, "default", {"metadata": {"name": "j-learner", "ownerReferences": owners}})
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+
+
+async def test_a_strangers_service_is_left_alone_and_told_and_no_pod_is_made() -> None:
+    scene = served(owner="Other")
+    told: list[k.Event] = []
+
+    class Told:
+        async def append(self, events: Sequence[k.Event]) -> None:
+            told.extend(events)
+
+    scene.applier._writer = Told()  # type: ignore[assignment]
+    async with scene.running():
+        await until(lambda: bool(told))
+        assert scene.pods() == []
+    [failed] = told
+    assert isinstance(failed, k.EffectFailed)
+    assert "a service named j-learner exists that isn't this job's" in failed.message
+    assert not failed.permanent
+    assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["kind"] == "Other"
+
+
+async def test_the_service_of_an_earlier_job_of_the_name_is_not_taken_for_ours() -> None:
+    scene = served(owner="TYJob")  # the collector is about to take it away
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+    assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["uid"] == scene.job.uid

@@ -169,6 +169,42 @@ def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None
     assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
 
+def test_a_leader_replaced_with_another_address_has_its_workers_started_anew_in_the_next_attempt() -> None:
+    world, job = running_world()
+    first = set(world.state.pods)
+    world.pod_gone(job.bound[LEADER])
+    world.settle()
+    assert (job.stage, job.attempt) == (Stage.RUNNING, 1)
+    assert len(job.bound) == 4
+    assert first.isdisjoint(world.state.pods)
+
+
+def test_a_leader_whose_pod_gets_another_address_is_scheduled_again_with_its_workers() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[LEADER], ip="10.9.9.9")
+    world.control()
+    assert (job.stage, reason(job), job.attempt) == (Stage.RESCHEDULING, "LeaderMoved", 1)
+    assert job.decided is not None and "from 10.0.0.0 to 10.9.9.9" in job.decided.message
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert job.leader_address == "10.0.0.0"  # that of the new pod
+
+
+def test_a_leader_behind_a_service_keeps_its_workers_whatever_its_address() -> None:
+    world, job = running_world(leader_service=True)
+    workers = dict(job.bound)
+    world.change_pod(job.bound[LEADER], ip="10.9.9.9")
+    world.settle()
+    assert (job.stage, job.attempt, job.leader_address) == (Stage.RUNNING, 0, "10.9.9.9")
+    assert job.bound == workers
+
+
+def test_a_leader_whose_address_is_not_known_for_a_while_stays() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[LEADER], ip="")
+    assert world.control() == [] and job.stage == Stage.RUNNING
+
+
 def test_a_leader_that_is_going_away_gives_no_address() -> None:
     world, job = starting_world()
     uid = world.run_pod(job, LEADER, "n1")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from arranger.kube.manifests import pod_manifest
+from arranger.kube.manifests import leader_service, pod_manifest
 from arranger.kube.translate import pod_seen
 from arranger.model.pod import PodOwner
 from arranger.model.template import pod_shape
@@ -146,3 +146,32 @@ def test_the_job_itself_is_not_touched() -> None:
     job = copy.deepcopy(JOB)
     pod_manifest(job, group=1, index=0, attempt=0, node="n1", leader_address="a")
     assert job == JOB
+
+
+def test_a_leaders_service_finds_the_leader_of_any_attempt_and_goes_with_the_job() -> None:
+    job = tyjob_with({"spec/leaderService": True}, base=JOB)
+    service = leader_service(job)
+    assert service is not None
+    leader = pod_manifest(job, group=0, index=0, attempt=3, node="n1", leader_address=None)
+    worker = pod_manifest(job, group=1, index=0, attempt=3, node="n1", leader_address="10.0.0.1")
+    selector = service["spec"]["selector"].items()
+    assert selector <= leader["metadata"]["labels"].items()
+    assert not selector <= worker["metadata"]["labels"].items()
+    assert service["metadata"]["name"] == "train-learner"
+    assert service["metadata"]["ownerReferences"] == leader["metadata"]["ownerReferences"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"]
+
+
+def test_workers_are_told_the_name_of_the_leaders_service_in_place_of_its_address() -> None:
+    told = {"name": "TYJOB_LEADER_ADDRESS", "value": "train-learner.team.svc"}
+    worker = pod_manifest(
+        tyjob_with({"spec/leaderService": True}, base=JOB),
+        group=1,
+        index=0,
+        attempt=0,
+        node="n1",
+        leader_address="10.0.0.1",
+    )
+    assert told in worker["spec"]["containers"][0]["env"]
+    assert leader_service(JOB) is None
