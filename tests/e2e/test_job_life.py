@@ -167,7 +167,8 @@ def test_a_leader_behind_a_service_keeps_its_name_over_attempts(
     served = job("served", workers=2)
     served["spec"]["leaderService"] = True
     services = "/api/v1/namespaces/default/services/served-learner"
-    with fleet(redis_url=redis.url, kube=kube, folder=tmp_path), kubelets(kube, *NODES):
+    with kubelets(kube, *NODES), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
+        workers.start()
         apply(kube, served)
         await_stage(kube, "Running", "served")
         first = running(kube, "served")

@@ -196,7 +196,7 @@ def _retype(chance: random.Random, job: Object) -> None:
 
 def _nest(chance: random.Random, job: Object) -> None:
     value: Any = junk(chance)
-    for _ in range(chance.choice((3, 30, 300))):
+    for _ in range(chance.choice((3, 30, 100))):
         value = [value] if chance.random() < 0.5 else {chance.choice(_NAMES): value}
     _put(chance, job, value)
 

@@ -75,7 +75,7 @@ def _judged(job: Object) -> tuple[str, bool]:
         job_spec(job)
         msgspec.json.encode(pod_manifest(_as_served(job), group=0, index=0, attempt=0, node="n", leader_address=None))
     stored = as_stored(job)
-    own, embedded = validate(stored), embedded_refusal(stored)
+    own, embedded = errors if stored == job else validate(stored), embedded_refusal(stored)
     if bool(own) != bool(embedded):
         return f"the own check says {[str(error)[:300] for error in own[:2]]}, the embedded cluster {embedded!r}", False
     return "", not errors
