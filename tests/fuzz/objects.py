@@ -7,6 +7,7 @@ a few are then changed in one to four places. The envelope stays what every API 
 import copy
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +43,13 @@ def fuzzed(chance: random.Random) -> Object:
 
 def as_stored(job: Object) -> Object:
     """A job with 2.0 written as 2, as an API server stores it, whatever its rules make of 2.0 on the way."""
-    stored: Object = json.loads(json.dumps(job), parse_float=_number)
-    return stored
+    text = json.dumps(job)
+    stored: Object = json.loads(text, parse_float=_number)
+    return stored if _FRACTION.search(text) else job
+
+
+#: What a float looks like, and some texts that are none.
+_FRACTION = re.compile(r"\d(\.|e)")
 
 
 def _number(text: str) -> float:
