@@ -24,6 +24,8 @@ _SHOWN = 20
 
 #: Rows of a list of which the first say most.
 _FEW = 8
+#: Choices that are shown in full.
+_CHOICES = 3
 
 
 class Page:
@@ -62,12 +64,7 @@ class Page:
         self._choices()
         self._consequences()
         self._rejected()
-        click.echo("\nTime in each state")
-        self._table(
-            ("since", "offset", "for", "stage", "schedule", "waiting for"),
-            map(_spell_cells, answer.spells),
-            right=("offset", "for"),
-        )
+        self._spells()
         self._life()
 
     def _time(self, told_ms: int) -> str:
@@ -119,7 +116,9 @@ class Page:
             click.echo(f"\nNone of {waiting.tried} changes that were tried by a cycle at this point gives it nodes")
         if waiting.ahead:
             click.echo("\nAhead of it in the queue")
-            self._cut(("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay")
+            self._cut(
+                ("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
+            )
         self._takers(waiting)
         if waiting.holders:
             click.echo("\nHeld there without a decision in this reading")
@@ -137,7 +136,7 @@ class Page:
         self._some(("offset", "time", "job", "took", "on", "now"), rows, "earlier decisions", right=("offset",))
 
     def _some(
-        self, columns: Sequence[str], rows: list[tuple[object, ...]], others: str, *, right: Sequence[str] = ()
+        self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], others: str, *, right: Sequence[str] = ()
     ) -> None:
         """A table of the first rows; how many there are besides."""
         shown = rows if self._everything else rows[:_FEW]
@@ -156,9 +155,12 @@ class Page:
                 f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
                 "arranger verify names them"
             )
-        for choice in answer.choices:
+        shown = answer.choices if self._everything else answer.choices[:_CHOICES]
+        for choice in shown:
             self._choice(choice)
-        if len(answer.choices) == MOST:
+        if len(shown) < len(answer.choices):
+            click.echo(f"\n{len(answer.choices) - len(shown)} more nodes that its pods went to: --pod NAME, or --all")
+        elif len(answer.choices) == MOST:
             click.echo(f"\nThe first {MOST} choices are shown; --pod explains any other")
 
     def _choice(self, choice: Choice) -> None:
@@ -195,7 +197,7 @@ class Page:
             return
         click.echo("\nWhat happened to it, and because of what")
         rows = [cells for one in self._answer.consequences for cells in _consequence_rows(one)]
-        self._table(("offset", "time", "what", "text"), rows, right=("offset",))
+        self._cut(("offset", "time", "what", "text"), rows, tuple, "--all")
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -211,6 +213,17 @@ class Page:
                 f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
                 "scheduler's cycle came first: normal with several schedulers (--all lists them)"
             )
+
+    def _spells(self) -> None:
+        """How long it was in each state; the sums where there are many."""
+        answer = self._answer
+        if len(answer.spells) > 2 * _FEW:
+            click.echo("\nTime in each state, in all")
+            rows = [(duration(one.span_ms), one.times, one.stage, one.waiting_for) for one in answer.spent]
+            self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
+        click.echo("\nTime in each state")
+        columns = ("since", "offset", "for", "stage", "schedule", "waiting for")
+        self._cut(columns, answer.spells, _spell_cells, "--all", shown=_FEW)
 
     def _life(self) -> None:
         answer = self._answer
@@ -234,13 +247,15 @@ class Page:
         items: Sequence[Any],
         cells: Callable[[Any], tuple[object, ...]],
         all_of_them: str,
+        *,
+        shown: int = _SHOWN,
     ) -> None:
         """A table of the first and the last, where there are many."""
         rows = [cells(item) for item in items]
-        if len(rows) > 2 * _SHOWN + 5 and not self._everything:
-            left_out = f"{len(rows) - 2 * _SHOWN} more: {all_of_them}"
-            rows[_SHOWN:-_SHOWN] = [("…", *[""] * (len(columns) - 2), left_out)]
-        self._table(columns, rows, right=tuple(name for name in ("offset", "place") if name in columns))
+        if len(rows) > 2 * shown + 5 and not self._everything:
+            left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
+            rows[shown:-shown] = [("…", *[""] * (len(columns) - 2), left_out)]
+        self._table(columns, rows, right=tuple(name for name in ("offset", "place", "for") if name in columns))
 
 
 def _too_wide(line: str) -> bool:

@@ -59,6 +59,15 @@ class Waited(msgspec.Struct, frozen=True):
     offset: int
 
 
+class Spent(msgspec.Struct):
+    """The time in one stage with one thing waited for, all spells of it together."""
+
+    stage: str
+    waiting_for: str
+    span_ms: int = 0
+    times: int = 0
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
     came earlier isn't in the timeline. `unexplained` placements were decided on states that lie too far back,
@@ -78,6 +87,7 @@ class Explanation(msgspec.Struct, frozen=True):
     timeline: tuple[Moment, ...]
     waited: tuple[Waited, ...] = ()
     consequences: tuple[Consequence, ...] = ()
+    spent: tuple[Spent, ...] = ()
 
 
 class Roster:
@@ -153,7 +163,18 @@ def explanation(
         timeline=tuple(story.moments),
         waited=tuple(waited(story.spells)),
         consequences=tuple(story.consequences),
+        spent=spent(story.spells),
     )
+
+
+def spent(spells: Sequence[Spell]) -> tuple[Spent, ...]:
+    """The spells added up, the longest first."""
+    found: dict[tuple[str, str], Spent] = {}
+    for spell in spells:
+        of = found.setdefault((spell.stage, spell.waiting_for), Spent(spell.stage, spell.waiting_for))
+        of.span_ms += max(spell.until_ms - spell.since_ms, 0)
+        of.times += 1
+    return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
 
 
 def waited(spells: Sequence[Spell]) -> list[Waited]:

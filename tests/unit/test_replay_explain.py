@@ -277,6 +277,24 @@ def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> 
     assert (wait.further, wait.span_ms, wait.reasons) == (False, 30_000, "there are none")
 
 
+def test_the_time_in_each_state_adds_up_to_the_life() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=1), restart_limit=9)
+    began_ms = world.now_ms
+    for _ in range(3):
+        world.settle()
+        world.pass_time(10)
+        world.change_pod(world.state.jobs["uid-j"].bound[0, 0], phase="Failed", ready=False, reason="Error")
+        world.pass_time(2)
+        world.control()
+    answer = explained(world.entries, "j")
+    assert sum(one.span_ms for one in answer.spent) == world.now_ms - began_ms
+    running = answer.spent[0]
+    assert (running.stage, running.waiting_for, running.span_ms, running.times) == ("Running", "", 36_000, 3)
+    assert [one.budget for one in answer.consequences] == ["leader 1 of 9", "leader 2 of 9", "leader 3 of 9"]
+
+
 def test_a_wait_that_goes_on_is_not_told_as_one_that_is_over() -> None:
     answer = explained(crowded().entries, "wide")
     assert answer.waiting is not None and answer.spells[-1].waiting_for
