@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from arranger.events.memory_log import MemoryLog
+from arranger.lifecycle import stages
 from arranger.projections import fold
 from arranger.workers.applier import Applier
 from tests.simulation.invariants import Violation
@@ -56,6 +57,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "the identity of an append": _appends_twice,
     "the owner's UID of a pod that exists already": _any_pod_is_ours,
+    "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
 }
 
 
