@@ -76,7 +76,7 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
 
 
 async def _make(folder: Path, events: int, *, small: bool) -> Facts:
-    run = LongRun(nodes=50, strangers=200) if small else LongRun()
+    run = LongRun(nodes=50, strangers=200) if small else LongRun(rate=max(1, events // _EVENTS))
     made = _Made(run, events)
     archiver = Archiver(FolderShelf(folder / _CLUSTER), every_events=2_000 if small else _STRETCH)
     async for _ in archiver.archive(made.read, Position(1, 0, ""), events * 2):

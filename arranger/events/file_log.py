@@ -18,6 +18,7 @@ import os
 import struct
 import time
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,8 @@ _HEAD_AT = len(_MAGIC) + _HEAD.size
 _FIXED = struct.Struct(">IIII20s")
 _FIXED_BYTES = _FIXED.size + _CRC.size
 _POLL_S = 0.05
+#: How much of a file is looked through at once for where its records begin.
+_A_SCAN = 1 << 20
 _OLD_FILES_KEPT = 2
 
 
@@ -80,6 +83,25 @@ class _Record(msgspec.Struct, frozen=True):
     payload_bytes: int
     cursor_bytes: int
     count: int
+
+
+class _Records:
+    """The records of a file in their order, 20 bytes each."""
+
+    def __init__(self) -> None:
+        self._at = array("q")
+        self._sizes = array("I")
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __getitem__(self, number: int) -> _Record:
+        return _Record(self._at[number], *self._sizes[3 * number : 3 * number + 3])
+
+    def add(self, at: int, payload_bytes: int, cursor_bytes: int, count: int) -> None:
+        """One more record."""
+        self._at.append(at)
+        self._sizes.extend((payload_bytes, cursor_bytes, count))
 
 
 def _encode_head(head: _Head) -> bytes:
@@ -110,7 +132,7 @@ class FileLog:
 
     def _forget(self) -> None:
         self._index: EntryIndex | None = None
-        self._records: list[_Record] = []
+        self._records = _Records()
         self._cursors: dict[str, str] = {}
         self._writers: dict[str, tuple[int, int, int]] = {}
         self._scanned = 0
@@ -174,8 +196,10 @@ class FileLog:
 
     def _scan_records(self, index: EntryIndex) -> None:
         """Takes in what follows up to the end of the file, or up to damage, which is kept for who reads on there."""
+        assert self._file is not None
+        size = os.fstat(self._file).st_size
         try:
-            while self._fault is None and self._scan_record(index):
+            while self._fault is None and self._scanned < size and self._scan_run(index, size):
                 pass
         except DamagedEntry as fault:
             self._fault = fault
@@ -186,36 +210,46 @@ class FileLog:
             raise self._fault
         return index
 
-    def _scan_record(self, index: EntryIndex) -> bool:
-        """Takes in the next record; False where there is none, or only a part of one."""
-        fixed = self._bytes(_FIXED_BYTES, self._scanned)
-        # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
-        if len(fixed) < _FIXED_BYTES or not any(fixed):
-            return False
-        (crc,) = _CRC.unpack_from(fixed, _FIXED.size)
-        first = index.end.offset + 1
-        if zlib.crc32(fixed[: _FIXED.size]) != crc:
-            raise DamagedEntry(first, f"the record's beginning in {self._path} is damaged")
-        payload_bytes, cursor_bytes, count, cursor_crc, chain = _FIXED.unpack_from(fixed)
-        record = _Record(self._scanned + _FIXED_BYTES, payload_bytes, cursor_bytes, count)
-        after = record.at + payload_bytes + cursor_bytes
-        assert self._file is not None
-        if after > os.fstat(self._file).st_size:
-            return False
-        if cursor_bytes:
-            written = self._bytes(cursor_bytes, record.at + payload_bytes)
-            if zlib.crc32(written) != cursor_crc:
-                raise DamagedEntry(first, "the cursor stored with it is damaged")
-            name, value = msgspec.msgpack.decode(written, type=tuple[str, str])
-            self._cursors[name] = value
-        self._records.append(record)
-        index.add(index.end.offset + count, chain.hex())
-        self._scanned = after
-        return True
+    def _scan_run(self, index: EntryIndex, size: int) -> bool:
+        """Takes in the records that begin in the next megabyte; False where there is none, or only a part of one."""
+        began = self._scanned
+        run = self._bytes(_A_SCAN, began)
+        last = index.end.offset
+        while (place := self._scanned - began) + _FIXED_BYTES <= len(run):
+            fixed = run[place : place + _FIXED_BYTES]
+            (crc,) = _CRC.unpack_from(fixed, _FIXED.size)
+            if zlib.crc32(fixed[: _FIXED.size]) != crc:
+                # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
+                if not any(fixed):
+                    return False
+                raise DamagedEntry(last + 1, f"the record's beginning in {self._path} is damaged")
+            payload_bytes, cursor_bytes, count, cursor_crc, chain = _FIXED.unpack_from(fixed)
+            at = self._scanned + _FIXED_BYTES
+            after = at + payload_bytes + cursor_bytes
+            if after > size:
+                return False
+            if cursor_bytes:
+                self._take_cursor(self._bytes(cursor_bytes, at + payload_bytes), cursor_crc, last + 1)
+            self._records.add(at, payload_bytes, cursor_bytes, count)
+            last += count
+            index.add(last, chain.hex())
+            self._scanned = after
+        return self._scanned > began
 
-    def _stored(self, number: int) -> StoredEntry:
+    def _take_cursor(self, written: bytes, crc: int, offset: int) -> None:
+        if zlib.crc32(written) != crc:
+            raise DamagedEntry(offset, "the cursor stored with it is damaged")
+        name, value = msgspec.msgpack.decode(written, type=tuple[str, str])
+        self._cursors[name] = value
+
+    def _stored(self, number: int, run: bytes | None = None, begin: int = 0) -> StoredEntry:
+        """The entry of this number; `run` are the bytes of the file from `begin` on, if they were read."""
         record, end = self._records[number], check_begun(self._index).position(number)
-        return StoredEntry(end.offset, record.count, end.chain, self._bytes(record.payload_bytes, record.at))
+        place = record.at - begin
+        payload = (
+            self._bytes(record.payload_bytes, record.at) if run is None else run[place : place + record.payload_bytes]
+        )
+        return StoredEntry(end.offset, record.count, end.chain, payload)
 
     # --- writing ---
 
@@ -327,7 +361,12 @@ class FileLog:
         first, until = check_epoch(self._refresh(), after.epoch).bounds(after, limit=limit)
         if first == until and self._fault is not None:
             raise self._fault
-        return [self._stored(number) for number in range(first, until)]
+        if until - first < 2:
+            return [self._stored(number) for number in range(first, until)]
+        # In one piece: asking for every payload costs as much again as decoding it.
+        begin, end = self._records[first].at, self._records[until - 1]
+        run = self._bytes(end.at + end.payload_bytes - begin, begin)
+        return [self._stored(number, run, begin) for number in range(first, until)]
 
     async def end(self) -> Position:
         return check_begun(self._sound(self._refresh())).end
