@@ -38,21 +38,28 @@ _JOBS_A_SECOND = 4
 _TOGETHER = 10
 #: Seconds that a job runs: with so many coming, about 20,000 of its kind of pods run at any time.
 _RUNS_S = (300, 900)
-_GIVES_UP_S = 300
 
 
 class LongRun:
     """The cluster's life. `entries` is the log, without end; `state` what it folds to so far."""
 
-    def __init__(self, *, nodes: int = 5_000, strangers: int = _STRANGERS, rate: int = 1, seed: int = 7) -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 5_000,
+        strangers: int = _STRANGERS,
+        jobs_a_second: int = _JOBS_A_SECOND,
+        runs_s: tuple[int, int] = _RUNS_S,
+        seed: int = 7,
+    ) -> None:
         self.state = State()
         self.now_ms = BEGAN_MS
         self.cycles = 0
         self.jobs_begun: list[str] = []
         self._chance = random.Random(seed)
         self._nodes = nodes
-        #: So many times more jobs come, and each runs so many times shorter: more events to a cycle.
-        self._rate = rate
+        self._jobs_a_second = jobs_a_second
+        self._runs_s = runs_s
         self._strangers = strangers
         self._seq = 0
         self._chain = ""
@@ -93,7 +100,7 @@ class LongRun:
 
     def _come_and_go(self) -> list[k.Event]:
         second = self.now_ms // 1000
-        found: list[k.Event] = [self._job() for _ in range(_JOBS_A_SECOND * self._rate)]
+        found: list[k.Event] = [self._job() for _ in range(self._jobs_a_second)]
         for what, uid in self._later.pop(second, ()):
             found += self._happens(what, uid)
         chance = self._chance
@@ -131,7 +138,7 @@ class LongRun:
             return [self._again(pod, phase="Running", ip=self._address())]
         if what == "ready":
             if pod.owner is not None and pod.owner.leader:
-                self._in(self._chance.randint(*_RUNS_S) // self._rate, "succeeds", uid)
+                self._in(self._chance.randint(*self._runs_s), "succeeds", uid)
             return [self._again(pod, ready=True)]
         return [self._again(pod, phase="Succeeded", ready=False)]
 
@@ -198,7 +205,7 @@ class LongRun:
             CleanPodPolicy.ALL, False,
         )  # fmt: skip
         if big:
-            self._in(_GIVES_UP_S // self._rate, "gives up", uid)
+            self._in(self._runs_s[0], "gives up", uid)
         return k.JobSeen(
             self._terms[k.Watched.JOB], f"team-{number % 12}", name, uid, self._next(), 1, self.now_ms, False, spec,
             "", "",

@@ -105,7 +105,9 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
 
 
 async def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
-    """The log's usable snapshots, newest first, restored. One that can't be used is said and passed over."""
+    """The log's usable snapshots, newest first, restored. One that can't be used is said and passed over; of those that
+    can't be used for the same reason, as all that another version stored, the first is said."""
+    said = ""
     while True:
         try:
             stored: StoredSnapshot | None = await log.newest_snapshot(at_most=at_most)
@@ -117,7 +119,9 @@ async def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tu
             click.echo(f"arranger: {problem}", err=True)
             at_most = problem.offset - 1
         except snapshot.UnusableSnapshot as problem:
-            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
+            if str(problem) != said:
+                said = str(problem)
+                click.echo(f"arranger: a snapshot isn't used: {said}", err=True)
 
 
 async def newest_before(log: Log, point: Point) -> int | None:
@@ -160,7 +164,9 @@ async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Posit
             click.echo(f"arranger: {problem}", err=True)
             at_most = problem.offset - 1
         except snapshot.UnusableSnapshot as problem:
-            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
+            if str(problem) != said:
+                said = str(problem)
+                click.echo(f"arranger: a snapshot isn't used: {said}", err=True)
 
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
