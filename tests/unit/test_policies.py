@@ -12,6 +12,7 @@ from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.projections.jobs import JobRecord, PlaceKey, expand
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.story import Placement, Story
+from arranger.replay.surroundings import Surroundings
 from arranger.replay.waiting import explain_waiting
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placer import Witness
@@ -251,6 +252,13 @@ def test_cycles_of_all_policies_come_out_as_recorded(data: st.DataObject) -> Non
     assert report.sound and report.identical == report.cycles == len(cycles)
 
 
+def story_of(world: World, job: JobRecord) -> Story:
+    """A job's story at the end of the log, where the next cycle would have the world's configuration."""
+    around = Surroundings()
+    around.config = world.config
+    return Story(world.state, job.uid, around, began=0)
+
+
 @BY_CHANCE
 @given(data=st.data())
 def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> None:
@@ -259,7 +267,7 @@ def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> Non
             if isinstance(event, k.Waits)}  # fmt: skip
     for job in list(world.state.jobs.values()):
         if job.waits is None and len(job.placements) < job.pods_wanted():
-            waiting = explain_waiting(Story(world.state, job.uid), job)
+            waiting = explain_waiting(story_of(world, job), job)
             assert waiting is not None
             assert (waiting.shortfall is not None) == (job.uid in told)
             if waiting.shortfall is not None:
@@ -272,7 +280,7 @@ def test_why_a_job_waits_is_not_what_failed_of_a_split_before_another_came_about
     world.node("n1", cpu=3)
     job = world.job("j", workers=[("a", 2, shape(gpus=1)), ("b", 2, shape(cpu=1))], min_workers=2)
     told = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
-    waiting = explain_waiting(Story(world.state, job.uid), job)
+    waiting = explain_waiting(story_of(world, job), job)
     assert waiting is not None and waiting.shortfall is not None
     assert "0 of 2 further pods placed" in told[0].message
     assert (waiting.shortfall.found, waiting.shortfall.asked) == (0, 2)
