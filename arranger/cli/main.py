@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from arranger import __version__
+from arranger.cli.pager import paged
 from arranger.errors import ArrangerError
 
 #: Name of each subcommand, its module, and the line that `arranger --help` says about it.
@@ -41,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),
     "completion": ("arranger.cli.completion", "Print a script that completes arranger in a shell."),
 }
+
+#: Commands whose answers may be long: on a terminal they go through a pager, unless they follow what comes.
+PAGED = frozenset({"events", "replay", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
+
+_FOLLOWS = re.compile(r"-f\w*|--foll?o?w?")
 
 #: What is left of a point such as `10m ago` or `2026-05-04 10:30` whose second word came without quotes.
 _POINT_IN_PIECES = re.compile(r"unexpected extra arguments? \((ago|\d\d:\d\d\S*)\)")
@@ -98,10 +104,12 @@ def run_as_plugin() -> None:
 
 def main(arguments: Sequence[str], *, prog_name: str) -> int:
     """Run the command line and answer its exit status."""
+    status = None
     try:
         # What a command returns is its exit status; None is success.
-        status = cli.main(list(arguments), prog_name=prog_name, standalone_mode=False)
-        sys.stdout.flush()
+        with paged(wanted=_paged(arguments)):
+            status = cli.main(list(arguments), prog_name=prog_name, standalone_mode=False)
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as problem:
         click.echo(problem.format_message())
         return 2
@@ -117,6 +125,11 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _paged(arguments: Sequence[str]) -> bool:
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    return named in PAGED and not any(_FOLLOWS.fullmatch(word) for word in arguments)
 
 
 def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_name: str) -> str:

@@ -12,6 +12,7 @@ import click
 
 from arranger.cli.flags import with_settings
 from arranger.cli.output import At, AtType, local_time
+from arranger.cli.pager import Screen
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
@@ -248,6 +249,8 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
     columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        if isinstance(sys.stdout, Screen):
+            sys.stdout.before_pager.append(bar.stop)
         task = bar.add_task(doing, total=total)
         yield lambda count: bar.advance(task, count)
 
