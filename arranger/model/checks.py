@@ -201,6 +201,7 @@ def record(
 ) -> Check:
     """An object with `least` to `most` of these fields; `closed` refuses others."""
     listed = ", ".join(fields)
+    order = {name: position for position, name in enumerate(fields)}
 
     def check(value: Any, path: str) -> Errors:
         if not isinstance(value, dict):
@@ -215,10 +216,11 @@ def record(
             )
         if most is not None and _present(value) > most:
             yield FieldError(path, f"Too many: {_present(value)}: must have at most {most} items: {listed}")
-        for name, of in fields.items():
-            if value.get(name) is not None:
-                yield from of(value[name], _below(path, name))
-        if closed:
+        # Most of a pod's many fields are absent: looking at those present costs a fraction.
+        for name in sorted((name for name in value if name in order), key=order.__getitem__):
+            if value[name] is not None:
+                yield from fields[name](value[name], f"{path}.{name}" if path else name)
+        if closed and not value.keys() <= order.keys():
             for name in value:
                 if name not in fields:
                     yield FieldError(_below(path, str(name)), f"unknown field, known are: {listed}")

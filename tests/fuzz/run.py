@@ -18,7 +18,6 @@ import yaml
 from arranger.kube.cluster import CRDS, TYJOBS
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.manifests import pod_manifest
-from arranger.kube.translate import job_seen
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
 from arranger.sandbox.status import Refusal
@@ -68,14 +67,11 @@ def _judged(job: Object) -> tuple[str, bool]:
     unnamed = [str(error) for error in errors if not error.field or not error.message]
     if unnamed:
         return f"refused without a field: {unnamed[0][:300]}", False
-    seen = job_seen(_as_served(job), 1, with_status=True)
-    if bool(seen.invalid) != bool(errors):
-        return f"seen as {seen.invalid!r}, and the check says {errors[:1]}", False
     if not errors:
         job_spec(job)
         msgspec.json.encode(pod_manifest(_as_served(job), group=0, index=0, attempt=0, node="n", leader_address=None))
     stored = as_stored(job)
-    own, embedded = errors if stored == job else validate(stored), embedded_refusal(stored)
+    own, embedded = errors if stored is job else validate(stored), embedded_refusal(stored)
     if bool(own) != bool(embedded):
         return f"the own check says {[str(error)[:300] for error in own[:2]]}, the embedded cluster {embedded!r}", False
     return "", not errors
