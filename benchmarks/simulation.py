@@ -1,4 +1,4 @@
-"""The deterministic simulation (`tests/simulation`): steps a second that one core runs, with all faults and checks on."""
+"""The deterministic simulation (`tests/simulation`): steps a second that one core runs, all faults and checks on."""
 
 import statistics
 

@@ -373,25 +373,29 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
 
 
 def _more_nodes(case: Case) -> Sequence[Change]:
-    """One, two, three … more of the largest node that the pod may run on."""
+    """One, two, three … more of the largest node that the pod may run on, made larger where none is large enough."""
     lack, state = case.lack, case.state
     assert lack is not None
-    asked = dict(case.shape.requests)
-    best = (0.0, "")
+    asked = {**dict(case.shape.requests), "pods": 1}
+    best = ((-1, 0.0), "")
     for name in sorted(lack.candidates):
         there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
-        if all(there.get(of, 0) >= value for of, value in asked.items()):
-            best = max(best, (sum(there[of] / value for of, value in asked.items()), name))
+        parts = [there.get(of, 0) / value for of, value in asked.items()]
+        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
     like = best[1]
     if not like:
         return ()
     facts = state.nodes.facts[state.nodes.rows[like]]
+    there = dict(facts.allocatable)
+    more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
+    larger = msgspec.structs.replace(facts, allocatable=tuple(sorted({**there, **dict(more_of)}.items())))
+    kind = f"like {like}" + (f" with {amounts_text(more_of)}" if more_of else "")
 
     def more(number: int) -> Change:
         count = number + 1
         names = [f"supposed-{one}" for one in range(count)]
-        seen = tuple(hypothesis.node_seen(state, name, _renamed(facts, like, name)) for name in names)
-        return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} like {like}", seen)
+        seen = tuple(hypothesis.node_seen(state, name, _renamed(larger, like, name)) for name in names)
+        return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}", seen)
 
     return Steps(min(lack.missing * (1 + len(case.ahead)), _NODES_MORE), more)
 

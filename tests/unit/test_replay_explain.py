@@ -454,14 +454,17 @@ def test_a_smaller_request_is_told_where_a_node_has_some_of_it() -> None:
     world.job("j", leader=shape(gpus=4))
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
-    assert [remedy.text for remedy in waiting.remedies] == ["learner asking for 1 nvidia.com/gpu instead of 4"]
+    assert [remedy.text for remedy in waiting.remedies] == [
+        "learner asking for 1 nvidia.com/gpu instead of 4",
+        "one more node like n1 with 4 nvidia.com/gpu",
+    ]
 
 
 def test_without_anything_that_helps_it_is_said_how_much_was_tried() -> None:
     world = World()
-    world.node("n1", gpus=4)
-    world.job("first", leader=shape(gpus=4), priority=7)
-    world.job("second", leader=shape(gpus=8), priority=5)
-    waiting = explained(world.entries, "second").waiting
+    world.node("n1", gpus=4, labels={"zone": "a"})
+    world.pod("stranger", "n1", cpu=64)
+    world.job("j", leader=shape(cpu=1, gpus=8, selector={"zone": "b"}))
+    waiting = explained(world.entries, "j").waiting
     assert waiting is not None
-    assert waiting.remedies == () and waiting.blockers == () and waiting.tried == 2
+    assert waiting.remedies == () and waiting.blockers == () and waiting.tried == 0
