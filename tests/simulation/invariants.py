@@ -49,7 +49,8 @@ class Oracle:
         self.entries: list[Entry] = []
         self.chain = ""
         self.snapshots: list[StoredSnapshot] = []
-        #: (job UID, attempt, group name, index) → nodes that an accepted decision ever gave to that place.
+        #: (job UID, attempt, worker set or "" for the leader, index) → nodes that an accepted decision ever gave to
+        #: that place.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
         self.rejected: Counter[str] = Counter()
         #: Cycles that were taken again and gave the identical plan.
@@ -102,7 +103,7 @@ class Oracle:
         job = self.state.jobs[event.job_uid]
         assert job.spec is not None
         for (group, index), node in expand(event.pods).items():
-            place = (event.job_uid, event.attempt, job.spec.groups[group].name, index)
+            place = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
             self.placed.setdefault(place, set()).add(node)
         workers = len(job.placements) - 1
         if (0, 0) not in job.placements or workers < job.spec.min_workers:
@@ -191,8 +192,7 @@ class _Place(msgspec.Struct, frozen=True):
 def _place(pod: Object, owner: dict[str, Any]) -> _Place:
     labels = pod["metadata"]["labels"]
     role, index, attempt = (labels[f"arranger.dev/{name}"] for name in ("role", "index", "attempt"))
-    group = labels.get("arranger.dev/worker-set") or "learner"
-    return _Place(owner["uid"], int(attempt), group, role, int(index))
+    return _Place(owner["uid"], int(attempt), labels.get("arranger.dev/worker-set", ""), role, int(index))
 
 
 class Checks:
@@ -286,7 +286,7 @@ class Checks:
         job = self._world.oracle.state.jobs.get(place.job)
         if job is None or job.spec is None or job.attempt != place.attempt:
             return False
-        groups = [group.name for group in job.spec.groups]
+        groups = ["", *(group.name for group in job.spec.groups[1:])]
         return place.group in groups and job.placements.get((groups.index(place.group), place.index)) == node
 
     def worker_patches(self, resource: Resource, name: str, subresource: str) -> None:
