@@ -167,6 +167,25 @@ def test_with_nothing_otherwise_every_job_starts_and_ends_when_it_did(seed: int)
         assert found.makespan_ms == max(job.completion_ms for job in ended) - found.begin_ms
 
 
+def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
+    world = random_timeline(3).play()
+    cycles = [(entry, e) for entry in world.entries for e in entry.batch.events if isinstance(e, k.CycleTaken)]
+    for entry, taken in cycles[5::9]:
+        state, future, _ = read_on(world.entries, taken.base)
+        recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=taken.told_ms)
+        for later in world.entries:
+            if later.first > taken.base:
+                recording.feed(later)
+        recording.finish()
+        future = Future(recording.observations, recording.stints)
+        meter = Meter(None, taken.told_ms)
+        continuation = Continuation(state, future, taken.config, meter, begin_ms=taken.told_ms, until_ms=world.now_ms)
+        found = continuation.run(cycle_first=True)
+        assert found.starts == recording.starts(recording.end_ms)
+        placed = [e for e in entry.batch.events if isinstance(e, k.Placed)]
+        assert all(found.starts.get((e.job_uid, e.attempt), taken.told_ms) == taken.told_ms for e in placed)
+
+
 def test_the_figures_are_those_of_a_small_case_worked_out_by_hand() -> None:
     timeline = one_node()
     world = timeline.play()
