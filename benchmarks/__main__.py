@@ -21,6 +21,7 @@ NAMES = (
     "life",
     "cycle",
     "openb",
+    "replay",
     "memory",
     "demo_up",
     "observe",
@@ -38,8 +39,8 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
-    """Run these benchmarks, or all: fold, follow, controller, life, cycle, openb, replay, memory, demo_up, observe, create,
-    simulation.
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, openb, replay, memory, demo_up, observe,
+    create, simulation.
 
     The exit status is 1 if a figure misses its target.
     """
