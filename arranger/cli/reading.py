@@ -150,7 +150,7 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
     """The newest state at or before a point in which nothing of this name is; else the oldest there is."""
-    at_most = point.offset
+    at_most, said = await newest_before(log, point), ""
     while True:
         try:
             stored = await log.newest_snapshot(at_most=at_most)

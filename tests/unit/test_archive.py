@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from arranger.cli import reading
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events import kinds as k
@@ -19,11 +20,12 @@ from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.open_log import open_log
 from arranger.events.shelves import FolderShelf, RemoteShelf, Shelf
-from arranger.events.stretches import SnapshotName, StretchName, encode_stretch, parsed_name
+from arranger.events.stretches import SnapshotName, StretchName, encode_snapshot_file, encode_stretch, parsed_name
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.replay.history import END
 from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower
@@ -46,7 +48,7 @@ async def filled(count: int, *, seed: int = 1, trim: int = 0) -> MemoryLog:
     return log
 
 
-def reading(log: MemoryLog) -> Any:
+def source_of(log: MemoryLog) -> Any:
     async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
         return await log.read_stored(after, limit=limit)
 
@@ -59,7 +61,7 @@ async def archived(log: MemoryLog, shelf: Shelf, *, every: int = 20, until: int 
     epoch = (await log.end()).epoch
     begin = await archiver.end(epoch) or await log.start()
     last = (await log.end()).offset if until is None else until
-    return len([put async for put in archiver.archive(reading(log), begin, last)])
+    return len([put async for put in archiver.archive(source_of(log), begin, last)])
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -185,7 +187,7 @@ async def test_two_that_archive_at_once_with_other_bounds_harm_nothing(tmp_path:
     for every in (50, 20, 70, 23):
         archiver = Archiver(FolderShelf(tmp_path), every_events=every)
         begin, end = await log.start(), await log.end()
-        assert [put async for put in archiver.archive(reading(log), begin, end.offset)]
+        assert [put async for put in archiver.archive(source_of(log), begin, end.offset)]
         archive = await opened(FolderShelf(tmp_path))
         assert await whole(archive) == await whole(log)
         await archive.close()
@@ -538,3 +540,23 @@ async def test_files_of_two_logs_that_only_look_alike_are_told_apart_by_the_chai
     assert names == stretches_in(tmp_path / "b")
     (tmp_path / "b" / names[1].file).replace(tmp_path / "a" / names[1].file)
     assert f"{names[1].file} doesn't follow from {names[0].file}" in await _problem(tmp_path / "a")
+
+
+async def test_snapshots_of_another_version_are_said_once_and_the_log_is_folded_from_its_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = await filled(60)
+    shelf = FolderShelf(tmp_path)
+    await archived(log, shelf)
+    archive = await opened(shelf)
+    for mark in await archive.snapshot_marks():
+        stored = await archive.newest_snapshot(at_most=mark.offset)
+        assert stored is not None
+        image = msgspec.structs.replace(snapshot.image_of(stored.content), layout=1)
+        other = StoredSnapshot(stored.position, snapshot.encode_image(image))
+        shelf.put(*encode_snapshot_file(other, mark.told_ms or 0))
+    for begin in (reading.begin(archive, END), reading.begin_without(archive, END, "n1")):
+        state, position = await begin
+        assert (state.offset, position.offset) == (0, 0)
+        assert capsys.readouterr().err.count("layout 1") == 1
+    await archive.close()
