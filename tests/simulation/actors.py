@@ -63,7 +63,7 @@ class User:
             (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
             (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
             (self._take_name, 1), (self._squat, 2), (self._create_wild, 1), (self._create_large, 1),
-            (self._edit_template, 1),
+            (self._edit_template, 1), (self._suspend, 1),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -172,6 +172,12 @@ class User:
             "leader": {"name": "learner", "template": self._template(leader=True)},
             "workerSets": sets,
         }
+        if chance.random() < 0.15:
+            spec["ttlSecondsAfterFinished"] = chance.randrange(0, 30)
+        if chance.random() < 0.1:
+            spec["activeDeadlineSeconds"] = chance.randrange(5, 60)
+        if chance.random() < 0.05:
+            spec["suspend"] = True
         if chance.random() < 0.6:
             spec["schedulerPolicy"] = {"basicPolicy": chance.choice(_POLICIES)}
         return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
@@ -231,6 +237,12 @@ class User:
     def _terminate(self) -> None:
         if found := self._some_job():
             self._patch(found[0], {"terminating": True}, "user terminates")
+
+    def _suspend(self) -> None:
+        """Suspend a job, or let one that is suspended go on."""
+        if found := self._some_job():
+            suspend = not found[1]["spec"].get("suspend", False)
+            self._patch(found[0], {"suspend": suspend}, "user suspends" if suspend else "user resumes")
 
     def _remove(self, name: str) -> None:
         propagation = self._chance.choice(("Background", "Background", "Foreground"))
@@ -347,6 +359,15 @@ class FaultyKubelets(SimulatedKubelets):
         if lacking is not None:
             faults.hit("kubelet refuses: no room")
         return lacking
+
+    def _backing_off(self, run: Any, code: int) -> Object:
+        self._world.faults.hit("a container fails and restarts in place")
+        return super()._backing_off(run, code)
+
+    def _ended(self, run: Any, code: int) -> Object:
+        if code:
+            self._world.faults.hit("a pod fails for good")
+        return super()._ended(run, code)
 
     def set_devices(self, name: str, count: int) -> None:
         """How many GPUs the device plugin of a node finds now."""

@@ -63,12 +63,13 @@ DENIALS = (
     "webhook denies a pod", "namespace deleted", "namespace ends: create refused", "namespace created again",
 )  # fmt: skip
 KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no room", "a stranger takes decided room",
-            "node loses GPUs")  # fmt: skip
+            "node loses GPUs", "a container fails and restarts in place", "a pod fails for good")  # fmt: skip
 LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
 
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
+    "user suspends", "user resumes", "a ttl runs out",
 )  # fmt: skip
 UPGRADE = ("rolling upgrade", "snapshot of another layout", "an event that an old version doesn't know")
 

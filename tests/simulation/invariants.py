@@ -295,8 +295,15 @@ class Checks:
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
 
     def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
-        """Workers delete pods of TYJobs, by UID."""
+        """Workers delete pods of TYJobs, and ended TYJobs that are to go by themselves; all by UID."""
         stored = self._store.collection(resource).objects.get((namespace, name))
+        if resource == TYJOBS and uid is not None:
+            if stored is not None and stored.uid == uid:
+                stage = (stored.object.get("status") or {}).get("stage", "")
+                if stage not in ENDED or "ttlSecondsAfterFinished" not in stored.object["spec"]:
+                    raise Violation(f"a worker deletes TYJob {name}, which is {stage}", job=uid)
+            self._world.faults.hit("a ttl runs out")
+            return
         if resource != PODS or uid is None:
             raise Violation(f"a worker deletes {resource.plural}/{name} of UID {uid}")
         if stored is not None and stored.uid == uid and _owner(stored.object) is None:
@@ -391,7 +398,10 @@ class Checks:
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             if record.short_since_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
-            if not (waiting or refused or (stage == "Starting" and further) or stage in (*ENDED, "Running")):
+            stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
+            if not (
+                waiting or refused or stands_still or (stage == "Starting" and further) or stage in (*ENDED, "Running")
+            ):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays()]
 
