@@ -424,6 +424,23 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
     ]
 
 
+def test_explain_passes_over_snapshots_that_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    options = _to_file(entries, tmp_path / "run.log")
+
+    async def spoil() -> None:
+        log = FileLog(tmp_path / "run.log")
+        await log.open()
+        for entry in (entries[11], entries[12]):
+            await log.put_snapshot(StoredSnapshot(Position(1, entry.last, entry.chain), msgspec.msgpack.encode([0])))
+        await log.close()
+
+    asyncio.run(spoil())
+    run = Run(capsys, "explain", "wide", *options, "-o", "json")
+    assert run.status == 0 and run.json["began"] == 0
+    assert run.err.count("a snapshot isn't used: the snapshot has layout 0") == 1
+
+
 def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = _to_file(crowded().entries, tmp_path / "run.log")
     run = Run(capsys, "explain", "smal", *options)
