@@ -330,13 +330,16 @@ def test_a_job_forced_past_the_schema_fails_and_disturbs_nothing(
         workers.start()
         apply(kube, job("good", run_s=1))
         if restored:  # what the schema can't read takes no status any more, so an Event says it
-            del wrong["wrong-shape"]
-            eventually("an Event says so", lambda: "spec.leader" in told_by_events(kube, "wrong-shape"))
+            for name, field in (("wrong-shape", "spec.leader"), ("wrong-leader", "containers")):
+                del wrong[name]
+                eventually("an Event says so", lambda name=name, field=field: field in told_by_events(kube, name))  # type: ignore[misc]
         await_stage(kube, "Failed", *wrong)
         await_stage(kube, "Succeeded", "good")
     messages = {name: status_of(kube, name)["message"] for name in wrong}
     assert "spec.priority" in messages["wrong-priority"] and "10" in messages["wrong-priority"]
-    assert "spec.leader.template.spec.containers" in messages["wrong-leader"]
+    assert "spec.leader.template.spec.containers" in messages.get(
+        "wrong-leader", "spec.leader.template.spec.containers"
+    )
     assert "spec.minWorkersNum" in messages["wrong-counts"] and "2" in messages["wrong-counts"]
     assert "spec.leader" in messages.get("wrong-shape", "spec.leader")
     assert all(pods_of(kube, name) == [] for name in wrong)
@@ -346,18 +349,19 @@ def test_a_pod_that_the_api_server_finds_invalid_fails_its_job_alone(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
     bad = job("bad")
-    main = bad["spec"]["workerSets"][0]["template"]["spec"]["containers"][0]
-    main["volumeMounts"] = [{"name": "nowhere", "mountPath": "/data"}]
+    bad["spec"]["workerSets"][0]["template"]["spec"]["dnsPolicy"] = (
+        "None"  # asks for a dnsConfig too: no schema says so
+    )
     with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
         (worker,) = workers.start()
         apply(kube, bad, job("good", run_s=1))
         await_stage(kube, "Failed", "bad")
         await_stage(kube, "Succeeded", "good")
-        assert "nowhere" in status_of(kube, "bad")["message"]
+        assert "dnsConfig" in status_of(kube, "bad")["message"]
         eventually("its leader is cleaned", lambda: pods_of(kube, "bad") == [])
         assert worker.metrics()['arranger_events_appended_total{kind="EffectFailed"}'] >= 1
         history = arranger("explain", "bad", "--log", redis.url)
-        assert history.returncode == 0 and "nowhere" in history.stdout, history
+        assert history.returncode == 0 and "dnsConfig" in history.stdout, history
 
 
 def test_a_quota_denial_is_told_and_goes_on_when_there_is_room(
