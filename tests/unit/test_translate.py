@@ -268,7 +268,8 @@ def test_what_is_wrong_is_one_short_line_whatever_the_fields_are_called() -> Non
     job = tyjob()
     job["spec"] |= {f"odd\n{number}{'x' * 100_000}": 1 for number in range(100)}
     invalid = job_seen(job, 5, with_status=False).invalid
-    assert invalid.startswith("spec.odd 0xxx")
+    assert invalid.startswith('spec."odd\\n0xxx')
+    assert "unknown field" in invalid
     assert "\n" not in invalid
     assert len(invalid) < 2000
 
