@@ -85,6 +85,9 @@ class _Progress(msgspec.Struct):
     #: When the status was last stored by us, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -_SETTLE_S
     resource_version: str = ""
+    #: The resourceVersion that the watch had shown when the status was stored; what it shows now, and since when.
+    based_on: str = ""
+    seen: tuple[str, float] = ("", 0.0)
     #: Conflicts since the status was last stored.
     conflicts: int = 0
     told: Told = msgspec.field(default_factory=Told)
@@ -293,7 +296,7 @@ class Applier:
             return False
         status = wanted_status(self._follower.state, job)
         digest = status_digest(status)
-        unseen = digest == progress.digest and now_s - progress.written_s < _SETTLE_S
+        unseen = digest == progress.digest and not self._settled(job, progress, now_s)
         status[QUEUE_POSITION] = position = self._queue.position(self._follower.state, job, now_s)
         moved = position is not None and position <= _NEAR and position != progress.position
         if (digest == job.seen.status_digest or unseen) and not moved:
@@ -306,17 +309,31 @@ class Applier:
             return True  # only counts differ
         if (digest, job.seen.resource_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
             return False
-        version = job.version
+        version, based_on = job.version, job.seen.resource_version
         known = progress.resource_version or job.seen.resource_version
         if not await self._effect("status", lambda: self._patch_status(job, status, progress, known=known)):
             return False
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
+        progress.based_on = based_on
         progress.position = position
         await self._reporter.report(job, progress.told)
         if not self._still(job, version):  # decided anew meanwhile: that status isn't stored yet
             self._look_again(job.uid, 0.0)
             return False
         return True
+
+    def _settled(self, job: JobRecord, progress: _Progress, now_s: float) -> bool:
+        """Whether the watch has had its time to show the status that was stored last.
+
+        It hasn't while it shows nothing new of the job, or does step by step: a watch that is late is a busy server's,
+        and the same status again would make that later still.
+        """
+        seen = job.seen.resource_version
+        if seen == progress.based_on:
+            return False
+        if seen != progress.seen[0]:
+            progress.seen = (seen, now_s)
+        return now_s - max(progress.written_s, progress.seen[1]) >= _SETTLE_S
 
     def _passes(self, job: JobRecord, progress: _Progress, now_s: float) -> bool:
         """Whether the next decision on a job in passing may still be awaited."""

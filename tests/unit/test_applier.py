@@ -245,6 +245,30 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     assert stored == ["Starting"]
 
 
+async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not_shown_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    stored: list[str] = []
+    scene.cluster.told = stored
+    monkeypatch.setattr("arranger.workers.applier._SETTLE_S", 0.05)
+    monkeypatch.setattr("arranger.workers.applier._COUNTS_S", 0.0)
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: bool(stored))
+        for _ in range(10):  # the server is busy, and its watch behind
+            await asyncio.sleep(0.03)
+            scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        assert stored == ["Starting"]
+        scene.store_stage(Stage.PENDING)  # somebody else overwrites it, and the watch shows that
+        scene.observe()
+        for _ in range(4):
+            scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+            await asyncio.sleep(0.03)
+        await until(lambda: scene.stored_stage() == "Starting")
+
+
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     monkeypatch.setattr("arranger.workers.applier._PASSING_S", 0.2)
