@@ -201,12 +201,20 @@ async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
 
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
-    if point is not None:
-        at_most = await newest_before(log, point)
-        async for state, position in snapshots(log, at_most=at_most):
-            if point.covers(state):
-                return position
-    return await log.start()
+    at_most = await newest_before(log, point) if point is not None else -1
+    while True:
+        try:
+            stored = await log.newest_snapshot(at_most=at_most)
+            if stored is None:
+                return await log.start()
+            at_most = stored.position.offset - 1
+            if point is None or point.told_ms is None or snapshot.told_ms(stored.content) <= point.told_ms:
+                return stored.position
+        except DamagedEntry as problem:
+            click.echo(f"arranger: {problem}", err=True)
+            at_most = problem.offset - 1
+        except snapshot.UnusableSnapshot as problem:
+            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
 
 
 async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
