@@ -91,6 +91,7 @@ def pool(jobs: int = 0) -> Iterator[Executor]:
 def outcomes(seeds: Iterable[int], steps: int, *, jobs: int = 0) -> Iterator[Outcome]:
     """What came of each seed, in their order."""
     if jobs == 1:
+        gc.freeze()  # as in the pool's processes: what is there for good needn't be looked at after each seed
         yield from (run_seed(seed, steps) for seed in seeds)
         return
     with pool(jobs) as executor:
