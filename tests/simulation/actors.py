@@ -325,11 +325,11 @@ class User:
         self._did("stranger's pod", f"creates {name}")
 
     def _take_name(self) -> None:
-        group, index = self._chance.choice((("learner", 0), ("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
+        group, index = self._chance.choice((("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
         job, attempt = self._chance.choice(_NAMES), 0
         waiting = [name for name, each in self._jobs().items() if _waits(each)]
-        if waiting and self._chance.random() < 0.7:  # the pod is wanted soon
-            job = self._chance.choice(waiting)
+        if waiting and self._chance.random() < 0.8:  # the leader's pod is wanted soon
+            job, group, index = self._chance.choice(waiting), "learner", 0
             attempt = (self._jobs()[job].get("status") or {}).get("attempt", 0)
         name = pod_name(job, group, index, attempt)
         if self._names_taken >= 4 or ("default", name) in self._world.store.collection(PODS).objects:
@@ -340,8 +340,11 @@ class User:
 
 
 def _waits(job: Object) -> bool:
-    """Whether a TYJob's pods are still to come."""
-    return (job.get("status") or {}).get("stage", "Pending") in ("Pending", "Rescheduling")
+    """Whether a TYJob's pods are still to come, where strangers are."""
+    return job["metadata"]["namespace"] == "default" and (job.get("status") or {}).get("stage", "Pending") in (
+        "Pending",
+        "Rescheduling",
+    )
 
 
 class FaultyKubelets(SimulatedKubelets):
