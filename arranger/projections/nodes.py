@@ -49,6 +49,7 @@ class NodeTable:
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
         self.changes = 0
         self._derived: dict[Any, Any] = {}
+        self._derived_of_names: dict[Any, Any] = {}
 
     def copy(self) -> "NodeTable":
         """Another table with the same content: changing one doesn't change the other."""
@@ -60,6 +61,7 @@ class NodeTable:
         other.down_ms, other.holders = list(self.down_ms), list(self.holders)
         other._free, other._vectors = list(self._free), dict(self._vectors)
         other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
+        other._derived_of_names = dict(self._derived_of_names)
         return other
 
     # --- facts ---------------------------------------------------------------------------------------------
@@ -71,12 +73,13 @@ class NodeTable:
             self.down_ms[row] = UP
         elif self.down_ms[row] <= 0:
             self.down_ms[row] = told_ms
-        changed = self.uids[row] != uid or self.facts[row] != facts
+        before = self.uids[row]
+        changed = before != uid or self.facts[row] != facts
         self.uids[row], self.versions[row] = uid, version
         if changed:
             self.facts[row] = facts
             self._write_allocatable(row, facts)
-            self._facts_changed()
+            self._facts_changed(names_too=before == "" or uid == "")
         return changed
 
     def forget(self, name: str, uid: str, *, told_ms: int) -> bool:
@@ -88,7 +91,7 @@ class NodeTable:
         if self.down_ms[row] <= 0:
             self.down_ms[row] = told_ms
         self.allocatable[row] = 0
-        self._facts_changed()
+        self._facts_changed(names_too=True)
         self._drop_if_empty(row)
         return True
 
@@ -121,6 +124,13 @@ class NodeTable:
             if len(self._derived) >= _DERIVED_KEPT:
                 self._derived.clear()
             found = self._derived[key] = make()
+        return found
+
+    def derived_of_names(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
+        """As `derived`, of what follows from the names of the present nodes alone: those change much less often."""
+        found: _Derived | None = self._derived_of_names.get(key)
+        if found is None:
+            found = self._derived_of_names[key] = make()
         return found
 
     # --- use -----------------------------------------------------------------------------------------------
@@ -218,7 +228,9 @@ class NodeTable:
             new[: old.shape[0], : old.shape[1]] = old
             setattr(self, field, new)
 
-    def _facts_changed(self) -> None:
+    def _facts_changed(self, *, names_too: bool) -> None:
         self.changes += 1
-        self._name_order = None
         self._derived.clear()
+        if names_too:
+            self._name_order = None
+            self._derived_of_names.clear()

@@ -125,11 +125,10 @@ class TaintToleration(Filter):
         """Asked once for each different set of taints."""
         answers: dict[tuple[Taint, ...], bool] = {}
         found = np.ones(len(view), bool)
-        for row, facts in enumerate(view.facts):
-            if facts.taints:
-                if facts.taints not in answers:
-                    answers[facts.taints] = untolerated(self._counted(facts.taints), shape) is None
-                found[row] = answers[facts.taints]
+        for row, taints in view.roster.tainted:
+            if taints not in answers:
+                answers[taints] = untolerated(self._counted(taints), shape) is None
+            found[row] = answers[taints]
         return found
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:

@@ -29,20 +29,31 @@ Taken = tuple[Chosen, Amounts]
 _FEW = 8
 
 
+class _Names:
+    """The present nodes' names, in order; made anew when a node comes or goes."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.table_rows = nodes.by_name()
+        self.in_table: list[int] = self.table_rows.tolist()
+        self.sorted = [nodes.names[row] for row in self.in_table]
+        self.rows = {name: row for row, name in enumerate(self.sorted)}
+
+
 class Roster:
     """What the present nodes are, by row; made anew when a fact changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
-        self.table_rows = nodes.by_name()
-        rows = self.table_rows.tolist()
-        self.names: list[str] = [nodes.names[row] for row in rows]
-        self.facts: list[NodeFacts] = [nodes.facts[row] for row in rows]
+        self._names: _Names = nodes.derived_of_names("names", lambda: _Names(nodes))
+        self.table_rows = self._names.table_rows
+        self.names = self._names.sorted
+        self.facts: list[NodeFacts] = [nodes.facts[row] for row in self._names.in_table]
         self.ready: Mask = np.array([facts.ready for facts in self.facts], bool)
         self.cordoned: Mask = np.array([facts.cordoned for facts in self.facts], bool)
+        #: The nodes that have taints, with those.
+        self.tainted = [(row, facts.taints) for row, facts in enumerate(self.facts) if facts.taints]
         #: Some node has a taint that only advises against it.
-        self.advised = any(taint.effect == "PreferNoSchedule" for facts in self.facts for taint in facts.taints)
+        self.advised = any(taint.effect == "PreferNoSchedule" for _, taints in self.tainted for taint in taints)
         self._labels: dict[str, dict[str, Mask]] | None = None
-        self._rows: dict[str, int] | None = None
 
     def labelled(self, key: str) -> dict[str, Mask]:
         """Value → nodes that have the label with that value; empty when no node has the label."""
@@ -52,9 +63,7 @@ class Roster:
 
     def rows(self) -> dict[str, int]:
         """Row by node name."""
-        if self._rows is None:
-            self._rows = {name: row for row, name in enumerate(self.names)}
-        return self._rows
+        return self._names.rows
 
 
 def _label_index(facts: list[NodeFacts]) -> dict[str, dict[str, Mask]]:
