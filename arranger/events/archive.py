@@ -192,7 +192,8 @@ class ArchiveLog:
             )
 
     async def _load(self, offset: int) -> Stretch:
-        """The stretch that holds an offset; the one after it is fetched meanwhile, as reading mostly goes on."""
+        """The stretch that holds an offset. Once reading goes on from one stretch to the next, the one after it is
+        fetched meanwhile; who goes to a point doesn't pay for more than is on the way."""
         present = self._stretch
         name = self.contents.holding(offset)
         if name is None:
@@ -204,7 +205,8 @@ class ArchiveLog:
             loading = self._ahead[1]
         else:
             loading = self._reader.submit(self._fetch, name)
-        following = self.contents.holding(name.last + 1)
+        goes_on = present is not None and present.head.last < offset
+        following = self.contents.holding(name.last + 1) if goes_on else None
         self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
         self._stretch = await asyncio.wrap_future(loading)
         return self._stretch

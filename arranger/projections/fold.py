@@ -48,6 +48,10 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
         yield offset
 
 
+#: Of a batch without a cycle: its placements are refused anyway.
+_NO_CONFIG = CycleConfig()
+
+
 class _Fold:
     """One entry being folded: the state, what it touches, and whether the cycle in it holds."""
 
@@ -58,7 +62,7 @@ class _Fold:
         self.changes = changes
         self.told_ms = told_ms
         self.cycle_refused = "no cycle was taken in this batch"
-        self.cycle_config = CycleConfig()
+        self.cycle_config = _NO_CONFIG
 
     # --- observations --------------------------------------------------------------------------------------
 

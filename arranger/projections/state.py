@@ -31,7 +31,7 @@ class Changes:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
 
@@ -56,6 +56,10 @@ class State:
     job_changes: int = 0
     #: Kind of decision → [accepted, rejected].
     verdicts: dict[str, list[int]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        # In short: asyncio asks for it when a coroutine has returned a state, and a whole cluster takes a second.
+        return f"<State at offset {self.offset} of epoch {self.epoch}>"
 
     @property
     def synced(self) -> bool:

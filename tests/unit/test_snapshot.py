@@ -239,3 +239,8 @@ def test_a_snapshot_at_odds_with_itself_is_refused(part: str, change: object) ->
     assert snapshot.restore(altered(world, part, lambda _: None))
     with pytest.raises(UnusableSnapshot):
         snapshot.restore(altered(world, part, change))
+
+
+def test_a_states_own_words_for_itself_are_short(long_world: World) -> None:
+    # asyncio asks for them whenever a coroutine has returned a state: in full they took a command a second
+    assert repr(long_world.state) == f"<State at offset {long_world.state.offset} of epoch {long_world.state.epoch}>"
