@@ -4,7 +4,7 @@ queue, the configuration and the job itself. Here they are only thought of, like
 A change names the event that it would undo, where this reading of the log saw it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
@@ -221,19 +221,21 @@ def _refusals(case: Case) -> Iterator[Change]:
 
 
 def _nodes(case: Case) -> Iterator[Family]:
-    """Nodes that could be mended, by what is wrong with them first, and those that are gone or have shrunk."""
+    """Nodes that could be mended, by what is wrong with them first, and those that are gone or have shrunk. Kinds of
+    which one step is enough somewhere come first."""
     mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
     for name, facts in _with_room(case):
         fixed, words, undone = _mended(name, facts, case)
         if not words:
             continue
-        turn, said = undone
-        offset = turn.offset if turn is not None else 0
-        text = " and ".join(word for _, word in words)
-        change = Change(words[0][0], text, (hypothesis.node_seen(case.state, name, fixed),), offset, said, name)
+        offset, said = undone
+        change = Change(
+            words[0][0], _steps_text(words), (hypothesis.node_seen(case.state, name, fixed),), offset, said, name
+        )
         mended.setdefault(words[0][0], []).append(((len(words), -offset, name), change))
-    for kind in sorted(mended, key=_NODE_KINDS.index):
-        mended[kind].sort(key=lambda one: one[0])
+    for of_kind in mended.values():
+        of_kind.sort(key=lambda one: one[0])
+    for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
         changes = [change for _, change in mended[kind][:_TOGETHER]]
         yield Family(changes, _nodes_together(kind))
     yield Family(list(_lost_nodes(case)), _nodes_together("node"))
@@ -249,6 +251,13 @@ _NODES_TOGETHER = {
     "node": "these nodes back: ",
     "capacity": "these nodes as large as they were: ",
 }
+
+
+def _steps_text(words: Sequence[tuple[str, str]]) -> str:
+    """What has to be done to one node; a choice within one of several steps stands in brackets."""
+    if len(words) == 1:
+        return words[0][1]
+    return " and ".join(f"({word})" if ", or " in word else word for _, word in words).replace(", or ", " or ")
 
 
 def _nodes_together(kind: str) -> Join:
@@ -268,10 +277,9 @@ def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
     return [(view.names[row], view.facts[row]) for row in rows.tolist()]
 
 
-def _mended(
-    name: str, facts: NodeFacts, case: Case
-) -> tuple[NodeFacts, list[tuple[str, str]], tuple[Turn | None, str]]:
-    """A node without what keeps the pod off it: its facts then, what was changed, and the newest event undone."""
+def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], tuple[int, str]]:
+    """A node without what keeps the pod off it: its facts then, what was changed, and the newest event undone: its
+    offset, 0 unless the log has seen every part of it otherwise, and what it was."""
     shape, turns = case.shape, case.around.turns.get(name, [])
     words: list[tuple[str, str]] = []
     undone: list[tuple[Turn | None, str]] = []
@@ -289,8 +297,8 @@ def _mended(
         words.append(("taint", f"remove taint {said} from {name}, or tolerate it"))
         undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
     facts = _labelled(name, facts, case, words, undone)
-    newest = max(undone, key=lambda one: one[0].offset if one[0] is not None else 0, default=(None, ""))
-    return facts, words, newest
+    offsets = [(turn.offset, said) for turn, said in undone if turn is not None]
+    return facts, words, max(offsets) if len(offsets) == len(undone) and offsets else (0, "")
 
 
 def _labelled(
@@ -303,12 +311,13 @@ def _labelled(
     """The labels that the pod's nodeSelector wants; for required node affinity, those that the node had."""
     labels = dict(facts.labels)
     wanted = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
-    turn = _since(case.around.turns.get(name, []), "labels")
+    turns = case.around.turns.get(name, [])
     if wanted:
         said = ",".join(f"{key}={value}" for key, value in wanted.items())
         words.append(("label", f"label {name} {said}"))
-        undone.append((turn, f"{name} lost the label {said}"))
+        undone.append((_lost_labels(turns, wanted), f"{name} lost the label {said}"))
         return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **wanted}.items())))
+    turn = _since(turns, "labels")
     asks = case.shape.required_terms is not None or case.shape.rules is not None
     if asks and turn is not None and turn.before is not None:
         before = {key: value for key, value in turn.before.labels if labels.get(key) != value}
@@ -324,11 +333,31 @@ def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
 
 
 def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
-    """The turn with which a node came to be as it is in one aspect."""
-    for turn in reversed(turns):
-        if turn.before is None or turn.after is None or getattr(turn.before, aspect) != getattr(turn.after, aspect):
-            return turn
+    """The turn with which a node came to be as it is in one aspect; None for one that was never seen otherwise."""
+    for number in range(len(turns) - 1, -1, -1):
+        before, after = _before(turns, number), turns[number].after
+        if before is not None and after is not None and getattr(before, aspect) != getattr(after, aspect):
+            return turns[number]
     return None
+
+
+def _lost_labels(turns: Sequence[Turn], wanted: Mapping[str, str]) -> Turn | None:
+    """The last turn with which a node lost any of these labels; None if it never had them all."""
+    lost: dict[str, Turn] = {}
+    for number, turn in enumerate(turns):
+        before, after = _before(turns, number), turn.after
+        if before is None or after is None:
+            continue
+        had, has = dict(before.labels), dict(after.labels)
+        lost.update({key: turn for key, value in wanted.items() if had.get(key) == value != has.get(key)})
+    return max(lost.values(), key=lambda turn: turn.offset) if lost and len(lost) == len(wanted) else None
+
+
+def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:
+    """A node's facts before a turn; where it came back, those that it went with."""
+    if turns[number].before is None and number:
+        return turns[number - 1].before
+    return turns[number].before
 
 
 def _lost_nodes(case: Case) -> Iterator[Change]:

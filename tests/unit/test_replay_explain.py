@@ -468,3 +468,52 @@ def test_without_anything_that_helps_it_is_said_how_much_was_tried() -> None:
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
     assert waiting.remedies == () and waiting.blockers == () and waiting.tried == 0
+
+
+def _delta(world: World) -> list[tuple[str, int]]:
+    """What helps a job that wants the label gpu-type=h100, and what each undoes."""
+    world.job("j", leader=shape(gpus=1, selector={"gpu-type": "h100"}))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    return [(remedy.text, remedy.undoes) for remedy in waiting.remedies]
+
+
+def test_a_label_that_a_node_never_had_was_not_lost() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    assert _delta(world) == [("label n1 gpu-type=h100", 0)]
+
+
+def test_a_node_that_came_with_a_taint_or_cordoned_was_not_given_it() -> None:
+    world = World()
+    world.node("n1", gpus=1, taints=[Taint("k", "v", "NoSchedule")])
+    world.node("n2", gpus=1, cordoned=True)
+    world.job("j", leader=shape(gpus=1))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [(remedy.text, remedy.undoes) for remedy in waiting.remedies] == [
+        ("uncordon n2", 0),
+        ("remove taint k=v:NoSchedule from n1, or tolerate it", 0),
+    ]
+
+
+def test_a_lost_label_is_told_with_the_event_that_took_it_and_not_with_a_later_one() -> None:
+    world = World()
+    world.node("n1", gpus=1, labels={"gpu-type": "h100"})
+    world.node("n1", gpus=1)
+    lost = world.state.offset
+    world.node("n1", gpus=1, labels={"zone": "a"})
+    world.node_gone("n1")
+    world.node("n1", gpus=1, labels={"zone": "a"})
+    assert _delta(world) == [("label n1 gpu-type=h100", lost)]
+
+
+def test_one_step_comes_before_two_and_two_undo_nothing_when_one_of_them_never_was_otherwise() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.node("n2", gpus=1)
+    world.node("n2", gpus=1, taints=[Taint("k", "v", "NoSchedule")])
+    assert _delta(world) == [
+        ("label n1 gpu-type=h100", 0),
+        ("(remove taint k=v:NoSchedule from n2 or tolerate it) and label n2 gpu-type=h100", 0),
+    ]
