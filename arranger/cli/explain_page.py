@@ -92,11 +92,13 @@ class Page:
         print_text(f"Why it waits: {waiting.why}", indent=2)
         short = waiting.shortfall
         if short is not None and short.closest is not None:
-            print_text(f"  closest node  {short.closest.node}: {short.closest.text}", indent=16)
+            more = f" (and {short.closest.alike} more alike)" if short.closest.alike else ""
+            print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
         if waiting.infeasible_since_ms:
             since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
             print_text(
-                f"  infeasible    since {since} no empty cluster of these nodes could hold it; it fails at {until}",
+                f"  infeasible    since {since} no empty cluster of these nodes could hold it; "
+                f"the first cycle from {until} on gives it up",
                 indent=16,
             )
         if waiting.place:
@@ -105,9 +107,7 @@ class Page:
             print_text(f"  queue         {place} ({keys})", indent=16)
         if short is not None and short.node is not None:
             print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
-        if waiting.blockers:
-            click.echo("\nSince it came, what keeps it waiting: without it, a cycle would give it nodes now")
-            self._table(("offset", "event"), [(one.offset, one.text) for one in waiting.blockers], right=("offset",))
+        self._blockers(waiting)
         if waiting.remedies:
             click.echo("\nWhat would give it nodes, each tried by a cycle at this point")
             rows = [_remedy_cells(remedy) for remedy in waiting.remedies]
@@ -121,9 +121,21 @@ class Page:
             )
         self._takers(waiting)
         if waiting.holders:
-            click.echo("\nHeld there without a decision in this reading")
-            rows = [(holder.who, _amounts(holder.amounts), _few(holder.nodes)) for holder in waiting.holders]
-            self._some(("who", "holds", "on"), rows, "pods or jobs hold less")
+            click.echo("\nOthers that hold it there: no decision that was read placed them")
+            rows = [(one.since or "-", one.who, _amounts(one.amounts), _few(one.nodes)) for one in waiting.holders]
+            self._some(("offset", "who", "holds", "on"), rows, "pods or jobs hold less", right=("offset",))
+
+    def _blockers(self, waiting: Waiting) -> None:
+        """The events that keep it waiting: those since it came, or else the earlier ones."""
+        events = waiting.blockers or waiting.earlier
+        if waiting.blockers:
+            click.echo("\nSince it came, what keeps it waiting: without it, a cycle would give it nodes now")
+        elif waiting.earlier:
+            click.echo("\nNothing since it came keeps it waiting; before: without it, a cycle would give it nodes now")
+        elif waiting.shortfall is not None:
+            click.echo("\nNo single event was found without which a cycle would give it nodes now")
+        if events:
+            self._table(("offset", "event"), [(one.offset, one.text) for one in events], right=("offset",))
 
     def _takers(self, waiting: Waiting) -> None:
         """Those since the job came first: the others it found there."""
@@ -313,9 +325,10 @@ def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:
-    now = ("holds it" if taker.holds else "has given it back") + (
-        "" if taker.since_created else ", since before it came"
-    )
+    given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has given it back"
+    now = "its pods are still there" if taker.leaving else "holds it" if taker.holds else given_back
+    if not taker.since_created:
+        now += ", had it before this job came"
     return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
+from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import PlaceKey, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.choices import MOST, Choice, choices_of
@@ -175,7 +176,10 @@ class Lives:
                 if owner is None:
                     if event.node and event.uid not in came and event.uid not in self.state.pods:  # type: ignore[union-attr]
                         self.around.pod_came(entry.first + number, entry.batch.told_ms, event)  # type: ignore[arg-type]
-                elif owner.job_uid in stories:
+                    continue
+                if event.phase in TERMINAL:  # type: ignore[union-attr, operator]
+                    self.around.pod_ended(entry.first + number, self.state, event)  # type: ignore[arg-type]
+                if owner.job_uid in stories:
                     pods[event.uid] = owner.job_uid  # type: ignore[union-attr]
                     numbers.append(number)
             elif kind is k.PodGone:
@@ -221,7 +225,7 @@ class Lives:
         if event.uid in self.stories:
             self.gone[event.uid] = offset
         elif not self.stories:
-            self.around.placements.pop(event.uid, None)
+            self.around.forget(event.uid)
 
     def _note_placed(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int) -> None:
         placement = self._placement(judged.offset, event, cycle, told_ms)

@@ -32,7 +32,7 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """An event since the job came without which a cycle would give it nodes now."""
+    """An event without which a cycle would give the job nodes now."""
 
     offset: int
     text: str
@@ -60,11 +60,12 @@ def remedies(case: Case) -> Sought:
     return Sought(tuple(found), search.tried)
 
 
-def blockers(case: Case, found: Sequence[Remedy]) -> tuple[Blocker, ...]:
-    """The events undone that came after the job, the newest first, each once."""
+def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
+    """The events undone that came after the job, and those from before, the newest first, each once."""
     since = case.story.created_at or case.story.began
-    texts = {remedy.undoes: remedy.undone for remedy in reversed(found) if remedy.undoes and remedy.undoes >= since}
-    return tuple(Blocker(offset, texts[offset]) for offset in sorted(texts, reverse=True))
+    texts = {remedy.undoes: remedy.undone for remedy in reversed(found) if remedy.undoes}
+    events = [Blocker(offset, texts[offset]) for offset in sorted(texts, reverse=True)]
+    return tuple(one for one in events if one.offset >= since), tuple(one for one in events if one.offset < since)
 
 
 class _Search:

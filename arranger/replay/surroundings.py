@@ -11,6 +11,8 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
+from arranger.model.pod import PodOwner
+from arranger.projections.jobs import holds
 from arranger.projections.state import State
 
 #: Changes that are remembered of one node, the newest.
@@ -96,6 +98,8 @@ class Surroundings:
         self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
         #: By job UID; those of jobs that were gone before the story began are dropped.
         self.placements: dict[str, list[Placement]] = {}
+        #: By job UID and attempt → the offset at which the last of its pods ended or went.
+        self.freed: dict[tuple[str, int], int] = {}
         #: Jobs that came → the offset at which they were first seen.
         self.arrived: dict[str, int] = {}
         #: Jobs that are gone → the offset at which they went.
@@ -136,6 +140,21 @@ class Surroundings:
         self.came[event.uid] = offset
         self.last_on[event.node] = Came(offset, told_ms, f"{event.namespace}/{event.name}")
 
+    def pod_ended(self, offset: int, state: State, event: k.PodSeen) -> None:
+        """A job's pod is seen to have succeeded or failed."""
+        pod = state.pods.get(event.uid)
+        if pod is not None and holds(pod) and pod.owner is not None:
+            self._freed(offset, pod.owner)
+
+    def forget(self, job_uid: str) -> None:
+        """A job is gone that had nothing to do with a story."""
+        for placement in self.placements.pop(job_uid, ()):
+            self.freed.pop((job_uid, placement.attempt), None)
+
+    def _freed(self, offset: int, owner: PodOwner) -> None:
+        if owner.job_uid in self.placements:
+            self.freed[owner.job_uid, owner.attempt] = offset
+
     def pod_gone(self, offset: int, told_ms: int, state: State, event: k.PodGone) -> None:
         """A pod is gone."""
         pod = state.pods.get(event.uid)
@@ -143,6 +162,8 @@ class Surroundings:
             return
         if pod.owner is None:
             self.came.pop(event.uid, None)
+        elif holds(pod):
+            self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
             self.departed.append(Departed(offset, told_ms, pod))
 

@@ -16,12 +16,15 @@ from arranger.replay.story import Story, waits_for
 from arranger.replay.surroundings import Placement
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.filters import Filters, amount
+from arranger.scheduling.filters import NO_SELECTED, Filters, amount
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import WHOLE, Shares
 from arranger.scheduling.view import ClusterView
+
+#: Nodes of which it is looked at whether the same rules them out as the closest one.
+_COMPARED = 1000
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -36,11 +39,13 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class Closest(msgspec.Struct, frozen=True):
-    """The node that lacks least for the next pod, and what it lacks: resource, needed, free."""
+    """The node that lacks least for the next pod, and what it lacks: resource, needed, free. So many more are `alike`
+    in that; it is the first of them by name."""
 
     node: str
     lacks: tuple[tuple[str, int, int], ...]
     text: str
+    alike: int = 0
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
@@ -54,7 +59,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
 
     `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
-    `candidates` are those nodes.
+    `candidates` are those nodes. `selector` is the nodeSelector of that pod, empty unless it keeps it from a node.
     """
 
     group: str
@@ -67,11 +72,13 @@ class Shortfall(msgspec.Struct, frozen=True):
     candidates: tuple[str, ...]
     group_number: int = 0
     node: NodeAnswer | None = None
+    selector: str = ""
 
 
 class Taker(msgspec.Struct, frozen=True):
     """A decision that gave capacity of the kind that the job lacks to another job. `since_created`: it was taken
-    after the job came. `holds`: the other job still has it."""
+    after the job came. `holds`: the other job still has it, or its pods of then do (`leaving`). `freed_at` is the
+    offset at which the last of those pods went, 0 if that wasn't read."""
 
     offset: int
     told_ms: int
@@ -80,22 +87,26 @@ class Taker(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
     since_created: bool
     holds: bool
+    leaving: bool = False
+    freed_at: int = 0
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Capacity of that kind held without a decision in this reading: a stranger's pod, or an adopted job."""
+    """Capacity of that kind held without a decision that was read: a stranger's pod, or an adopted job. `since` is the
+    offset of its first event, 0 if that wasn't read."""
 
     who: str
     amounts: dict[str, int]
     nodes: tuple[str, ...]
+    since: int = 0
 
 
 class Waiting(msgspec.Struct, frozen=True):
     """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
     and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
-    could hold its quorum, and at `fails_at_ms` it is given up; both 0 where one could. `blockers` are the events since
-    it came without which it would have nodes, newest first, `remedies` what would give it nodes: found among
-    `tried` changes, each tried by a cycle.
+    could hold its quorum, and the first cycle from `fails_at_ms` on gives it up; both 0 where one could. `blockers` are
+    the events since it came without which it would have nodes, newest first, and `earlier` those from before it came;
+    `remedies` what would give it nodes: found among `tried` changes, each tried by a cycle.
     """
 
     why: str
@@ -113,6 +124,7 @@ class Waiting(msgspec.Struct, frozen=True):
     blockers: tuple[Blocker, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     tried: int = 0
+    earlier: tuple[Blocker, ...] = ()
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -136,6 +148,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     case = Case(story, job, config, policies, _lack(shortfall), tuple(waiting[: max(place - 1, 0)]))
     sought = remedies(case) if state.synced and (shortfall is not None or not place) else Sought()
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
+    since, before = blockers(case, sought.found)
     return Waiting(
         why=_why(state, job, place, shortfall),
         place=place,
@@ -149,9 +162,10 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         holders=holders,
         infeasible_since_ms=job.infeasible_since_ms,
         fails_at_ms=job.infeasible_since_ms and job.infeasible_since_ms + config.infeasible_grace_ms,
-        blockers=blockers(case, sought.found),
+        blockers=since,
         remedies=sought.found,
         tried=sought.tried,
+        earlier=before,
     )
 
 
@@ -170,7 +184,8 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
 
 def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) -> str:
     if shortfall is not None:
-        counted = ", ".join(f"{count} {reason}" for reason, count in shortfall.reasons) or "there are none"
+        counted = ", ".join(f"{count} {_named(reason, shortfall.selector)}" for reason, count in shortfall.reasons)
+        counted = counted or "there are none"
         head = f"{shortfall.found} of {shortfall.asked} pods find room"
         plural = "" if shortfall.nodes == 1 else "s"
         return f"{head}; no node for {shortfall.group}: {shortfall.nodes} node{plural}: {counted}"
@@ -188,6 +203,16 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) 
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
+
+
+def _named(reason: str, selector: str) -> str:
+    """A reason with the nodeSelector that it is about: the recorded ones don't name it, so that jobs share them."""
+    return f"{reason} ({selector})" if reason == NO_SELECTED and selector else reason
+
+
+def _selector(shape: PodShape) -> str:
+    """A pod's nodeSelector as people write it: "gpu-type=h100,zone=a"."""
+    return ",".join(f"{key}={value}" for key, value in shape.node_selector)
 
 
 class _Keys:
@@ -280,6 +305,7 @@ class _Witness(Witness):
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             group_number=shortage.group,
             node=self._asked(view, filters, shape, pod),
+            selector=_selector(shape) if NO_SELECTED in dict(shortage.reasons) else "",
         )
         self._found.append((shortage, shortfall))
 
@@ -288,7 +314,9 @@ class _Witness(Witness):
         if not self._node:
             return None
         row = view.roster.rows().get(self._node)
-        return NodeAnswer(self._node, filters.refusal(shape, row, pod) if row is not None else "there is no such node")
+        if row is None:
+            return NodeAnswer(self._node, "there is no such node")
+        return NodeAnswer(self._node, _named(filters.refusal(shape, row, pod), _selector(shape)))
 
 
 def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
@@ -300,17 +328,23 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     short = np.maximum(request - view.free, 0) * (request > 0)
     part = (short / np.maximum(request, 1)).sum(axis=1)
     ruled_out = ~filters.allowed(shape, pod)
-    row = int(np.lexsort((np.arange(len(view)), part, (short > 0).sum(axis=1), ruled_out))[0])
+    kinds = (short > 0).sum(axis=1)
+    row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
+    alike = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
     lacks = tuple(
         (view.resource(int(c)), int(request[c]), max(int(view.free[row, c]), 0)) for c in np.flatnonzero(short[row])
     )
     if ruled_out[row]:
-        return Closest(view.names[row], lacks, filters.refusal(shape, row, pod))
+        refusal = filters.refusal(shape, row, pod)
+        same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
+        return Closest(view.names[row], lacks, _named(refusal, _selector(shape)), same - 1)
     missing = [
         f"{amount(name, need - free)} more {name} (needs {amount(name, need)}, has {amount(name, free)} free)"
         for name, need, free in lacks
     ]
-    return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing))
+    free = view.free[alike] == view.free[row]
+    same = int((free | (request == 0)).all(axis=1).sum())
+    return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing), same - 1)
 
 
 def _who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[Holder, ...]]:
@@ -320,14 +354,30 @@ def _who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], 
         return (), ()
     takers: list[Taker] = []
     decided: dict[str, set[tuple[int, int]]] = {}
+    leaving: set[str] = set()
     for other in story.others:
         amounts, where = _amounts(other.spec, expand(other.pods), resources, nodes)
         held = _held(story.state, other)
         decided.setdefault(other.job_uid, set()).update(held)
+        left = [] if held else _left(story.state, other)
+        leaving.update(left)
         since = bool(story.created_at) and other.offset > story.created_at
-        if amounts and (since or held):
-            takers.append(Taker(other.offset, other.told_ms, other.job, amounts, where, since, bool(held)))
-    return tuple(takers), tuple(_undecided(story, decided, resources, nodes))
+        freed_at = 0 if held or left else story.around.freed.get((other.job_uid, other.attempt), 0)
+        if amounts and (since or held or left or (story.created_at and freed_at > story.created_at)):
+            takers.append(
+                Taker(
+                    other.offset,
+                    other.told_ms,
+                    other.job,
+                    amounts,
+                    where,
+                    since,
+                    bool(held or left),
+                    leaving=bool(left),
+                    freed_at=freed_at,
+                )
+            )
+    return tuple(takers), tuple(_undecided(story, decided, leaving, resources, nodes))
 
 
 def _held(state: State, placement: Placement) -> list[tuple[int, int]]:
@@ -338,8 +388,21 @@ def _held(state: State, placement: Placement) -> list[tuple[int, int]]:
     return [place for place, node in expand(placement.pods).items() if job.placements.get(place) == node]
 
 
+def _left(state: State, placement: Placement) -> list[str]:
+    """UIDs of the pods of a placement that is over which still hold their nodes."""
+    return [
+        pod.uid
+        for pod in state.pods_of.get(placement.job_uid, {}).values()
+        if holds(pod) and pod.owner is not None and pod.owner.attempt == placement.attempt
+    ]
+
+
 def _undecided(
-    story: Story, decided: dict[str, set[tuple[int, int]]], resources: tuple[str, ...], nodes: frozenset[str]
+    story: Story,
+    decided: dict[str, set[tuple[int, int]]],
+    leaving: set[str],
+    resources: tuple[str, ...],
+    nodes: frozenset[str],
 ) -> list[Holder]:
     """What is held there without a decision that this reading saw."""
     found: list[Holder] = []
@@ -353,14 +416,15 @@ def _undecided(
         amounts, where = _amounts(job.spec, rest, resources, nodes)
         if amounts:
             origin = f"adopted at offset {job.adopted_at}" if job.adopted_at else f"placed before offset {story.began}"
-            found.append(Holder(f"job {label(job)} ({origin})", amounts, where))
+            found.append(Holder(f"job {label(job)} ({origin})", amounts, where, job.adopted_at))
     for pod in story.state.pods.values():
-        if not holds(pod) or pod.uid in bound or pod.node not in nodes:
+        if not holds(pod) or pod.uid in bound or pod.uid in leaving or pod.node not in nodes:
             continue
         asked = dict(pod.requests)
         amounts = {name: asked[name] for name in resources if asked.get(name)}
         if amounts:
-            found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,)))
+            since = story.around.came.get(pod.uid, 0)
+            found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,), since))
     return sorted(found, key=lambda holder: ([-holder.amounts.get(name, 0) for name in resources], holder.who))
 
 

@@ -20,6 +20,10 @@ from arranger.scheduling.view import ClusterView, Mask
 Counts = npt.NDArray[np.int64]
 
 
+#: Why a node without the labels of a pod's nodeSelector doesn't take it.
+NO_SELECTED = "node selector doesn't match"
+
+
 class Filter(ABC):
     """One reason for which nodes may refuse a pod. `name` and `version` go into the record of each cycle.
 
@@ -166,7 +170,7 @@ class NodeSelector(Filter):
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
         """One phrase for all."""
-        return "node selector doesn't match"
+        return NO_SELECTED
 
 
 class NodeAffinity(Filter):

@@ -348,7 +348,7 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
     assert run.status == 0
     for part in (
         "Why it waits: 0 of 1 pods find room; no node for learner: 6 nodes: 4 lack nvidia.com/gpu (need 2, most free",
-        "closest node  n1: would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
+        "closest node  n1 (and 3 more alike): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
         "queue         place 3 of 4 by Priority",
         "priority 8 against 5",
         "Decisions that took nvidia.com/gpu on nodes that it may use",

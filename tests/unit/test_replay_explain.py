@@ -114,9 +114,85 @@ def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
     world.job_gone(gone)
     waiting = explained(world.entries, "waits").waiting
     assert waiting is not None
-    assert [(taker.job, taker.since_created, taker.holds) for taker in waiting.takers] == [
-        ("default/gone", True, False)
+    (taker,) = waiting.takers
+    assert (taker.job, taker.since_created, taker.holds, taker.leaving) == ("default/gone", True, True, True)
+    assert waiting.holders == (), "its pods are told of with the decision that placed them"
+    world.pod_gone("uid-gone-learner-0-0")
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None
+    (taker,) = waiting.takers
+    assert (taker.job, taker.since_created, taker.holds, taker.leaving) == ("default/gone", True, False, False)
+    assert taker.freed_at == world.state.offset
+
+
+def test_room_that_was_taken_before_it_came_and_freed_since_is_told() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    for name in ("ended", "earlier", "stays"):
+        world.job(name, leader=shape(gpus=1))
+    world.settle()
+    world.change_pod("uid-earlier-learner-0-0", phase="Succeeded", ready=False)
+    world.settle()
+    world.job("waits", leader=shape(gpus=4))
+    world.cycle()
+    world.change_pod("uid-ended-learner-0-0", phase="Succeeded", ready=False)
+    freed = world.state.offset
+    world.settle()
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None
+    assert [(taker.job, taker.since_created, taker.holds, taker.freed_at) for taker in waiting.takers] == [
+        ("default/ended", False, False, freed),
+        ("default/stays", False, True, 0),
     ]
+
+
+def test_a_strangers_pod_is_told_with_the_offset_at_which_it_came() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.pod("stranger", "n1", gpus=1)
+    came = world.state.offset
+    world.job("j", leader=shape(gpus=1))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [(holder.who, holder.since) for holder in waiting.holders] == [("pod default/stranger", came)]
+
+
+def test_what_keeps_a_job_waiting_since_before_it_came_is_told_apart() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.pod("stranger", "n1", gpus=1)
+    took = world.state.offset
+    world.job("j", leader=shape(gpus=1))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert waiting.blockers == ()
+    assert [(one.offset, one.text) for one in waiting.earlier] == [(took, f"pod default/stranger took 1 {GPU} on n1")]
+
+
+def test_a_selector_that_no_node_has_is_named() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.node("n2", gpus=1)
+    world.job("j", leader=shape(selector={"zone": "b", "gpu-type": "h100"}))
+    answer = explained(world.entries, "j", node="n2")
+    assert answer.waiting is not None and answer.waiting.shortfall is not None
+    short, said = answer.waiting.shortfall, "node selector doesn't match (gpu-type=h100,zone=b)"
+    assert answer.waiting.why == f"0 of 1 pods find room; no node for learner: 2 nodes: 2 {said}"
+    assert short.reasons == (("node selector doesn't match", 2),)
+    assert short.closest is not None and (short.closest.text, short.closest.alike) == (said, 1)
+    assert short.node is not None and short.node.refused == said
+
+
+def test_of_several_nodes_that_lack_the_same_the_closest_says_how_many_are_alike() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.node("n2", gpus=2)
+    world.node("n3", gpus=2, cpu=10)
+    world.node("n4", gpus=2, cordoned=True)
+    world.job("j", leader=shape(gpus=4))
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert (waiting.shortfall.closest.node, waiting.shortfall.closest.alike) == ("n2", 1)
 
 
 @pytest.mark.parametrize(
