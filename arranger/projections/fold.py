@@ -8,6 +8,8 @@ way. Nothing here decides anything; it only says what is so.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
@@ -27,8 +29,10 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
-    for number, event in enumerate(entry.batch.events):
-        _APPLY[type(event)](fold, entry.first + number, event)
+    apply, offset = _APPLY, entry.first
+    for event in entry.batch.events:
+        apply[type(event)](fold, offset, event)
+        offset += 1
     state.offset = entry.last
     state.told_ms = fold.told_ms
 
@@ -47,6 +51,9 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
         state.offset, state.told_ms = offset, fold.told_ms
         yield offset
 
+
+_POD = k.Watched.POD
+_FAILED = Phase.FAILED
 
 #: Of a batch without a cycle: its placements are refused anyway.
 _NO_CONFIG = CycleConfig()
@@ -98,35 +105,39 @@ class _Fold:
             self.changes.schedulable = True
 
     def pod_seen(self, _offset: int, event: k.PodSeen) -> None:
-        if not self._current(k.Watched.POD, event.term):
+        if not self._current(_POD, event.term):
             return
-        state = self.state
-        old = state.pods.get(event.uid)
-        state.pods[event.uid] = event
+        state, uid, owner = self.state, event.uid, event.owner
+        old = state.pods.get(uid)
+        state.pods[uid] = event
         if event.traits.anti_affinity:
-            state.repelling[event.uid] = event
-        elif event.uid in state.repelling:
-            del state.repelling[event.uid]
-        if old is not None and old.owner is not None and old.owner != event.owner:
+            state.repelling[uid] = event
+        elif state.repelling:
+            state.repelling.pop(uid, None)
+        if old is not None and old.owner is not None and old.owner != owner:
             self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
         self._move(old, event)
-        if event.owner is not None:
-            uid = event.owner.job_uid
-            state.pods_of.setdefault(uid, {})[event.uid] = event
-            self.changes.jobs[uid] = None
-            job = state.jobs.get(uid)
-            if job is not None:
-                self._bind(job, event)
-                self._note_failure(job, old, event)
+        if owner is not None:
+            of_job = state.pods_of.get(owner.job_uid)
+            if of_job is None:
+                of_job = state.pods_of[owner.job_uid] = {}
+            of_job[uid] = event
+            self.changes.jobs[owner.job_uid] = None
+            job = state.jobs.get(owner.job_uid)
+            place = job.place_of(owner) if job is not None else None
+            if job is not None and place is not None:
+                if place not in job.bound:
+                    self._bind(job, place, event)
+                if event.restarts or event.phase == _FAILED:
+                    self._note_failure(job, place, old, event)
 
-    def _note_failure(self, job: JobRecord, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+    def _note_failure(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
         """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
         waits to see whether the leader fails."""
         assert pod.owner is not None
-        failed = pod.phase == Phase.FAILED and (old is None or old.phase != Phase.FAILED)
+        failed = pod.phase == _FAILED and (old is None or old.phase != _FAILED)
         restarted = pod.restarts > (old.restarts if old is not None else 0)
-        place = job.place_of(pod.owner) if failed or restarted else None
-        if place is None or job.bound.get(place) != pod.uid:
+        if not (failed or restarted) or job.bound.get(place) != pod.uid:
             return
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.told_ms
@@ -139,19 +150,19 @@ class _Fold:
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """What a pod holds now, instead of what it held; most sightings change nothing of it."""
-        held = old is not None and holds(old)
-        if old is not None and held and holds(new) and (old.node, old.requests) == (new.node, new.requests):
-            if (old.traits, old.deleting) != (new.traits, new.deleting):
+        held, holding = old is not None and holds(old), holds(new)
+        if old is not None and held and holding and old.node == new.node and old.requests == new.requests:
+            if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
                 self.state.job_changes += 1  # jobs that look at other pods may be placed otherwise now
             return
-        if holds(new):
+        if holding:
             self.state.nodes.hold(new.node, new.requests)
         if old is not None and held:
             self.state.nodes.release(old.node, old.requests)
             self.changes.schedulable = True
 
     def pod_gone(self, _offset: int, event: k.PodGone) -> None:
-        if not self._current(k.Watched.POD, event.term):
+        if not self._current(_POD, event.term):
             return
         state = self.state
         pod = state.pods.pop(event.uid, None)
@@ -459,12 +470,17 @@ class _Fold:
         pods = self.state.pods_of.get(job.uid, {})
         if len(pods) > len(job.bound):
             for uid in sorted(pods):
-                self._bind(job, pods[uid])
+                self._bind_if_placed(job, pods[uid])
 
-    def _bind(self, job: JobRecord, pod: k.PodSeen) -> None:
+    def _bind_if_placed(self, job: JobRecord, pod: k.PodSeen) -> None:
         assert pod.owner is not None
         place = job.place_of(pod.owner)
-        if place is None or job.ended or place in job.bound or not pod.node or pod.uid in job.retired:
+        if place is not None and place not in job.bound:
+            self._bind(job, place, pod)
+
+    def _bind(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """Let a pod fill the place that it claims and that no pod fills yet, if it may."""
+        if job.ended or not pod.node or pod.uid in job.retired:
             return
         if place in job.leaving and _was_replaced(job, place, pod):
             job.leaving = tuple(each for each in job.leaving if each != place)
@@ -523,7 +539,7 @@ class _Fold:
             if _exists(spec, place):
                 self._reserve(job, place, node)
         for place, uid in filled.items():
-            self._bind(job, self.state.pods[uid])
+            self._bind_if_placed(job, self.state.pods[uid])
             if place not in job.bound and place[0] < len(spec.groups):
                 self._count_restarts(job, place, self.state.pods[uid])
         self._bind_waiting(job)
@@ -626,6 +642,17 @@ def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> st
     for place, node in wanted.items():
         vector = nodes.vector(_requests(job, place))
         need[node] = need[node] + vector if node in need else vector
+    rows = [nodes.rows[node] for node in need if nodes.has(node)]
+    if not rows:
+        return f"node {next(iter(need))} is gone" if need else ""
+    amounts = np.array(list(need.values()))
+    if len(rows) == len(need) and not ((nodes.used[rows] + amounts > nodes.allocatable[rows]) & (amounts > 0)).any():
+        return ""
+    return _lacking_one_by_one(nodes, need)
+
+
+def _lacking_one_by_one(nodes: NodeTable, need: dict[str, Amounts]) -> str:
+    """Which node it is that doesn't take what is needed there."""
     for node, amounts in need.items():
         if not nodes.has(node):
             return f"node {node} is gone"

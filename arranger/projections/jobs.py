@@ -92,8 +92,9 @@ class JobRecord:
         """The place that a pod claims, None when this attempt of the job has no such place."""
         if self.spec is None or owner.attempt != self.attempt:
             return None
+        name = owner.group_name
         for number, group in enumerate(self.spec.groups):
-            if group.name == owner.group_name and (number == LEADER_GROUP) == owner.leader:
+            if group.name == name and (number == LEADER_GROUP) == owner.leader:
                 return (number, owner.index) if owner.index < group.count else None
         return None
 

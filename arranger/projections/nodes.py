@@ -139,8 +139,12 @@ class NodeTable:
 
     def hold(self, name: str, requests: Requests) -> None:
         """Count one pod's requests as used on a node, known or not."""
-        row = self._row(name)
-        vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
+        row = self.rows.get(name)
+        if row is None:
+            row = self._row(name)
+        vector = self._vectors.get(requests)
+        if vector is None:
+            vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
         used = self.used[row]  # a view: half the cost of adding through two indexes
         used += vector
         self.holders[row] += 1
