@@ -99,10 +99,12 @@ def command(
     With --job or --node: every state from --from to --to is asked, in one fold, so nothing is missed when a condition
     comes and goes. Told is the first event after which it holds and before which it didn't, and what it changed.
     Conditions are judged where a batch ends, as everybody saw the log; then the event of the batch is named. What a
-    job would be given before it came is asked with its first spec.
+    job would be given before it came is asked with its first spec. It isn't asked before everything was listed, nor
+    of a job that has ended.
 
-    With --queue-policy, --policy, --weights or --config: every recorded cycle is taken again by that configuration, and
-    told is the first that gives a job other nodes. Reasons of what waits aren't compared.
+    With --queue-policy, --policy, --weights or --config: every recorded cycle that took effect is taken again by that
+    configuration, and told is the first that gives a job other nodes. Neither reasons of what waits are compared nor
+    the order in the queue: what-if shows both.
 
     Exit status: 0 if it was found, 1 if not.
 
@@ -164,7 +166,8 @@ class _Question:
             if self.blocked:
                 assert prospect is not None
                 room = c.FindsRoom(prospect)
-                return [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
+                blocked = [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
+                return [*blocked, c.Hopeless(c.Named(self.job, state))]
             named = self.named = c.Named(self.job, state)
             all_of = self._of_job(named, prospect) if self.job else self._of_node()
             one = all_of[0] if len(all_of) == 1 else c.All(all_of)
@@ -226,7 +229,9 @@ def _comparison(name: str, text: str) -> tuple[str, str, int]:
 
 
 class _Answer(msgspec.Struct):
-    """What came of it. `also` is the second finding of --blocked, with its condition."""
+    """What came of it. `also` is the second finding of --blocked, with its condition. What takes cycles says where the
+    job came, 0 where it was there before, -1 for other conditions; `hopeless` is since where, at the end of what was
+    asked, not even an empty cluster could hold the job, 0 if one could."""
 
     condition: str
     run: Run
@@ -234,6 +239,9 @@ class _Answer(msgspec.Struct):
     found: Found | None = None
     also: tuple[str, Found] | None = None
     last: bool = False
+    blocked: bool = False
+    came: int = -1
+    hopeless: int = 0
 
     def json(self) -> dict[str, Any]:
         """The answer as one object."""
@@ -244,31 +252,67 @@ class _Answer(msgspec.Struct):
             "starts": self.run.starts,
             "from": self.run.began + 1,
             "to": self.reached,
+            "asked": None if self.run.asked < 0 else [self.run.asked + 1, self._last_asked],
+            "came": max(self.came, 0) or None,
+            "hopelessSince": self.hopeless or None,
             "found": _found_json(self.found),
             "also": None if self.also is None else {"condition": self.also[0], **_found_json(self.also[1])},  # type: ignore[dict-item]
         }
 
+    @property
+    def _last_asked(self) -> int:
+        return self.run.unasked - 1 if self.run.unasked else self.reached
+
+    @property
+    def _where(self) -> str:
+        return f"offsets {max(self.run.began, self.run.asked) + 1} to {self._last_asked}"
+
     def print(self) -> None:
         """The answer for people."""
-        where = f"offsets {self.run.began + 1} to {self.reached}"
-        if self.run.began < 0:
+        run = self.run
+        if run.began < 0:
             print_text(f"the log has no events in that stretch: {self.condition}")
             return
-        if self.found is None:
-            held = "it holds all along" if self.run.held_before and self.run.holds else "it never holds"
-            if self.run.held_before and not self.run.holds:
-                held = f"it holds at the beginning and ceases to at offset {self.run.ended}"
-            print_text(f"{self.condition}: {held} in {where}")
+        if run.asked < 0:
+            print_text(f"{self.condition}: it can't be asked in that stretch: {self._why_not_asked}")
             return
-        times = f", {self.run.starts} times" if self.run.starts > 1 else ""
-        before = "; it held at the beginning too" if self.run.held_before and self.run.began else ""
-        how = "since this event" if self.last else "from this event on"
-        print_text(f"{self.condition} {how} (sought in {where}{times}{before})")
-        _print_found(self.found)
+        if self.found is None:
+            print_text(f"{self.condition}: {self._never()}")
+        else:
+            times = f", {run.starts} times" if run.starts > 1 else ""
+            before = "; it held at the beginning too" if run.held_before and run.began else ""
+            how = "since this event" if self.last else "from this event on"
+            print_text(f"{self.condition} {how} (sought in {self._where}{times}{before})")
+            _print_found(self.found)
         if self.also is not None:
             click.echo()
             print_text(f"{self.also[0]} since this event")
             _print_found(self.also[1])
+        self._print_limits()
+
+    @property
+    def _why_not_asked(self) -> str:
+        return "the job has ended" if self.run.unasked else "not everything had been listed, or the job had ended"
+
+    def _never(self) -> str:
+        """What is said where it doesn't start to hold."""
+        run, came = self.run, f"it came at offset {self.came}"
+        later = self.came > max(run.asked, 0)
+        if run.held_before and run.holds:
+            since = f"; it has been blocked since {came}" if self.blocked and later else f"; {came}" if later else ""
+            return f"it holds all along in {self._where}{since}"
+        if not run.held_before:
+            return f"it never holds in {self._where}"
+        if run.ended < self.came:
+            return f"never since {came} (in {self._where} it held before, and ceased to at offset {run.ended})"
+        return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
+
+    def _print_limits(self) -> None:
+        """What else is to be known of the stretch that was asked."""
+        if self.hopeless:
+            print_text(f"since offset {self.hopeless} not even an empty cluster of these nodes could hold it")
+        if self.run.unasked:
+            print_text(f"the job ended at offset {self.run.unasked}: from there on it isn't asked")
 
 
 def _found_json(found: Found | None) -> dict[str, Any] | None:
@@ -298,21 +342,23 @@ def _print_found(found: Found) -> None:
 
 async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> _Answer:
     async with opened(target, settings) as log:
-        first = None
+        first, came = None, -1
         if asked.hypothetical:
-            first, span = await _job(log, asked, span)
+            first, came, span = await _job(log, asked, span)
         make = asked.conditions(first)
         state, position = await begin_at_span(log, span)
         made = make(state)
         search = Search(state, made, span, first_only=not asked.last)
         await feed(log, position, search.feed, until=span.last or END, doing="seeking")
-        which, run = _chosen(search.runs)
-        answer = _Answer(made[which].text, run, search.state.offset, last=asked.last)
+        which, run = _chosen(search.runs[:2])
+        answer = _Answer(made[which].text, run, search.state.offset, last=asked.last, blocked=asked.blocked, came=came)
+        if asked.blocked and search.runs[2].holds:
+            answer.hopeless = search.runs[2].last
         if run.starts:
             at = run.last if asked.last else run.first
             early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
             answer.found = await _closeup(log, await early, make, which, at)
-        elif asked.job and asked.named is not None and not asked.named.met:
+        elif first is None and asked.named is not None and asked.job and not asked.named.met:
             raise unknown_job(asked.job, await roster_of(log, span.last or END))
         elif asked.node and not run.held_before:
             _check_node(search.state, asked.node)
@@ -339,20 +385,20 @@ async def _closeup(log: Log, begun: tuple[State, Position], make: Make, which: i
     return closeup.found
 
 
-async def _job(log: Log, asked: _Question, span: Span) -> tuple[Any, Span]:
-    """How the job was first seen, and the stretch up to where it went."""
+async def _job(log: Log, asked: _Question, span: Span) -> tuple[Any, int, Span]:
+    """How the job was first seen, where that was, and the stretch up to where it went."""
     state, position = await begin_early(log, None)
     seen = c.FirstSeen(asked.job, state)
     await feed(log, position, seen.feed, until=span.last or END, doing="looking for the job")
     if seen.newest is None:
         raise unknown_job(asked.job, await roster_of(log, span.last or END))
-    first, went = seen.newest
+    first, came, went = seen.newest
     if first.spec is None:
         raise NotFound(f"job {asked.job!r} was never valid: {first.invalid}", hint="there is nothing to place")
     if went:
         click.echo(f"arranger: the job was deleted at offset {went}; sought is up to just before", err=True)
         span = Span(span.first, Point(offset=went - 1))
-    return first, span
+    return first, came, span
 
 
 def _check_node(state: State, node: str) -> None:
@@ -382,6 +428,7 @@ async def _rival(target: str | None, settings: Settings, other: Overrides, span:
             {
                 "other": other.given,
                 "compared": rival.compared,
+                "superseded": rival.superseded,
                 "otherVersions": rival.other_versions,
                 "found": rival.found,
             }
@@ -397,8 +444,13 @@ def _print_rival(rival: Rival, other: Overrides) -> None:
         print_text(f"{rival.out_of_reach} cycles were taken before the oldest state that this log can give: left out")
     if rival.other_versions:
         print_text(f"{rival.other_versions} cycles were taken by policy versions that aren't installed here: left out")
+    if rival.superseded:
+        print_text(f"{rival.superseded} cycles had no effect, because another came first: left out")
     if found is None:
-        print_text(f"{rival.compared} cycles compared: with {other.text} each decides the same")
+        print_text(
+            f"{rival.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their order "
+            f"in the queue isn't compared)"
+        )
         return
     print_text(
         f"with {other.text} the cycle at offset {found.cycle}, taken on offset {found.base}, is the first of "

@@ -32,7 +32,10 @@ _NODES_SHOWN = 4
 class Run(msgspec.Struct):
     """When one condition held over a stretch. `first` and `last` are the entries, by their first offset, at which it
     started to hold; 0 if it never did. `ended` is the last entry at which it ceased to. `held_before`: it held at the
-    beginning of the stretch already; `began` is the offset at which the stretch was entered."""
+    beginning of the stretch already; `began` is the offset at which the stretch was entered.
+
+    Not every state can be asked: `asked` is the offset at which it first was, -1 if never, and `unasked` the entry, by
+    its first offset, since which it can't be any more, 0 if it can."""
 
     held_before: bool = False
     holds: bool = False
@@ -41,6 +44,8 @@ class Run(msgspec.Struct):
     last: int = 0
     ended: int = 0
     began: int = -1
+    asked: int = -1
+    unasked: int = 0
 
 
 class Search:
@@ -68,10 +73,22 @@ class Search:
 
     def _enter(self) -> None:
         for condition, run in zip(self._conditions, self.runs, strict=True):
-            run.held_before = run.holds = condition.holds(self.state)
             run.began = self.state.offset
+            self._first(condition, run)
+
+    def _first(self, condition: Condition, run: Run) -> None:
+        if condition.means_something(self.state):
+            run.held_before = run.holds = condition.holds(self.state)
+            run.asked = self.state.offset
 
     def _ask(self, condition: Condition, run: Run, entry: Entry) -> None:
+        if run.asked < 0:
+            self._first(condition, run)
+            return
+        if not condition.means_something(self.state):
+            run.unasked = run.unasked or entry.first
+            return
+        run.unasked = 0
         held, run.holds = run.holds, condition.holds(self.state)
         if run.holds and not held:
             run.starts += 1
@@ -129,6 +146,8 @@ class Closeup:
         does."""
         found, held = len(entry.batch.events) - 1, False
         for offset in apply_by_event(state, entry, Changes()):
+            if not self._condition.means_something(state):
+                continue
             holds = self._condition.holds(state)
             if holds and not held:
                 found = offset - entry.first
@@ -162,7 +181,7 @@ class Closeup:
 
 class Rival:
     """Folds what it is fed, takes each recorded cycle again by another configuration, at its own base, and looks for
-    the first one that comes to other decisions. Superseded cycles count too: they were decided.
+    the first one that comes to other decisions. Superseded cycles are left out: nothing came of them.
 
     `state` must be one at or before the first base of the survey. A configuration can't be compared where it would
     have decided something at a moment at which no cycle was recorded because there was nothing to say.
@@ -172,6 +191,8 @@ class Rival:
         self.state = state
         #: Cycles compared so far, the differing one included.
         self.compared = 0
+        #: Cycles left out, because another came first.
+        self.superseded = 0
         #: Cycles left out, because policy versions took them that aren't installed here.
         self.other_versions = 0
         #: Cycles left out, because their base lies before the state.
@@ -187,7 +208,9 @@ class Rival:
         """Take in one entry; False when a differing cycle was found. Raises `DamagedEntry`."""
         offset = cycle_offset(entry)
         other = self._taken.pop(offset, None) if offset else None
-        if other is not None:
+        if other is not None and _base(entry, offset) < self.state.last_cycle:
+            self.superseded += 1
+        elif other is not None:
             self.compared += 1
             self.found = _disagreement(entry, offset, other, self.state)
             if self.found is not None:

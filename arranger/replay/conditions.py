@@ -54,6 +54,10 @@ class Condition(ABC):
     def note(self, entry: Entry) -> None:  # noqa: B027  # most have nothing to note
         """An entry that is about to be folded, for conditions that depend on more than the state."""
 
+    def means_something(self, state: State) -> bool:
+        """Whether it can be asked of this state. Where it can't, it is taken to be as it was before."""
+        return True
+
     @abstractmethod
     def holds(self, state: State) -> bool:
         """Whether it holds in this state."""
@@ -81,6 +85,10 @@ class Negated(Condition):
     def note(self, entry: Entry) -> None:
         """Hand it on."""
         self.of.note(entry)
+
+    def means_something(self, state: State) -> bool:
+        """By the other."""
+        return self.of.means_something(state)
 
     def holds(self, state: State) -> bool:
         """By what the state says."""
@@ -110,6 +118,10 @@ class All(Condition):
         """Hand it on."""
         for one in self.of:
             one.note(entry)
+
+    def means_something(self, state: State) -> bool:
+        """Whether all of them do."""
+        return all(one.means_something(state) for one in self.of)
 
     def holds(self, state: State) -> bool:
         """By what the state says."""
@@ -181,20 +193,21 @@ class FirstSeen:
     def __init__(self, wanted: str, state: State) -> None:
         self._named = Named(wanted, state)
         known = (job.seen for job in state.jobs.values())
-        #: By UID: as it was first seen, and the first offset of the entry in which it was gone, 0 while it is there.
-        self._seen = {seen.uid: (seen, 0) for seen in known if self._named.means(seen)}
+        #: By UID: as it was first seen, the offset of that, 0 where it was there already, and the first offset of the
+        #: entry in which it was gone, 0 while it is there.
+        self._seen = {seen.uid: (seen, 0, 0) for seen in known if self._named.means(seen)}
 
     def feed(self, entry: Entry) -> None:
         """Take in one entry."""
-        for event in entry.batch.events:
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.JobSeen and event.uid not in self._seen and self._named.means(event):
-                self._seen[event.uid] = event, 0
+                self._seen[event.uid] = event, offset, 0
             elif type(event) is k.JobGone and event.uid in self._seen:
-                self._seen[event.uid] = self._seen[event.uid][0], entry.first
+                self._seen[event.uid] = *self._seen[event.uid][:2], entry.first
 
     @property
-    def newest(self) -> tuple[k.JobSeen, int] | None:
-        """The last job of that name, and where it went; None if there was none."""
+    def newest(self) -> tuple[k.JobSeen, int, int] | None:
+        """The last job of that name, where it came, and where it went; None if there was none."""
         return list(self._seen.values())[-1] if self._seen else None
 
 
@@ -255,6 +268,18 @@ def waits(named: Named, reason: str = "") -> Condition:
 def placed(named: Named) -> Condition:
     """The job's quorum has nodes."""
     return JobIs(named, "has nodes for its quorum", JobRecord.quorum_placed)
+
+
+class Hopeless(JobIs):
+    """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__(named, "is infeasible", lambda job: job.waits is not None and job.waits.infeasible)
+
+    def means_something(self, state: State) -> bool:
+        """Until the job has ended."""
+        job = self._named.job(state)
+        return job is not None and not job.ended
 
 
 def there(named: Named) -> Condition:
@@ -407,6 +432,11 @@ class _Configured(Condition):
         self._policies = policies if policies.missing(self._recorded) else policies.recorded(self._recorded)
         self._config = self._policies.usable(self._recorded)
 
+    def means_something(self, state: State) -> bool:
+        """Once everything has been listed, because nobody knows of room before that, and until the job has ended: it
+        needs none then."""
+        return state.synced and not self._prospect.job(state).ended
+
     def facts(self, state: State) -> Facts:
         """The subject's."""
         job = self._prospect.job(state)
@@ -430,7 +460,7 @@ class _Configured(Condition):
 
 
 class FindsRoom(_Configured):
-    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes, or has ended.
+    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes.
 
     What it depends on is compared, not counted: most events move nothing for good.
     """
@@ -458,9 +488,9 @@ class FindsRoom(_Configured):
     def holds(self, state: State) -> bool:
         """By what the state says."""
         job = self._prospect.job(state)
-        if job.ended or job.quorum_placed():
+        if job.quorum_placed():
             return True
-        if job.spec is None or not state.synced:
+        if job.spec is None or job.ended or not state.synced:
             return False
         if not self._known(state, job):
             self.times += 1
@@ -559,7 +589,7 @@ class WouldBePlaced(_Configured):
     def holds(self, state: State) -> bool:
         """By what the state says."""
         job = self._prospect.job(state)
-        if job.ended or job.quorum_placed():
+        if job.quorum_placed():
             return True
         if not self._room.holds(state):
             return False

@@ -342,6 +342,15 @@ def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() 
     assert found.job in ("default/large", "default/small")
 
 
+def test_a_superseded_cycle_is_not_among_those_compared() -> None:
+    world = contended()
+    cycle = next(entry.batch for entry in world.entries if isinstance(entry.batch.events[0], k.CycleTaken))
+    before = rival(world, Overrides(queue_policy="Priority"))
+    world.say(*cycle.events)
+    after = rival(world, Overrides(queue_policy="Priority"))
+    assert (before.superseded, after.superseded) == (0, 1) and after.compared == before.compared
+
+
 def test_another_policy_for_every_job_is_compared_without_touching_what_is_folded() -> None:
     world = World()
     world.node("n1", gpus=4)
