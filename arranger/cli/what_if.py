@@ -2,7 +2,7 @@
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
 from arranger.model.names import KIND
+from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
@@ -59,12 +60,26 @@ from arranger.replay.explain import jobs_named
 from arranger.replay.history import END, Journey, Point
 from arranger.replay.overrides import Overrides
 from arranger.replay.recording import Recording
-from arranger.replay.what_if import Inputs, JobDifference, JobPlan, Plan, Scout, Variation, differences, take_plan, vary
+from arranger.replay.what_if import (
+    Inputs,
+    JobDifference,
+    JobPlan,
+    Plan,
+    Scout,
+    Variation,
+    differences,
+    edit_text,
+    take_plan,
+    vary,
+)
 from arranger.scheduling.fragmentation import Mix
 from arranger.scheduling.registry import Policies
 from arranger.settings import Settings
 
 _DRAINED = "drained"
+
+#: Jobs without an end that are named.
+_NAMES_SHOWN = 5
 
 
 class Until(msgspec.Struct, frozen=True):
@@ -134,8 +149,11 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     An --at that is the offset of a cycle, or of one of its decisions, takes that cycle again on its own base. Anywhere
     else a cycle is taken on the state at that point, by the configuration of the last one before it.
 
-    A policy applies to jobs that name none, with --every-job to all. A TYJob or Node in FILE that is there at the point
-    is taken for an edit of it; a new TYJob without creationTimestamp is created at the point.
+    A policy applies to jobs that name none, with --every-job to all. A TYJob in FILE that is there at the point gets
+    the spec in FILE, all of it. A Node that is there is edited: labels and amounts in FILE are added to those that it
+    has or replace them, and where FILE says nothing of taints, unschedulable or conditions it keeps them; one with a
+    metadata.uid, as `kubectl get -o yaml` gives it, is taken whole. What was edited is told. A new TYJob without
+    creationTimestamp is created at the point.
 
     With --until both go on from there: what the log observed later comes then in both (TYJobs, nodes, strangers' pods),
     cycles are taken whenever something changed, and every attempt of a job holds its nodes as long as it did in the
@@ -186,11 +204,14 @@ class _Asked:
         parts += [f"without node {name}" for name in self.nodes]
         return ", ".join(parts) or "nothing"
 
-    def variation(self, state: State, told_ms: int) -> Variation:
-        """The same for a state. Raises `NotFound` for a job or node that isn't there, `UsageError` for a manifest."""
+    def variation(self, state: State, told_ms: int, edits: list[str]) -> Variation:
+        """The same for a state; what it edits is added to `edits`, in words.
+
+        Raises `NotFound` for a job or node that isn't there, `UsageError` for a manifest.
+        """
         return Variation(
             self.other,
-            tuple(_added(self.manifests, state, told_ms)),
+            tuple(_added(self.manifests, state, told_ms, edits)),
             tuple(_job(state, name) for name in self.jobs),
             tuple(_node(state, name) for name in self.nodes),
         )
@@ -202,6 +223,8 @@ class Sequel(msgspec.Struct, frozen=True):
     one: Course
     other: Course
     alike: Likeness
+    #: It was to go on until nothing happens any more.
+    drained: bool = False
 
     def json(self) -> dict[str, Any]:
         """Both courses and the likeness as one object."""
@@ -226,7 +249,13 @@ class Sequel(msgspec.Struct, frozen=True):
     def _notes(self, lasting_ms: int | None) -> Iterator[str]:
         if self.one.waiting_at_end or self.other.waiting_at_end:
             yield "jobs that still wait at the end count with what they have waited so far"
-        if self.one.endless or self.other.endless:
+        held = dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))
+        if held and self.drained:
+            yield (
+                f"it stopped where nothing was left that could happen: the log shows no end of {_listed(list(held))}, "
+                "so what they hold is never free again; --lasting gives them an end"
+            )
+        elif self.one.endless or self.other.endless:
             yield "attempts without an end in the log last to the end of the horizon; --lasting says otherwise"
         elif lasting_ms is not None:
             yield f"attempts without an end in the log last {duration(lasting_ms)}"
@@ -239,12 +268,24 @@ class Sequel(msgspec.Struct, frozen=True):
             )
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def _part(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
+def _started(course: Course) -> str:
+    """Jobs that got their quorum, and how many of the starts are of jobs that were scheduled again."""
+    again = course.started - course.jobs_started
+    return f"{course.jobs_started}, and {again} again" if again else str(course.started)
+
+
 _FIGURES: tuple[tuple[str, Callable[[Course], object]], ...] = (
-    ("jobs started", lambda course: course.started),
+    ("jobs started", _started),
     ("jobs ended", lambda course: course.ended),
     ("jobs that wait at the end", lambda course: course.waiting_at_end),
     ("wait, mean", lambda course: duration(course.wait_mean_ms)),
@@ -266,6 +307,7 @@ class Answer(msgspec.Struct):
     one: Plan
     other: Plan
     reproduced: bool | None
+    edits: list[str] = []
     sequel: Sequel | None = None
     lasting_ms: int | None = None
 
@@ -277,6 +319,7 @@ class Answer(msgspec.Struct):
             "told_ms": self.inputs.told_ms,
             "time": local_time(self.inputs.told_ms),
             "otherwise": self.otherwise,
+            "edits": self.edits,
             "reproduced": self.reproduced,
             "asItWas": self.one,
             "whatIf": self.other,
@@ -290,6 +333,8 @@ class Answer(msgspec.Struct):
         which = f"the cycle at offset {inputs.cycle}" if inputs.cycle else "a cycle"
         print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.told_ms)}")
         print_text(f"otherwise: {self.otherwise}")
+        for edit in self.edits:
+            print_text(f"  {edit}", indent=4)
         if self.reproduced is False:
             print_text("as it was, it doesn't come out as recorded: arranger verify says where")
         click.echo()
@@ -360,7 +405,8 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         inputs, record, state, position = await cut(log, asked.at)
         content = snapshot.encode(state)
         changed = snapshot.restore(content)
-        variation = asked.variation(changed, inputs.told_ms)
+        edits: list[str] = []
+        variation = asked.variation(changed, inputs.told_ms, edits)
         recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
     had = policies if policies.missing(inputs.config) else policies.recorded(inputs.config)
     usual = had.usable(inputs.config)
@@ -368,7 +414,7 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     vary(changed, variation, inputs.told_ms)
     config, by = variation.overrides.of(inputs.config, policies)
     other = take_plan(changed, config, inputs.told_ms, policies=by)[0]
-    answer = Answer(inputs, asked.words, one, other, events == record if record is not None else None)
+    answer = Answer(inputs, asked.words, one, other, events == record if record is not None else None, edits)
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms
         future = Future(recording.observations, recording.stints, asked.lasting_ms)
@@ -379,7 +425,8 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
             for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
         ]
         alike = likeness(recording.starts(courses[0].end_ms), courses[0].starts)
-        answer.sequel = Sequel(courses[0], courses[1], alike)
+        drained = asked.until == Until()
+        answer.sequel = Sequel(courses[0], courses[1], alike, drained)
     return answer
 
 
@@ -515,27 +562,31 @@ def _node(state: State, name: str) -> str:
     return name
 
 
-def _added(manifests: Sequence[str], state: State, told_ms: int) -> list[k.Event]:
-    """The observations of what the files hold, as edits of what is there already."""
+def _added(manifests: Sequence[str], state: State, told_ms: int, edits: list[str]) -> list[k.Event]:
+    """The observations of what the files hold, as edits of what is there already, which are told in `edits`."""
     if not manifests:
         return []
     # Rounded up: a job that comes at the point comes after all that is there.
     created = datetime.fromtimestamp(-(-told_ms // 1000), UTC).isoformat()
-    objects = []
+    objects, nodes = [], {}
     for found in read_objects(manifests):
         metadata = found.item.get("metadata")
         if found.kind == KIND and isinstance(metadata, dict) and not metadata.get("creationTimestamp"):
             item = {**found.item, "metadata": {**metadata, "creationTimestamp": created}}
             found = msgspec.structs.replace(found, item=item)  # noqa: PLW2901
+        if found.kind == "Node" and isinstance(metadata, dict) and not metadata.get("uid"):
+            nodes[str(metadata.get("name"))] = found.item
         objects.append(found)
     cluster = described(objects, tyjob_checks(inventory().names))
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
         click.echo(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods and TYJobs)", err=True)
-    return [_as_edit(event, state) for event in cluster.observations]
+    added = [_as_edit(event, state, nodes) for event in cluster.observations]
+    edits += [edit for event in added if (edit := edit_text(event, state))]
+    return added
 
 
-def _as_edit(event: k.Event, state: State) -> k.Event:
+def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]]) -> k.Event:
     if isinstance(event, k.JobSeen):
         if event.invalid:
             raise UsageError(f"TYJob {event.namespace}/{event.name} is invalid: {event.invalid}")
@@ -545,9 +596,29 @@ def _as_edit(event: k.Event, state: State) -> k.Event:
                 job.seen, spec=event.spec, invalid="", generation=job.seen.generation + 1, status=None
             )
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
-        return msgspec.structs.replace(event, uid=state.nodes.uids[state.nodes.rows[event.name]])
+        row = state.nodes.rows[event.name]
+        facts = event.facts
+        if event.name in nodes:
+            facts = _edited(state.nodes.facts[row], facts, nodes[event.name])
+        return msgspec.structs.replace(event, uid=state.nodes.uids[row], facts=facts)
     if isinstance(event, k.PodSeen):
         same = [pod for pod in state.pods.values() if (pod.namespace, pod.name) == (event.namespace, event.name)]
         if same:
             return msgspec.structs.replace(event, uid=same[0].uid)
     return event
+
+
+def _edited(had: NodeFacts, given: NodeFacts, manifest: Mapping[str, Any]) -> NodeFacts:
+    """A node's facts after an edit by a manifest written by hand: what that leaves out stays."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    amounts = dict(had.allocatable)
+    written = status.get("allocatable") or status.get("capacity") or {}
+    # The number of pods is put in by default: only what was written counts.
+    amounts |= {name: amount for name, amount in given.allocatable if name in written}
+    return NodeFacts(
+        allocatable=tuple(sorted(amounts.items())),
+        ready=given.ready if status.get("conditions") else had.ready,
+        cordoned=given.cordoned if "unschedulable" in spec else had.cordoned,
+        labels=tuple(sorted((dict(had.labels) | dict(given.labels)).items())),
+        taints=given.taints if "taints" in spec else had.taints,
+    )

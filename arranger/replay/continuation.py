@@ -26,6 +26,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.course import Course, Meter
+from arranger.replay.describe import label
 from arranger.replay.recording import AttemptKey, Stint
 from arranger.replay.what_if import WATCHED, Variation, pod_gone, say
 from arranger.scheduling.cycle import take_cycle
@@ -90,9 +91,11 @@ class Continuation:
 
         `cycle_first`: a cycle was taken on this very state, whatever else is told of the same moment.
         """
+        self._meter.begin(self.state)
         for uid in list(self.state.jobs):
             self._meter.look(self.state, uid, self._now_ms)
             self._begin_attempt(uid)
+            self._due_to_be_given_up(uid)
         if cycle_first:
             self._settle(dict.fromkeys(self.state.jobs), schedulable=True)
         else:
@@ -197,6 +200,7 @@ class Continuation:
             lasting_ms = stint.released_ms - stint.placed_ms
         if lasting_ms is None:
             self._meter.endless += 1
+            self._meter.endless_jobs[label(job)] = None
         else:
             self._at(self._now_ms + lasting_ms, uid, job.attempt)
 
@@ -240,6 +244,12 @@ class Continuation:
                 schedulable |= say(self.state, self._now_ms, [decided, *gone]).schedulable
                 self._meter.look(self.state, uid, self._now_ms)
         return schedulable
+
+    def _due_to_be_given_up(self, uid: str) -> None:
+        """A job that a cycle before the point found infeasible: note when another would give it up."""
+        job = self.state.jobs[uid]
+        if not job.ended and job.waits is not None and job.waits.infeasible and job.infeasible_since_ms:
+            self._at(max(self._now_ms, job.infeasible_since_ms + self._config.infeasible_grace_ms), uid, -1)
 
     def _note_infeasible(self, events: Sequence[k.Event]) -> None:
         for event in events:

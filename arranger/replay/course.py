@@ -35,7 +35,8 @@ class Course(msgspec.Struct, frozen=True):
     its quorum had nodes; those of jobs that still wait at the end count as long as they have waited so far.
 
     `gpu_utilisation` and `gpu_fragmentation` are means over time, parts of all GPUs (0 to 1), None without any.
-    `makespan_ms` is the time to the last end of a job, None if none ended. `endless` attempts have no end in the log.
+    `makespan_ms` is the time to the last end of a job, None if none ended. `endless` attempts have no end in the log;
+    `endless_jobs` are their jobs. `started` counts attempts, `jobs_started` the jobs that they are of.
     """
 
     begin_ms: int
@@ -53,6 +54,8 @@ class Course(msgspec.Struct, frozen=True):
     curve: tuple[Sample, ...]
     #: (job UID, attempt) → when its quorum had nodes, told in milliseconds.
     starts: dict[AttemptKey, int] = {}
+    jobs_started: int = 0
+    endless_jobs: tuple[str, ...] = ()
 
 
 class Likeness(msgspec.Struct, frozen=True):
@@ -83,6 +86,8 @@ class Meter:
 
     def __init__(self, typical: Mix | None, begin_ms: int) -> None:
         self.endless = 0
+        #: Names of the jobs whose attempts have no end.
+        self.endless_jobs: dict[str, None] = {}
         self._begin_ms = begin_ms
         self._typical = typical
         #: Since when jobs wait for their quorum, told in milliseconds.
@@ -90,8 +95,14 @@ class Meter:
         self._waits: list[int] = []
         self._starts: dict[AttemptKey, int] = {}
         self._ended: dict[str, int] = {}
+        #: Jobs that had ended before anything went on.
+        self._ended_before: dict[str, None] = {}
         self._samples: list[Sample] = []
         self._changes = -1
+
+    def begin(self, state: State) -> None:
+        """The state from which it goes on: what has ended by then is no end of the course."""
+        self._ended_before = {uid: None for uid, job in state.jobs.items() if job.ended}
 
     def look(self, state: State, uid: str, now_ms: int) -> None:
         """A job may have begun or ceased to wait."""
@@ -102,7 +113,7 @@ class Meter:
                 if since_ms is not None and job is not None and job.quorum_placed():
                     self._waits.append(now_ms - since_ms)
                     self._starts[key] = now_ms
-            if job is not None and job.ended and uid not in self._ended:
+            if job is not None and job.ended and uid not in self._ended and uid not in self._ended_before:
                 self.ended(uid, now_ms, final=True)
             return
         key = (uid, job.attempt)
@@ -147,6 +158,8 @@ class Meter:
             makespan_ms=max(ends) - self._begin_ms if ends else None,
             curve=tuple(_thinned(self._samples)),
             starts=self._starts,
+            jobs_started=len({uid for uid, _ in self._starts}),
+            endless_jobs=tuple(self.endless_jobs),
         )
 
     def _mean(self, amounts: Sequence[float], end_ms: int) -> float | None:

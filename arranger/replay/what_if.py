@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
+from arranger.model.node import NodeFacts
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import LEADER, JobRecord, expand
 from arranger.projections.state import Changes, State
@@ -20,6 +21,7 @@ from arranger.replay.overrides import Overrides
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import describe_shortage, take_cycle
 from arranger.scheduling.filters import Filters
+from arranger.scheduling.filters import amount as quantity
 from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN, Policies
@@ -282,6 +284,43 @@ def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
         if place[0] != LEADER_GROUP
     )
     return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, "their node isn't there")]
+
+
+def edit_text(event: k.Event, state: State) -> str:
+    """What an added observation changes of a node or job that is there, in words; empty if it is a new one."""
+    if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
+        changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
+        return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
+    if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
+        return ""
+    job = state.jobs[event.uid]
+    changed = "its spec is replaced by the one in the file" if job.spec != event.spec else "nothing is changed"
+    return f"job {label(job)}: {changed}"
+
+
+def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
+    """What differs between a node's facts, each as "what: before → after"."""
+    amounts = dict(had.allocatable), dict(has.allocatable)
+    labels = dict(had.labels), dict(has.labels)
+    found = [
+        (name, *(quantity(name, of.get(name, 0)) for of in amounts))
+        for name in dict.fromkeys((*amounts[0], *amounts[1]))
+    ]
+    found += [
+        (f"label {name}", *(of.get(name, "-") for of in labels)) for name in dict.fromkeys((*labels[0], *labels[1]))
+    ]
+    found.append(("taints", _taints(had), _taints(has)))
+    found.append(("cordoned", _yes(had.cordoned), _yes(has.cordoned)))
+    found.append(("ready", _yes(had.ready), _yes(has.ready)))
+    return [f"{what}: {before} → {after}" for what, before, after in found if before != after]
+
+
+def _taints(facts: NodeFacts) -> str:
+    return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints) or "none"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 # --- the point -----------------------------------------------------------------------------------------------

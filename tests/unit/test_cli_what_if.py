@@ -11,11 +11,13 @@ import yaml
 
 from arranger.cli.main import main
 from arranger.events import kinds as k
+from arranger.model.node import Taint
+from arranger.model.pod import Phase
 from tests.unit.replay_worlds import contended, crowded
 from tests.unit.test_cli_bisect import _write
 from tests.unit.test_cli_simulate_files import job, node
 from tests.unit.test_replay_continuation import one_node
-from tests.world import World
+from tests.world import World, shape
 
 
 def written(world: World, path: Path) -> list[str]:
@@ -158,3 +160,76 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_read(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, _, err = run(capsys, "--log", "nowhere.log", "--until", "2h", "--plot", "courses.png")
     assert status == 2 and "--plot needs matplotlib, which isn't installed (pip install 'arranger[plot]')" in err
+
+
+def _tainted_node(path: Path) -> list[str]:
+    """A job that only a node with GPUs could take, and that one is tainted."""
+    world = World()
+    world.node("n1", cpu=8)
+    world.node("n2", cpu=8, gpus=4, labels={"zone": "a"}, taints=[Taint("maintenance", "yes", "NoSchedule")])
+    world.job("train", leader=shape(gpus=1))
+    world.settle()
+    return written(world, path)
+
+
+def _with(path: Path, item: dict[str, Any]) -> tuple[str, str]:
+    path.write_text(yaml.safe_dump(item))
+    return "--with", str(path)
+
+
+def test_a_node_in_a_file_is_an_edit_that_keeps_what_it_does_not_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = _tainted_node(tmp_path / "run.log")
+    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2", "labels": {"gpu-type": "h100"}}}
+    found = answer(capsys, *log, *_with(tmp_path / "n2.yaml", manifest))
+    assert found["edits"] == ["node n2: label gpu-type: - → h100"]
+    assert found["differences"] == [], "its taint is still there"
+    manifest |= {"spec": {"taints": []}, "status": {"allocatable": {"nvidia.com/gpu": "2"}}}
+    found = answer(capsys, *log, *_with(tmp_path / "n2.yaml", manifest))
+    changes = "nvidia.com/gpu: 4 → 2; label gpu-type: - → h100; taints: maintenance=yes:NoSchedule → none"
+    assert found["edits"] == [f"node n2: {changes}"]
+    assert found["whatIf"]["jobs"][0]["nodes"] == {"n2": "learner"}
+    status, out, _ = run(capsys, *log, *_with(tmp_path / "n2.yaml", manifest))
+    assert status == 0 and f"\n  node n2: {changes}\n" in out
+
+
+def test_a_node_as_an_api_server_gives_it_is_taken_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = _tainted_node(tmp_path / "run.log")
+    manifest = node("n2", gpus="4")
+    manifest["metadata"]["uid"] = "uid-n2"
+    manifest["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    (edit,) = answer(capsys, *log, *_with(tmp_path / "n2.yaml", manifest))["edits"]
+    assert "label zone: a → -" in edit and "taints: maintenance=yes:NoSchedule → none" in edit
+
+
+def test_an_edit_of_a_job_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = written(crowded(), tmp_path / "run.log")
+    found = answer(capsys, *log, *_with(tmp_path / "job.yaml", job("big", workers=1)))
+    assert found["edits"] == ["job default/big: its spec is replaced by the one in the file"]
+    assert answer(capsys, *log, *_with(tmp_path / "job.yaml", job("new", workers=1)))["edits"] == []
+
+
+def test_why_nothing_goes_on_is_told_with_the_jobs_that_have_no_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = written(crowded(), tmp_path / "run.log")
+    status, out, _ = run(capsys, *log, "--until", "drained")
+    assert status == 0
+    assert "the log shows no end of default/small, default/wide, so what they hold is never free again" in out
+    row = next(line for line in out.splitlines() if line.startswith("jobs ended"))
+    assert row.split()[2:] == ["1", "1"], "the one that is given up for good, and none that had ended before"
+    _, out, _ = run(capsys, *log, "--until", "drained", "--lasting", "1m")
+    assert "never free again" not in out
+
+
+def test_a_second_attempt_is_no_further_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timeline = one_node()
+    world = timeline.world
+    timeline.job(300, "restarted", runs=None, leader=shape(gpus=4))
+    timeline.at(310, lambda: timeline.over("restarted", Phase.FAILED))
+    timeline.play()
+    log = written(world, tmp_path / "run.log")
+    _, out, _ = run(capsys, *log, "--at", _at_first_job(world), "--until", "drained")
+    row = next(line for line in out.splitlines() if line.startswith("jobs started"))
+    assert "5, and 1 again" in row
