@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ import pytest
 from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
 
 REAL_FIXTURES = {"redis_server", "kube_server"}
+
+
+def pytest_configure() -> None:
+    """Output isn't made to fit the terminal from which the tests are run."""
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

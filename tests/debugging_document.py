@@ -50,11 +50,12 @@ def _played(block: str, folder: Path) -> Iterator[str]:
 def _output(command: str, folder: Path) -> str:
     program, *words = shlex.split(command)
     assert program == "arranger", f"only arranger is run here: {command}"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
+    outside = ("ARRANGER_", "COLUMNS")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
     done = subprocess.run(
         [sys.executable, "-m", "arranger.cli.main", *words],
         cwd=folder,
-        env={**environment, "TZ": "UTC", "COLUMNS": "120", "PYTHONPATH": str(REPOSITORY)},
+        env={**environment, "TZ": "UTC", "PYTHONPATH": str(REPOSITORY)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

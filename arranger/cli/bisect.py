@@ -445,7 +445,8 @@ def _print_rival(rival: Rival, other: Overrides) -> None:
     if rival.other_versions:
         print_text(f"{rival.other_versions} cycles were taken by policy versions that aren't installed here: left out")
     if rival.superseded:
-        print_text(f"{rival.superseded} cycles had no effect, because another came first: left out")
+        plural = "s" if rival.superseded != 1 else ""
+        print_text(f"{rival.superseded} cycle{plural} had no effect, because another came first: left out")
     if found is None:
         print_text(
             f"{rival.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their order "

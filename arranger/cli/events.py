@@ -2,14 +2,13 @@
 
 import asyncio
 import difflib
-import sys
 from collections.abc import Iterable
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from arranger.cli.output import Times, Told, local_time, output_option, print_json_lines, print_table
+from arranger.cli.output import Times, Told, fitting, local_time, output_option, print_json_lines, print_table
 from arranger.cli.reading import (
     begin_at_span,
     feed,
@@ -151,7 +150,7 @@ class _Printer:
 
     def __init__(self, output: str) -> None:
         self._json = output == "json"
-        self._fitting = sys.stdout.isatty()
+        self._fitting = fitting()
         self._said = ""
 
     def table(self, lines: list[Line]) -> None:

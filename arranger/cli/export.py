@@ -66,6 +66,11 @@ class Made(msgspec.Struct, frozen=True):
     first_told_ms: int
     last_told_ms: int
     hashed: bool
+    #: The last offset of the log that it was taken from.
+    log_ends: int = 0
+    #: The job that was asked for, and what it is called in the file; empty without one, or where it keeps its name.
+    job: str = ""
+    job_there: str = ""
 
 
 @click.command()
@@ -95,10 +100,11 @@ def command(
 ) -> None:  # fmt: skip
     r"""Write a log, or a part of it, into one file that the reading commands open as a log: for a bug report.
 
-    With --job it is the time from the first sight of the jobs that were there when it came up to its own last word, and
-    the state before; everything in that time is kept, because all of it competed with the job. Environment values,
-    annotations and images are never in a log. With --hash-names names are replaced by n-000123 and the like, which keep
-    their order, as that decides ties.
+    With --job it is the time from the first sight of the jobs that were there when it came up to its own last word, or
+    to the end of the log while it hasn't ended, and the state before; everything in that time is kept, because all of
+    it competed with the job. Environment values, annotations and images are never in a log. With --hash-names names
+    are replaced by n-000123 and the like, which keep their order, as that decides ties; with --job too it says, here
+    only, what the job is called then.
 
     \b
       arranger export --job team-a/train --to train.arranger
@@ -121,6 +127,10 @@ def command(
     span = duration(max(0, made.last_told_ms - made.first_told_ms))
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
     print_text(f"{span} from {local_time(made.first_told_ms)}{', names replaced' if made.hashed else ''}")
+    if made.job and made.last < made.log_ends:
+        print_text(f"the log goes on to offset {made.log_ends}: nothing after {made.last} concerns {made.job}")
+    if made.job_there:
+        print_text(f"{made.job} is {made.job_there} in it (the file itself doesn't say so)")
 
 
 async def _export(target: str | None, settings: Settings, wanted: _Wanted, file: Path) -> Made:
@@ -128,35 +138,48 @@ async def _export(target: str | None, settings: Settings, wanted: _Wanted, file:
         part = await _part(log, wanted)
         writer = ZipWriter(file)
         try:
-            told = await _write(log, writer, wanted, part)
+            told, there = await _write(log, writer, wanted, part)
             writer.finish()
         except BaseException:
             writer.give_up()
             raise
-        after = part.after
-        return Made(str(file), writer.size, after.epoch, after.offset + 1, part.until, *told, wanted.hashed)
+        after, ends = part.after, await end_offset(log)
+        return Made(
+            str(file),
+            writer.size,
+            after.epoch,
+            after.offset + 1,
+            part.until,
+            *told,
+            wanted.hashed,
+            ends,
+            part.job,
+            there,
+        )
 
 
 class _Part(msgspec.Struct):
-    """After which position and up to which offset, and the state at the former; None where that can't be had."""
+    """After which position and up to which offset, and the state at the former; None where that can't be had. `job` is
+    the one that it is about, as NAMESPACE/NAME, empty for none."""
 
     after: Position
     until: int
     state: State | None
+    job: str = ""
 
 
 async def _part(log: Copyable, wanted: _Wanted) -> _Part:
     """What is to be exported, found."""
     last = wanted.last or END
-    start, end = wanted.first, await _offset_at(log, last)
+    start, end, job = wanted.first, await _offset_at(log, last), ""
     if wanted.job:
-        first, end = await _of_job(log, wanted)
+        job, first, end = await _of_job(log, wanted)
         # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.
         near = first <= FROM_THE_START and (await log.start()).offset == 0
         start = Point(offset=first - 1) if not near else None
     if start is None:
         position = await log.start()
-        return _Part(position, end, await _state_there(log, position))
+        return _Part(position, end, await _state_there(log, position), job)
     # An offset that is asked for is the first to be exported: the state is that before it.
     before = Point(offset=start.offset - 1) if start.offset is not None and not wanted.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
@@ -165,7 +188,7 @@ async def _part(log: Copyable, wanted: _Wanted) -> _Part:
         await feed(log, position, journey.feed, until=before, doing="going to the beginning")
     if journey.position.offset >= end:
         raise LogError("there is nothing between these points", hint="ask for an earlier --from or a later --until")
-    return _Part(journey.position, end, journey.state)
+    return _Part(journey.position, end, journey.state, job)
 
 
 class _Places(Journey):
@@ -215,8 +238,9 @@ async def _offset_at(log: Copyable, point: Point) -> int:
     return reached
 
 
-async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[int, int]:
-    """The first and the last offset that concern the job; of several of one name the latest."""
+async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[str, int, int]:
+    """The job as NAMESPACE/NAME, and the first and the last offset that concern it; of several of one name the
+    latest."""
     concerning = Concerning(wanted.job, wanted.namespace)
     await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
     if not concerning.found:
@@ -226,7 +250,8 @@ async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[int, int]:
     if len(places) > 1:
         known = ", ".join(f"{namespace}/{wanted.job}" for namespace in sorted(places))
         raise NotFound(f"there are several jobs {wanted.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
-    return next(iter(places.values()))
+    ((namespace, (first, end)),) = places.items()
+    return f"{namespace}/{wanted.job}", first, end
 
 
 class _Renamed:
@@ -254,6 +279,11 @@ class _Renamed:
         self._names.begin()
         return snapshot.restore(snapshot.encode_image(self._names.walk(image))) if image is not None else part.state
 
+    def job(self, label: str) -> str:
+        """What a job, NAMESPACE/NAME, is called now."""
+        namespace, _, name = label.rpartition("/")
+        return f"{self._names.name('namespace', namespace)}/{self._names.name('job', name)}"
+
     async def read(self, _: Position, limit: int) -> Sequence[StoredEntry]:
         """The next entries."""
         found = []
@@ -267,9 +297,10 @@ class _Renamed:
         return found
 
 
-async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part) -> tuple[int, int]:
-    """The snapshot before the stretch, the stretch, and snapshots in it; answers the first and last time told."""
-    after, state = part.after, part.state
+async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part) -> tuple[tuple[int, int], str]:
+    """The snapshot before the stretch, the stretch, and snapshots in it; answers the first and last time told, and what
+    the job that it is about is called there, if otherwise."""
+    after, state, there = part.after, part.state, ""
 
     async def read(position: Position, limit: int) -> Sequence[StoredEntry]:
         return await log.read_stored(position, limit=limit)
@@ -279,6 +310,7 @@ async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part)
         renamed = _Renamed(log, part)
         state = await renamed.collect()
         source = renamed.read
+        there = renamed.job(part.job) if part.job else ""
     if state is not None and after.offset:
         name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.told_ms)
         writer.put(name, content)
@@ -292,4 +324,4 @@ async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part)
             told += put.told
     about = {"by": f"arranger {__version__}", "job": bool(wanted.job), "hashed": wanted.hashed}
     writer.put("about.json", msgspec.json.encode(about))
-    return told[0], max(told)
+    return (told[0], max(told)), there

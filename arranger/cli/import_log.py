@@ -34,10 +34,17 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
     """
     end = asyncio.run(_import(source, target, settings.cluster))
     shown = redacted(target) if scheme_of(target) else target
+    beside = (
+        []
+        if scheme_of(target)
+        else sorted(path.name for path in Path(target).parent.glob(f"{Path(target).name}.snapshot-*"))
+    )
     if output == "json":
-        print_json({"log": shown, "epoch": end.epoch, "offset": end.offset})
+        print_json({"log": shown, "epoch": end.epoch, "offset": end.offset, "snapshots": beside})
     else:
         print_text(f"{shown} has epoch {end.epoch} up to offset {end.offset}; look with --log {shown}")
+        if beside:
+            print_text(f"snapshots of it stand beside it, to be kept with it: {', '.join(beside)}")
 
 
 async def _import(source: str, target: str, cluster: str) -> Position:

@@ -1,7 +1,8 @@
 """What all commands share in printing and reading: tables and JSON, moments and durations.
 
-Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and never cut when piped. JSON is
-for programs: one value, indented on a terminal, or one object a line. Times are local, with their UTC offset.
+Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and whole when piped, unless
+COLUMNS says how wide they may be. JSON is for programs: one value, indented on a terminal, or one object a line. Times
+are local, with their UTC offset.
 """
 
 import datetime
@@ -170,6 +171,11 @@ def print_json_lines(values: Iterable[Any]) -> None:
         click.echo(msgspec.json.encode(value, enc_hook=str))
 
 
+def fitting() -> bool:
+    """Whether what is printed is made to fit a width: that of the terminal, or the one that COLUMNS names."""
+    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
 def coloured() -> bool:
     """Whether standard output takes colours: a terminal, and NO_COLOR (no-color.org) isn't set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -186,14 +192,15 @@ def print_table(
 ) -> None:
     """A table under upper-case column names; those in `right` are aligned to the right.
 
-    On a terminal rows are made to fit, columns in which nothing stands are left out, `times` says how moments (`Told`)
-    are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no rows.
+    On a terminal, or with COLUMNS set, rows are made to fit, columns in which nothing stands are left out, `times` says
+    how moments (`Told`) are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no
+    rows.
     """
     cells = [(row, ["" if cell is None else str(cell) for cell in row]) for row in rows]
     if not cells and empty:
         click.echo(empty)
         return
-    if not sys.stdout.isatty():
+    if not fitting():
         _print_plain(columns, [texts for _, texts in cells], right)
         return
     if times is not None:
@@ -202,8 +209,9 @@ def print_table(
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
-    """A line for people; on a terminal it is folded between words, what follows the first line `indent` further in."""
-    if not sys.stdout.isatty():
+    """A line for people; on a terminal, or with COLUMNS set, it is folded between words, what follows the first line
+    `indent` further in."""
+    if not fitting():
         click.echo(text)
         return
     from arranger.cli.terminal import folded, terminal_width

@@ -69,7 +69,11 @@ def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -
 
 
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
-    """An option whose value is a point of the log; its parameter is an `At` or None."""
+    """An option whose value is a point of the log; its parameter is an `At` or None.
+
+    What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
+    if name == "--at":
+        text = f"{text} A batch is whole: an offset in one means its end."
     return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
 
 
@@ -143,6 +147,8 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     at_most = await newest_before(log, point)
     async for state, position in snapshots(log, at_most=at_most):
         if point.covers(state):
+            if point.told_ms is not None and state.offset >= await end_offset(log):
+                _say_if_later(point, state.told_ms)
             return state, position
     start = await log.start()
     if start.offset == 0:
@@ -224,19 +230,36 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
     """
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
+    told_ms = 0
     with progress(doing, last - after.offset) as moved:
         while reached < last and (found := await log.read(after)):
             for entry in found:
                 if until.before(entry) or take(entry) is False:
                     return
-                reached = entry.last
+                reached, told_ms = entry.last, max(told_ms, entry.batch.told_ms)
                 if reached >= last:
                     break
             after = Position(after.epoch, reached, entry.chain)
             moved(reached - shown)
             shown = reached
+    if told_ms:
+        _say_if_later(until, told_ms)
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
+
+
+_SAID_LATER = f"{__name__}.said_later"
+
+
+def _say_if_later(point: Point, end_ms: int) -> None:
+    """Say, once a command, that a moment lies after everything in the log: nobody can know what was then."""
+    context = click.get_current_context(silent=True)
+    if point.told_ms is None or point.told_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
+        return
+    context.meta[_SAID_LATER] = True
+    click.echo(
+        f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True
+    )
 
 
 async def end_offset(log: Log) -> int:

@@ -11,6 +11,7 @@ from arranger.cli.reading import before_beginning, begin, feed, log_options, ope
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
+from arranger.replay.describe import amounts_text
 from arranger.replay.history import Journey, Point
 from arranger.replay.overview import JobLine, NodeLine, Overview, overview
 from arranger.scheduling.filters import amount
@@ -25,7 +26,8 @@ from arranger.settings import Settings
 def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
     r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
 
-    The log is folded up to there, from the nearest snapshot. What was decided and not yet seen counts as used.
+    The log is folded up to there, from the nearest snapshot. What was decided and not yet seen counts as used. So does
+    what pods of others hold; the largest of them are named.
 
     \b
       arranger replay                                     the end of the log in Redis
@@ -77,6 +79,24 @@ def _print(seen: Overview) -> None:
         [_node_cells(node, resources) for node in seen.nodes],
         right=resources,
         empty="no nodes",
+    )
+    if seen.other_pods:
+        click.echo()
+        print_text(_others(seen))
+
+
+def _others(seen: Overview) -> str:
+    """What pods of others hold, the largest few by name."""
+    named = [
+        f"{pod.namespace}/{pod.name} ({amounts_text(tuple(pod.holds.items()))} on {pod.node})"
+        for pod in seen.largest_other_pods
+    ]
+    more = seen.other_pods - len(named)
+    plural = "s" if seen.other_pods != 1 else ""
+    holds = "hold" if plural else "holds"
+    return (
+        f"{seen.other_pods} pod{plural} that {'are' if plural else 'is'} not Arranger's {holds} resources too: "
+        f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
     )
 
 

@@ -1,14 +1,20 @@
 """The cluster as the projection has it at one point: jobs with their place in the queue, and what nodes hold."""
 
+import heapq
+
 import msgspec
 
+from arranger.events.kinds import PodSeen
 from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from arranger.replay.explain import message_of
 from arranger.scheduling import queue
 from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Pods of others that are named.
+_LARGEST = 3
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -43,8 +49,19 @@ class NodeLine(msgspec.Struct, frozen=True):
     allocatable: dict[str, int]
 
 
+class OtherPod(msgspec.Struct, frozen=True):
+    """A pod that isn't Arranger's and holds resources of a node, units as in `PodShape`."""
+
+    namespace: str
+    name: str
+    node: str
+    holds: dict[str, int]
+
+
 class Overview(msgspec.Struct, frozen=True):
-    """All of it at one offset. `digest` is equal exactly for equal projections."""
+    """All of it at one offset. `digest` is equal exactly for equal projections. `other_pods` counts the pods that
+    aren't Arranger's and hold something; `largest_other_pods` are those that hold the largest parts of their nodes.
+    """
 
     offset: int
     epoch: int
@@ -55,6 +72,8 @@ class Overview(msgspec.Struct, frozen=True):
     pods: int
     jobs: tuple[JobLine, ...]
     nodes: tuple[NodeLine, ...]
+    other_pods: int = 0
+    largest_other_pods: tuple[OtherPod, ...] = ()
 
 
 def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
@@ -62,6 +81,10 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     waiting = queue.in_order(state, CycleConfig(), policies)
     places = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in places]
+    strangers = [pod for pod in state.pods.values() if pod.owner is None and holds(pod)]
+    largest = heapq.nsmallest(
+        _LARGEST, strangers, key=lambda pod: (-_part(state, pod), pod.namespace, pod.name, pod.uid)
+    )
     others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))
     return Overview(
         offset=state.offset,
@@ -73,7 +96,20 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         pods=len(state.pods),
         jobs=tuple(_job_line(job, places.get(job.uid, 0)) for job in [*waiting, *others]),
         nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
+        other_pods=len(strangers),
+        largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
     )
+
+
+def _part(state: State, pod: PodSeen) -> float:
+    """The largest part of any of its node's resources that a pod holds; 0 on a node that isn't there."""
+    nodes = state.nodes
+    row = nodes.rows.get(pod.node)
+    if row is None:
+        return 0.0
+    there = nodes.allocatable[row].tolist()
+    amounts = [(held, there[nodes.columns[name]]) for name, held in pod.requests if name in nodes.columns]
+    return max((held / total for held, total in amounts if total), default=0.0)
 
 
 def _job_line(job: JobRecord, place: int) -> JobLine:

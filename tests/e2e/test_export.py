@@ -13,10 +13,12 @@ from arranger.cli.main import main
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry
 from arranger.events.redis_log import RedisLog
+from arranger.projections.jobs import LEADER
 from tests.e2e.test_replay_commands import Run, _to_file
 from tests.servers import RealRedis
 from tests.unit.replay_worlds import crowded
 from tests.unit.test_pseudonyms import secretive
+from tests.world import World, shape
 
 CLUSTER = "imported"
 
@@ -75,6 +77,43 @@ def test_what_concerns_a_job_gives_the_same_answers_on_it(
         for remedy in (whole["waiting"] or {}).get("remedies", ()):  # an event from before isn't in the part
             remedy["undoes"] = remedy["undoes"] if remedy["undoes"] >= made["first"] else 0
         assert part == whole
+
+
+@pytest.mark.usefixtures("a_long_log")
+def test_a_job_that_has_not_ended_takes_the_end_of_the_log_along_and_another_says_where_it_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("waits", leader=shape(gpus=2))
+    over = world.job("over", leader=shape(gpus=1))
+    world.settle()
+    world.change_pod(over.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    last = world.state.offset
+    world.node("n2")
+    log = _to_file(world.entries, tmp_path / "run.log")
+    end = world.state.offset
+    made = export(capsys, log, tmp_path / "waits.arranger", "--job", "waits")
+    assert (made["last"], made["log_ends"]) == (end, end)
+    run = Run(capsys, "export", *log, "--job", "over", "--to", str(tmp_path / "over.arranger"))
+    assert f"the log goes on to offset {end}: nothing after {last} concerns default/over\n" in run.out
+
+
+def test_what_the_job_is_called_in_the_file_is_told_to_who_exports_and_not_in_the_file(
+    log: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "hashed.arranger"
+    run = Run(capsys, "export", *log, "--job", "wide", "--hash-names", "--to", str(target))
+    (line,) = [line for line in run.out.splitlines() if line.startswith("default/wide is ")]
+    there = line.split()[2]
+    told = Run(capsys, "explain", there, "--log", str(target), "-o", "json")
+    assert told.status == 0
+    content = zipfile.ZipFile(target)
+    assert all(b"default/wide" not in content.read(name) for name in content.namelist())
+    assert "wide" not in Run(capsys, "events", "--log", str(target), "-o", "json").out.replace("uid-wide", "")
+    run = Run(capsys, "export", *log, "--job", "wide", "--to", str(tmp_path / "plain.arranger"))
+    assert "default/wide is" not in run.out
 
 
 def test_a_stretch_is_exported_with_the_state_before_it(
@@ -138,6 +177,8 @@ def test_an_import_is_the_same_log_in_a_file(
     made = export(capsys, log, target, "--job", "wide")
     run = Run(capsys, "import", str(target), "--to", str(copy), "-o", "json")
     assert run.json["offset"] == made["last"]
+    beside = sorted(path.name for path in tmp_path.glob("job.log.snapshot-*"))
+    assert run.json["snapshots"] == beside and beside
     assert _entries(FileLog(copy, read_only=True)) == _part(
         _entries(FileLog(tmp_path / "run.log", read_only=True)), made
     )

@@ -1,6 +1,7 @@
 """The commands that read the log, run as a user runs them, on a log file and on a real Redis."""
 
 import asyncio
+import datetime
 import hashlib
 import json
 import subprocess
@@ -638,3 +639,26 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
     assert run.status == 0 and run.json["from"] == entries[number].last + 1
     run = Run(capsys, "what-if", *log, "--at", str(entries[number].first))
     assert run.status == 1 and "trimmed" in run.err
+
+
+def test_a_time_after_the_end_of_the_log_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = crowded().entries
+    log = _to_file(entries, tmp_path / "run.log")
+    for words in (["replay"], ["explain", "wide"], ["what-if"]):
+        run = Run(capsys, *words, *log, "--at", "2038-01-01T00:00:00")
+        assert run.status == 0 and run.err.count("the log ends at ") == 1
+        assert "before the time asked for: shown as it was then" in run.err
+    last = datetime.datetime.fromtimestamp(entries[-1].batch.told_ms / 1000, datetime.UTC)
+    for at in (last.isoformat(), str(entries[-1].last)):
+        assert Run(capsys, "replay", *log, "--at", at).err == ""
+
+
+def test_replay_says_whose_else_use_a_node_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    log = _to_file(world.entries, tmp_path / "without.log")
+    assert "not Arranger's" not in Run(capsys, "replay", *log).out
+    world.pod("notebook", "n1", gpus=3)
+    log = _to_file(world.entries, tmp_path / "with.log")
+    told = "1 pod that is not Arranger's holds resources too: default/notebook (3 nvidia.com/gpu on n1)"
+    assert told in Run(capsys, "replay", *log).out

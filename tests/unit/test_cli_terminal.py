@@ -45,6 +45,19 @@ def terminal(
 wide = pytest.mark.parametrize("terminal", [64], indirect=True)
 narrow = pytest.mark.parametrize("terminal", [40], indirect=True)
 
+
+def test_columns_makes_rows_fit_where_there_is_no_terminal_and_without_it_they_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_table(COLUMNS, ROWS, right=["offset"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 64
+    monkeypatch.setenv("COLUMNS", "64")
+    print_table(COLUMNS, ROWS, right=["offset"])
+    print_text("words " * 40)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 64 and "\x1b" not in out
+
+
 COLUMNS = ("offset", "kind", "subject", "text")
 ROWS = [
     (7, "NodeSeen", "n1", "ready, with a line of words that goes on for longer than that"),

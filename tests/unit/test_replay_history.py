@@ -80,6 +80,22 @@ def test_the_overview_has_waiting_jobs_in_queue_order_and_the_use_of_every_node(
     assert seen.digest == snapshot.digest(world.state)
 
 
+def test_pods_of_others_that_hold_something_are_counted_and_the_largest_named() -> None:
+    world = World()
+    world.node("n1", cpu=8, gpus=4)
+    world.pod("done", "n1", phase="Succeeded", cpu=8)
+    world.pod("unbound", cpu=8)
+    world.pod("large", "n1", gpus=3, cpu=1)
+    for number in range(3):
+        world.pod(f"small-{number}", "n1", cpu=1)
+    world.job("ours", leader=shape(cpu=1))
+    world.settle()
+    seen = overview(world.state)
+    assert seen.other_pods == 4
+    assert [pod.name for pod in seen.largest_other_pods] == ["large", "small-0", "small-1"]
+    assert seen.largest_other_pods[0].holds["nvidia.com/gpu"] == 3 and seen.largest_other_pods[0].node == "n1"
+
+
 def test_a_node_that_is_gone_under_its_pods_is_shown_as_gone() -> None:
     world = World()
     world.node("n1")
