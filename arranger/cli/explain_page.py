@@ -3,6 +3,7 @@
 What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
+from arranger.model.job import Stage
 from arranger.replay.choices import MOST, Choice, Ranked
 from arranger.replay.consequences import Consequence
 from arranger.replay.explain import Explanation, Standing, Waited
@@ -24,6 +26,8 @@ _SHOWN = 20
 
 #: Rows of a list of which the first say most.
 _FEW = 8
+#: The counts of nodes by reason, in a message: long, and the same in many of them.
+_LONG = re.compile(r"(no node for \S+): \d+ nodes?: [^;]{25,}")
 #: Choices that are shown in full.
 _CHOICES = 3
 
@@ -39,6 +43,8 @@ class Page:
         self._fitting = sys.stdout.isatty()
         #: The heading has the date and the UTC offset: what is the same everywhere needn't be said again.
         self._times = Times.of(_moments(answer))
+        #: Long reasons that stand on the page.
+        self._said: dict[str, None] = {}
 
     def print(self) -> None:
         """The whole page."""
@@ -51,8 +57,8 @@ class Page:
             ("stage", f"{job.stage} for {duration(max(answer.told_ms - job.stage_since_ms, 0))}"),
             ("schedule", f"{job.schedule_state} for {duration(max(answer.told_ms - job.scheduled_since_ms, 0))}"),
             ("pods", _pods(job)),
-            ("attempt", f"{job.attempt}, {job.restarts} restarts"),
-            ("message", job.message or "-"),
+            ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
+            ("message", self._message()),
             ("nodes", job.allocation or "-"),
         ]
         for name, text in rows:
@@ -67,6 +73,33 @@ class Page:
         self._spells()
         self._life()
 
+    def _message(self) -> str:
+        """What was said of it last; where that is what holds now, it stands below."""
+        job, waiting = self._answer.standing, self._answer.waiting
+        if not job.message:
+            return "-"
+        if waiting is None or waiting.shortfall is None:
+            return self._once(job.message)
+        short = waiting.shortfall
+        now = _LONG.search(_plain(waiting))
+        same = now is not None and now[0] in job.message
+        if now is not None and same:
+            self._said[now[0]] = None
+        text = self._once(job.message, "as below")
+        if same and job.message.startswith(f"{short.found} of {short.asked} "):
+            return text
+        return text + (f" (of offset {job.message_at})" if job.message_at else "")
+
+    def _once(self, text: str, where: str = "as above") -> str:
+        """The text, without the counts of nodes if they stand on the page already."""
+        found = _LONG.search(text)
+        if found is None:
+            return text
+        if found[0] not in self._said:
+            self._said[found[0]] = None
+            return text
+        return text.replace(found[0], f"{found[1]}: {where}")
+
     def _time(self, told_ms: int) -> str:
         """A moment within a line."""
         return self._times.text(told_ms) if self._fitting else local_time(told_ms)
@@ -78,7 +111,8 @@ class Page:
         lacked = [reason.removeprefix("lack ") for reason in waited.reasons.split(", ") if reason.startswith("lack ")]
         what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
-        said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}:"
+        helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
+        said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
         command = f"{self._again} {waited.offset}"
         if self._fitting and _too_wide(f"{said} {command}"):
             # The command on a line of its own can be copied.
@@ -90,6 +124,7 @@ class Page:
     def _waiting(self, waiting: Waiting) -> None:
         click.echo()
         print_text(f"Why it waits: {waiting.why}", indent=2)
+        self._said.update({found[0]: None for found in [_LONG.search(_plain(waiting))] if found is not None})
         short = waiting.shortfall
         if short is not None and short.closest is not None:
             more = f" (and {short.closest.alike} more alike)" if short.closest.alike else ""
@@ -208,8 +243,15 @@ class Page:
         if not self._answer.consequences:
             return
         click.echo("\nWhat happened to it, and because of what")
-        rows = [cells for one in self._answer.consequences for cells in _consequence_rows(one)]
+        rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
         self._cut(("offset", "time", "what", "text"), rows, tuple, "--all")
+
+    def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
+        """The causes, and then what came of them."""
+        for cause in one.causes:
+            yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
+        budget = f" (restarts: {one.budget})" if one.budget else ""
+        yield (one.offset, Told(one.told_ms), one.what, f"{self._once(one.message)}{budget}")
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -217,7 +259,7 @@ class Page:
         hidden = len(rejected) - len(told)
         if told:
             click.echo("\nDecisions about it that took no effect")
-            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, m.text) for m in told]
+            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text)) for m in told]
             self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
         if hidden:
             click.echo()
@@ -244,14 +286,28 @@ class Page:
         events = f"--all, or arranger events --job {answer.standing.job}"
         if self._fitting:
             job = answer.standing.job.partition("/")[2]
-            self._cut(("offset", "time", "kind", "text"), moments, lambda moment: _short_cells(moment, job), events)
+            self._cut(
+                ("offset", "time", "kind", "text"), moments, lambda moment: self._short_cells(moment, job), events
+            )
         else:
-            self._cut(("offset", "time", "kind", "subject", "verdict", "text"), moments, _moment_cells, events)
+            self._cut(("offset", "time", "kind", "subject", "verdict", "text"), moments, self._moment_cells, events)
         hidden = len(answer.timeline) - len(moments)
         if hidden:
             print_text(
                 f"{hidden} event{_s(hidden)} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
             )
+
+    def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
+        text = self._once(moment.text)
+        text = f"{moment.reason}: {text}" if moment.reason else text
+        return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
+
+    def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
+        """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
+        pod = moment.subject.removeprefix(f"{job}-")
+        verdict = moment.verdict if moment.verdict != ACCEPTED else ""
+        text = ": ".join(part for part in (pod, verdict, moment.reason, self._once(moment.text)) if part)
+        return (moment.offset, Told(moment.told_ms), moment.kind, text)
 
     def _cut(
         self,
@@ -281,12 +337,10 @@ def _th(place: int) -> str:
     return f"{place}{ending}"
 
 
-def _consequence_rows(one: Consequence) -> Iterator[tuple[object, ...]]:
-    """The causes, and then what came of them."""
-    for cause in one.causes:
-        yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
-    budget = f" (restarts: {one.budget})" if one.budget else ""
-    yield (one.offset, Told(one.told_ms), one.what, f"{one.message}{budget}")
+def _plain(waiting: Waiting) -> str:
+    """Why it waits as it is recorded, without the selector."""
+    short = waiting.shortfall
+    return waiting.why.replace(f" ({short.selector})", "") if short is not None and short.selector else waiting.why
 
 
 def _moments(answer: Explanation) -> Iterator[int]:
@@ -348,16 +402,3 @@ def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
 def _spell_cells(spell: Spell) -> tuple[object, ...]:
     span = duration(max(spell.until_ms - spell.since_ms, 0)) + (" so far" if spell.lasts else "")
     return (Told(spell.since_ms), spell.since_offset, span, spell.stage, spell.schedule_state, spell.waiting_for)
-
-
-def _moment_cells(moment: Moment) -> tuple[object, ...]:
-    text = f"{moment.reason}: {moment.text}" if moment.reason else moment.text
-    return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
-
-
-def _short_cells(moment: Moment, job: str) -> tuple[object, ...]:
-    """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
-    pod = moment.subject.removeprefix(f"{job}-")
-    verdict = moment.verdict if moment.verdict != ACCEPTED else ""
-    text = ": ".join(part for part in (pod, verdict, moment.reason, moment.text) if part)
-    return (moment.offset, Told(moment.told_ms), moment.kind, text)

@@ -21,6 +21,7 @@ from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
 from arranger.replay import hypothesis
 from arranger.replay.describe import amounts_text, label
+from arranger.replay.edits import shown, told_from_before
 from arranger.replay.story import Story
 from arranger.replay.surroundings import Edit, Surroundings, Turn
 from arranger.scheduling.filters import amount, untolerated
@@ -446,7 +447,7 @@ def _own_edits(case: Case) -> Iterator[Change]:
     """The job's spec as it was before an edit of it."""
     for edit in reversed(_edits(case, case.job)[-4:]):
         if edit.before is not None and edit.after is not None:
-            what = _differences(edit.before, edit.after)
+            what = told_from_before(edit.before, edit.after)
             seen = hypothesis.job_seen(case.job, case.state, edit.before)
             yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
 
@@ -456,48 +457,9 @@ def _edits_ahead(case: Case) -> Iterator[Change]:
     edits = [(edit, other) for other in case.ahead for edit in _edits(case, other)]
     for edit, other in sorted(edits, key=lambda one: -one[0].offset)[:4]:
         if edit.before is not None and edit.after is not None:
-            what = f"{label(other)}: {_differences(edit.before, edit.after)}"
+            what = f"{label(other)}: {told_from_before(edit.before, edit.after)}"
             seen = hypothesis.job_seen(other, case.state, edit.before)
             yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, f"{what} (edited)", label(other))
-
-
-def _differences(before: JobSpec, after: JobSpec) -> str:
-    """What an edit changed, told from the former side: "minWorkersNum 2 instead of 4"."""
-    said = []
-    for field, words in _SPEC_WORDS.items():
-        a, b = getattr(before, field), getattr(after, field)
-        if a != b:
-            said.append(f"{words} {_shown(a)} instead of {_shown(b)}")
-    for old, new in zip(before.groups, after.groups, strict=False):
-        if old.count != new.count:
-            said.append(f"{old.name} counts {old.count} instead of {new.count}")
-        if old.shape.requests != new.shape.requests:
-            said.append(
-                f"{old.name} asks {amounts_text(old.shape.requests)} instead of {amounts_text(new.shape.requests)}"
-            )
-        elif old.shape != new.shape:
-            said.append(f"the former pods of {old.name}")
-    if len(before.groups) != len(after.groups):
-        said.append("the former worker sets")
-    return ", ".join(said) or "the former spec"
-
-
-_SPEC_WORDS = {
-    "min_workers": "minWorkersNum",
-    "priority": "priority",
-    "queue_policy": "queue policy",
-    "pod_policy": "pod policy",
-    "restart_limit": "restartLimit",
-    "suspend": "suspend",
-    "terminating": "terminating",
-    "deadline_s": "activeDeadlineSeconds",
-}
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if value not in ("", None) else "unset"
 
 
 def _configurations(case: Case) -> Iterator[Change]:
@@ -505,7 +467,7 @@ def _configurations(case: Case) -> Iterator[Change]:
     for configured in reversed(case.around.configured[-3:]):
         before, after = configured.before, configured.after
         said = [
-            f"{name} {_shown(getattr(before, name))} instead of {_shown(getattr(after, name))}"
+            f"{name} {shown(getattr(before, name))} instead of {shown(getattr(after, name))}"
             for name in ("queue_policy", "pod_policy", "weights")
             if getattr(before, name) != getattr(after, name)
         ]

@@ -4,10 +4,12 @@ A decision's own message says what the controller saw; here it is led back to th
 that made it so, by offset, and to what it cost of the restart budget.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
 from arranger.projections.state import State
@@ -15,6 +17,11 @@ from arranger.replay.surroundings import Surroundings
 
 #: Decisions on a stage that are the way things go: nothing has to be led back.
 _USUAL = frozenset({"Scheduled", "WorkersReady", "LeaderSucceeded", "Adopted"})
+
+
+#: Why a consequence is told that no decision stands for.
+RECREATED = "PodRecreated"
+RESTARTED = "ContainerRestarted"
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -29,6 +36,8 @@ class Consequence(msgspec.Struct, frozen=True):
     """A decision on the job that isn't the usual way of things, and what it came of, oldest first.
 
     `what` is the stage that it brought, or "Replaced"; `budget` says what of the restart budget is used then.
+    "Restarted" is no decision of Arranger's: a kubelet restarted a container, as the pod's restart policy has it. Nor
+    is "Replaced" for the reason `RECREATED`: a worker's pod went by no decision, and its place was filled again.
     """
 
     offset: int
@@ -47,6 +56,16 @@ class _Fate(msgspec.Struct):
     cause: Cause | None = None
     pod_uid: str = ""
     restarts: int = 0
+    #: Since when the pod is on its way out or gone.
+    going: Cause | None = None
+    failed: bool = False
+    #: A decision replaced the pod.
+    answered: bool = False
+
+    def begin_pod(self, uid: str) -> None:
+        """Another pod fills the place."""
+        self.pod_uid, self.cause, self.restarts, self.going = uid, None, 0, None
+        self.failed = self.answered = False
 
 
 class Fates:
@@ -83,20 +102,47 @@ class Fates:
         for place, node in expand(event.pods).items():
             self._of.setdefault((event.attempt, place), _Fate()).node = node
 
-    def seen(self, offset: int, told_ms: int, pod: k.PodSeen, spec: JobSpec | None) -> None:
-        """A pod of the job was seen: keep what of it is new and needs an answer."""
+    def seen(self, offset: int, told_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
+        """A pod of the job was seen: keep what of it is new and needs an answer. What happened without a decision is
+        answered: a container that was restarted, a pod that was replaced. `job` and `state` are those after it."""
         owner = pod.owner
-        if owner is None or spec is None:
-            return
-        number = next((n for n, group in enumerate(spec.groups) if group.name == owner.group_name), None)
+        if owner is None or job is None or job.spec is None:
+            return []
+        number = next((n for n, group in enumerate(job.spec.groups) if group.name == owner.group_name), None)
         if number is None:
-            return
+            return []
         key = (owner.attempt, (number, owner.index))
         self._place_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
         fate = self._of.setdefault(key, _Fate())
+        found: list[Consequence] = []
         if fate.pod_uid != pod.uid:
-            fate.pod_uid, fate.cause, fate.restarts = pod.uid, None, 0
+            if fate.pod_uid and not fate.answered and number != LEADER_GROUP and not job.ended:
+                found.append(self._recreated(offset, told_ms, pod, key, budget_text(job, state, (number,))))
+            fate.begin_pod(pod.uid)
         fate.node = pod.node or fate.node
+        if pod.restarts > fate.restarts and not job.ended:
+            message = f"a container of {pod.name} was restarted by its kubelet"
+            budget = budget_text(job, state, (number,))
+            found.append(Consequence(offset, told_ms, "Restarted", RESTARTED, message, (), budget))
+        self._keep_cause(offset, told_ms, pod, fate)
+        return found
+
+    def _recreated(
+        self, offset: int, told_ms: int, pod: k.PodSeen, key: tuple[int, PlaceKey], budget: str
+    ) -> Consequence:
+        """The pod of a worker went by no decision, and here is the next one."""
+        fate = self._of[key]
+        lost = self._node_lost(*key)
+        cause = lost or fate.going
+        how = "went with its node" if lost is not None else "was deleted by somebody else"
+        node = f" on {pod.node or fate.node}" if pod.node or fate.node else ""
+        counted = "" if fate.failed else "; no restart counted"
+        message = f"{pod.name} {how}; replaced{node}{counted}"
+        causes = (cause,) if cause is not None else ()
+        return Consequence(offset, told_ms, "Replaced", RECREATED, message, causes, budget)
+
+    def _keep_cause(self, offset: int, told_ms: int, pod: k.PodSeen, fate: _Fate) -> None:
+        """What of a pod needs an answer."""
         why = pod.reason or pod.message
         said = f" ({why})" if why else ""
         if pod.restarts > fate.restarts:
@@ -104,7 +150,10 @@ class Fates:
             times = f"{pod.restarts} time{'' if pod.restarts == 1 else 's'}"
             fate.cause = Cause(offset, told_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
+        if pod.deleting and fate.going is None:
+            fate.going = Cause(offset, told_ms, f"pod {pod.name} is being deleted")
         if pod.phase == Phase.FAILED:
+            fate.failed = True
             words = f"pod {pod.name} failed{said}"
         elif pod.deleting:
             words = f"pod {pod.name} is being deleted"
@@ -120,8 +169,10 @@ class Fates:
         """A pod of the job is gone; what ended it before is kept as the cause."""
         key = self._place_of_pod.get(pod_uid)
         fate = self._of.get(key) if key is not None else None
-        if fate is not None and fate.pod_uid == pod_uid and fate.cause is None:
-            fate.cause = Cause(offset, told_ms, f"pod {self._names[pod_uid]} was deleted")
+        if fate is None or fate.pod_uid != pod_uid:
+            return
+        deleted = Cause(offset, told_ms, f"pod {self._names[pod_uid]} was deleted")
+        fate.cause, fate.going = fate.cause or deleted, fate.going or deleted
 
     def job_seen(self, offset: int, told_ms: int) -> None:
         """The job came."""
@@ -142,18 +193,24 @@ class Fates:
             self._refused = self._failed
 
     def decided(
-        self, offset: int, told_ms: int, event: k.StageDecided | k.WorkersReplaced, job: JobRecord | None
+        self,
+        offset: int,
+        told_ms: int,
+        event: k.StageDecided | k.WorkersReplaced,
+        job: JobRecord | None,
+        state: State,
     ) -> Consequence | None:
         """An accepted decision, `job` as it stands after it; None for one that is the usual way of things."""
         if isinstance(event, k.WorkersReplaced):
             causes = self._of_workers(event)
-            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", event.message, causes, _budget(job))
+            budget = budget_text(job, state)
+            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", event.message, causes, budget)
         if event.reason == "Scheduled":
             self._started = Cause(offset, told_ms, "it was started")
         if event.reason in _USUAL:
             return None
         causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)
-        return Consequence(offset, told_ms, event.stage, event.reason, event.message, causes, _budget(job))
+        return Consequence(offset, told_ms, event.stage, event.reason, event.message, causes, budget_text(job, state))
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
         match event.reason:
@@ -205,6 +262,8 @@ class Fates:
             cause = fate.cause if fate is not None and fate.cause is not None else self._node_lost(event.attempt, place)
             if cause is not None:
                 found[cause.offset] = cause
+            if fate is not None:
+                fate.answered = True
         return tuple(found[offset] for offset in sorted(found))
 
     def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
@@ -232,14 +291,31 @@ class Fates:
         return lost
 
 
-def _budget(job: JobRecord | None) -> str:
-    """What of the restart budget is used, in words."""
+def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
+    """Restarts of the leader and of each worker set that count against the limit, by name: those of earlier pods, and
+    those of containers in the pods that are there."""
+    if job.spec is None:
+        return {}
+    names = [group.name for group in job.spec.groups]
+    used = {name: job.spent.get(name, 0) for name in names}
+    used[names[LEADER_GROUP]] = job.restarts
+    for (group, _), uid in job.bound.items():
+        pod = state.pods.get(uid)
+        if pod is not None and pod.restarts:
+            used[names[group]] += pod.restarts
+    return used
+
+
+def budget_text(job: JobRecord | None, state: State, about: Collection[int] | None = ()) -> str:
+    """What of the restart budget is used, in words: by the leader, by worker sets that used any, and by the groups of
+    these numbers, None for all."""
     if job is None or job.spec is None:
         return ""
     limit = job.spec.restart_limit
-    parts = [f"leader {job.restarts} of {limit}"]
-    parts += [
-        f"{group.name} {job.spent[group.name]} of {limit}" for group in job.spec.groups[1:] if group.name in job.spent
-    ]
+    parts = []
+    for number, (name, count) in enumerate(restarts_used(job, state).items()):
+        who = "leader" if number == LEADER_GROUP else name
+        if count or number == LEADER_GROUP or about is None or number in about:
+            parts.append(f"{who} {count} of {limit}" if count <= limit else f"{who} {count} (limit {limit})")
     parts += [f"{len(job.given_up)} given up"] if job.given_up else []
     return ", ".join(parts)

@@ -13,7 +13,7 @@ from arranger.model.names import pod_name
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
 from arranger.replay.choices import Choice
-from arranger.replay.consequences import Consequence
+from arranger.replay.consequences import Consequence, budget_text, restarts_used
 from arranger.replay.describe import label, pods_text
 from arranger.replay.lives import Retaken
 from arranger.replay.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
@@ -46,6 +46,13 @@ class Standing(msgspec.Struct, frozen=True):
     allocation: str
     ended: bool = False
     pods_present: int = 0
+    #: Restarts that count against the limit, containers of present pods included, of the leader and each worker set.
+    restarts_used: dict[str, int] = {}
+    restart_limit: int = 0
+    #: The same in words.
+    budget: str = ""
+    #: Offset of the decision that `message` is of, 0 if it wasn't read.
+    message_at: int = 0
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -223,6 +230,10 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         pods_seen=len(job.bound),
         min_workers=spec.min_workers if spec is not None else 0,
         allocation=pods_text(compact(job.placements), spec),
+        restarts_used=restarts_used(job, story.state),
+        restart_limit=spec.restart_limit if spec is not None else 0,
+        budget=budget_text(job, story.state, None),
+        message_at=story.waits_at if _waits(job) else story.decided_at,
         ended=job.ended,
         pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
     )
@@ -232,6 +243,11 @@ def message_of(job: JobRecord) -> str:
     """The last thing that was decided about it, in words; what keeps it waiting comes first."""
     if job.seen.invalid:
         return job.seen.invalid
-    if job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted():
+    if _waits(job) and job.waits is not None:
         return job.waits.message
     return job.decided.message if job.decided is not None else ""
+
+
+def _waits(job: JobRecord) -> bool:
+    """Whether the last thing decided about it is why it waits."""
+    return job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()

@@ -11,8 +11,9 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.fold import SUPERSEDED
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.replay.consequences import Consequence, Fates
+from arranger.replay.consequences import RESTARTED, Consequence, Fates
 from arranger.replay.describe import SEEN_AGAIN, describe
+from arranger.replay.edits import changed
 from arranger.replay.surroundings import Placement, Surroundings
 from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged
 from arranger.scheduling.queue import old_pods
@@ -65,6 +66,11 @@ class Story:
         #: Decisions that aren't the usual way of things, with what they came of.
         self.consequences: list[Consequence] = []
         self.fates = Fates(uid, around)
+        #: Pods by name → the UID seen last, and the offset at which it went, 0 if it is there.
+        self._pods: dict[str, tuple[str, int]] = {}
+        #: Offsets of the last accepted Waits, and of the last accepted decision on the stage; 0 if none was read.
+        self.waits_at = 0
+        self.decided_at = 0
         self.created_at = 0
 
     @property
@@ -80,7 +86,7 @@ class Story:
             self.created_at = self.created_at or offset
             self.fates.job_seen(offset, told_ms)
         elif isinstance(event, k.PodSeen):
-            self.fates.seen(offset, told_ms, event, job.spec if job is not None else None)
+            self.consequences += self.fates.seen(offset, told_ms, event, job, self.state)
         elif isinstance(event, k.PodGone):
             self.fates.pod_gone(offset, told_ms, event.uid)
         elif isinstance(event, k.EffectFailed):
@@ -93,11 +99,23 @@ class Story:
         if isinstance(event, k.Placed):
             self.fates.placed(event)
         elif isinstance(event, k.Waits):
+            self.waits_at = offset
             self.fates.waits(offset, told_ms, event)
         elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
-            consequence = self.fates.decided(offset, told_ms, event, job)
+            if isinstance(event, k.StageDecided):
+                self.decided_at = offset
+            consequence = self.fates.decided(offset, told_ms, event, job, self.state)
             if consequence is not None:
+                self._answered(consequence)
                 self.consequences.append(consequence)
+
+    def _answered(self, decided: Consequence) -> None:
+        """A restart that a decision came of is told as its cause, and not twice."""
+        causes = {cause.offset: None for cause in decided.causes}
+        while (
+            self.consequences and self.consequences[-1].reason == RESTARTED and self.consequences[-1].offset in causes
+        ):
+            self.consequences.pop()
 
     def finish(self) -> None:
         """Nothing more is shown: the last spell lasts until the state's time."""
@@ -126,7 +144,7 @@ class Story:
         event = judged.event
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
-        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else describe(event, self.state)
+        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else self._text(judged.offset, event)
         superseded = judged.verdict == REJECTED and judged.reason.startswith(SUPERSEDED)
         self.moments.append(
             Moment(
@@ -141,6 +159,26 @@ class Story:
                 superseded=superseded,
             )
         )
+
+    def _text(self, offset: int, event: k.Event) -> str:
+        """An event in words, with what it changed."""
+        text = describe(event, self.state)
+        if isinstance(event, k.JobSeen):
+            before = next((one.before for one in self.around.edits.get(self.uid, []) if one.offset == offset), None)
+            if before is not None and event.spec is not None:
+                return f"edited: {changed(before, event.spec)}; {text}"
+        elif isinstance(event, k.PodSeen):
+            uid, gone = self._pods.get(event.name, ("", 0))
+            self._pods[event.name] = (event.uid, gone if uid == event.uid else 0)
+            if uid and uid != event.uid:
+                after = f" after the one that went at offset {gone}" if gone else ""
+                return f"{text}, a new pod{after}"
+        elif isinstance(event, k.PodGone):
+            uid, _ = self._pods.get(event.name, ("", 0))
+            if uid == event.uid:
+                self._pods[event.name] = (uid, offset)
+            return "it is gone"
+        return text
 
     def keep_spell(self, entry: Entry) -> None:
         """The job was touched by this entry, which is folded."""

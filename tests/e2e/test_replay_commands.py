@@ -362,6 +362,65 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
     assert [taker["job"] for taker in answer["waiting"]["takers"]] == ["default/small", "default/wide"]
 
 
+def test_explain_says_a_long_reason_once_and_of_when_a_message_is(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.node("n2", gpus=1)
+    world.job("j", leader=shape(gpus=4))
+    world.cycle()
+    said = world.state.offset
+    counted = "2 nodes: 2 lack nvidia.com/gpu (need 4, most free 1)"
+    world.node("n3", gpus=2)
+    options = written(world.entries)
+    run = Run(capsys, "explain", "j", *options, "--at", str(said))
+    assert run.out.count(counted) == 1
+    assert "message   0 of 1 pods find room together; no node for learner: as below" in run.out
+    assert "Unscheduled: 0 of 1 pods find room together; no node for learner: as above" in run.out
+    run = Run(capsys, "explain", "j", *options)
+    assert (
+        f"no node for learner: {counted}; even an empty cluster of these nodes can't hold it (of offset {said})\n"
+        in run.out
+    )
+
+
+def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("first", leader=shape(gpus=2))
+    world.job("second", leader=shape(gpus=2))
+    world.settle()
+    placed = world.state.jobs["uid-second"]
+    world.job("j", leader=shape(gpus=4))
+    world.change_pod(placed.bound[0, 0], phase="Succeeded", ready=False)
+    freed = world.state.offset
+    world.control()
+    run = Run(capsys, "explain", "j", *written(world.entries))
+    assert "Nothing since it came keeps it waiting; before: without it, a cycle would give it nodes now\n" in run.out
+    assert f"freed it at offset {freed}, had it before this job came\n" in run.out
+
+
+def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=4))
+    world.cycle()
+    at = world.state.offset
+    world.pass_time(3600)
+    world.cycle()
+    world.control()
+    options = written(world.entries)
+    run = Run(capsys, "explain", "j", *options, "--at", str(at))
+    assert "no empty cluster of these nodes could hold it; the first cycle from " in run.out
+    run = Run(capsys, "explain", "j", *options)
+    assert "for nvidia.com/gpu; what would have helped: arranger explain j " in run.out
+
+
 def test_explain_says_why_a_pod_is_where_it_is(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
     options = written(crowded().entries)
     run = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3")

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.node import Taint
+from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.explain import Roster, explanation, nearest_pods
@@ -593,3 +595,97 @@ def test_one_step_comes_before_two_and_two_undo_nothing_when_one_of_them_never_w
         ("label n1 gpu-type=h100", 0),
         ("(remove taint k=v:NoSchedule from n2 or tolerate it) and label n2 gpu-type=h100", 0),
     ]
+
+
+def test_restarts_by_the_kubelet_count_and_the_first_one_is_told() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    job = world.job("j", leader=shape(gpus=1), workers=1, worker=shape(gpus=1), restart_limit=1)
+    world.settle()
+    leader, worker = job.bound[0, 0], job.bound[1, 0]
+    world.change_pod(leader, restarts=1)
+    first = world.state.offset
+    answer = explained(world.entries, "j")
+    assert answer.standing.restarts_used == {"learner": 1, "actors": 0}
+    assert (answer.standing.restart_limit, answer.standing.budget) == (1, "leader 1 of 1, actors 0 of 1")
+    world.change_pod(worker, restarts=1)
+    second = world.state.offset
+    world.change_pod(leader, restarts=2)
+    last = world.state.offset
+    world.control()
+    answer = explained(world.entries, "j")
+    assert [(one.offset, one.what, one.budget) for one in answer.consequences] == [
+        (first, "Restarted", "leader 1 of 1"),
+        (second, "Restarted", "leader 1 of 1, actors 1 of 1"),
+        (world.state.offset, "Failed", "leader 2 (limit 1), actors 1 of 1"),
+    ]
+    assert [cause.offset for cause in answer.consequences[-1].causes] == [last], "told once, as the cause"
+
+
+def _with_a_worker_deleted(world: World) -> JobRecord:
+    """A running job, a worker of which somebody deleted."""
+    world.node("n1", gpus=4)
+    job = world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1))
+    world.settle()
+    world.change_pod(job.bound[1, 1], deleting=True)
+    return job
+
+
+def test_a_worker_that_somebody_deleted_is_told_with_its_replacement() -> None:
+    world = World()
+    job = _with_a_worker_deleted(world)
+    deleted = world.state.offset
+    old = job.bound[1, 1]
+    world.pod_gone(old)
+    gone = world.state.offset
+    pod = PodOwner("uid-j", 0, "actors", False, 1)
+    world.pod("j-actors-1-0", "n1", owner=pod, uid="another", amounts=shape(gpus=1).requests)
+    answer = explained(world.entries, "j")
+    (one,) = answer.consequences
+    assert (one.offset, one.what) == (world.state.offset, "Replaced")
+    assert one.message == "j-actors-1-0 was deleted by somebody else; replaced on n1; no restart counted"
+    assert one.budget == "leader 0 of 3, actors 0 of 3"
+    assert [(cause.offset, cause.text) for cause in one.causes] == [(deleted, "pod j-actors-1-0 is being deleted")]
+    assert [(moment.offset, moment.text) for moment in answer.timeline[-2:]] == [
+        (gone, "it is gone"),
+        (one.offset, f"Running on n1, ready, a new pod after the one that went at offset {gone}"),
+    ]
+
+
+def test_a_worker_that_was_replaced_by_a_decision_is_told_once() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    job = world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1))
+    world.settle()
+    old = job.bound[1, 1]
+    world.change_pod(old, phase="Failed", ready=False, reason="OOMKilled")
+    world.pass_time(60)
+    world.control()
+    world.pod_gone(old)
+    world.pod(
+        "j-actors-1-0", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="another",
+        amounts=shape(gpus=1).requests,
+    )  # fmt: skip
+    assert [one.reason for one in explained(world.entries, "j").consequences] == ["WorkersReplaced"]
+
+
+def test_an_edit_says_what_it_changed() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=4), priority=4)
+    world.job("j", leader=shape(gpus=4), priority=9, generation=2)
+    texts = [moment.text for moment in explained(world.entries, "j").timeline]
+    assert texts == [
+        "priority 4, leader and 0 workers (at least 0)",
+        "edited: priority 4 → 9; priority 9, leader and 0 workers (at least 0)",
+    ]
+
+
+def test_the_recorded_message_has_the_offset_of_its_decision() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=4))
+    world.cycle()
+    said = world.state.offset
+    world.node("n2", gpus=1)
+    assert explained(world.entries, "j").standing.message_at == said
