@@ -230,8 +230,8 @@ def _comparison(name: str, text: str) -> tuple[str, str, int]:
 
 class _Answer(msgspec.Struct):
     """What came of it. `also` is the second finding of --blocked, with its condition. What takes cycles says where the
-    job came, 0 where it was there before, -1 for other conditions; `hopeless` is since where, at the end of what was
-    asked, not even an empty cluster could hold the job, 0 if one could."""
+    job came, 0 where it was there before, -1 for other conditions, and whether it has ended; `hopeless` is since where,
+    at the end of what was asked, not even an empty cluster could hold the job, 0 if one could."""
 
     condition: str
     run: Run
@@ -241,6 +241,7 @@ class _Answer(msgspec.Struct):
     last: bool = False
     blocked: bool = False
     came: int = -1
+    ended: bool = False
     hopeless: int = 0
 
     def json(self) -> dict[str, Any]:
@@ -292,7 +293,7 @@ class _Answer(msgspec.Struct):
 
     @property
     def _why_not_asked(self) -> str:
-        return "the job has ended" if self.run.unasked else "not everything had been listed, or the job had ended"
+        return "the job had ended" if self.ended else "not everything had been listed"
 
     def _never(self) -> str:
         """What is said where it doesn't start to hold."""
@@ -352,6 +353,8 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         await feed(log, position, search.feed, until=span.last or END, doing="seeking")
         which, run = _chosen(search.runs[:2])
         answer = _Answer(made[which].text, run, search.state.offset, last=asked.last, blocked=asked.blocked, came=came)
+        if first is not None and first.uid in search.state.jobs:
+            answer.ended = search.state.jobs[first.uid].ended
         if asked.blocked and search.runs[2].holds:
             answer.hopeless = search.runs[2].last
         if run.starts:

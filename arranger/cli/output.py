@@ -173,7 +173,8 @@ def print_json_lines(values: Iterable[Any]) -> None:
 
 def fitting() -> bool:
     """Whether what is printed is made to fit a width: that of the terminal, or the one that COLUMNS names."""
-    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    named = os.environ.get("COLUMNS", "")
+    return sys.stdout.isatty() or (named.isdecimal() and int(named) > 0)
 
 
 def coloured() -> bool:

@@ -89,6 +89,9 @@ def test_room_is_not_asked_of_a_job_that_has_ended_nor_before_nodes_were_listed(
     assert "not even an empty cluster" in out and f"the job ended at offset {ended}" in out
     status, out, _ = run(capsys, *log, "--job", "last", "--blocked")
     assert status == 1 and "default/last finds no room: never since it came at offset " in out
+    _, out, _ = run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1))
+    assert out.endswith("finds room: it can't be asked in that stretch: the job had ended\n")
+    assert "the log knows no job" in run(capsys, *log, "--job", "never", "--fits", "--to", "5")[2]
     answer = json.loads(run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1), "-o", "json")[1])
     assert answer["asked"] is None and answer["found"] is None
 

@@ -56,6 +56,10 @@ def test_columns_makes_rows_fit_where_there_is_no_terminal_and_without_it_they_a
     print_text("words " * 40)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 64 and "\x1b" not in out
+    for nothing in ("0", "", "wide"):
+        monkeypatch.setenv("COLUMNS", nothing)
+        print_text("words " * 40)
+        assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 COLUMNS = ("offset", "kind", "subject", "text")
