@@ -105,9 +105,10 @@ class _Fold:
             self.changes.schedulable = True
 
     def pod_seen(self, _offset: int, event: k.PodSeen) -> None:
-        if not self._current(_POD, event.term):
-            return
         state, uid, owner = self.state, event.uid, event.owner
+        if state.terms.get(_POD) != event.term:
+            self._count("Observation", accepted=False)
+            return
         old = state.pods.get(uid)
         state.pods[uid] = event
         if event.traits.anti_affinity:
@@ -116,7 +117,16 @@ class _Fold:
             state.repelling.pop(uid, None)
         if old is not None and old.owner is not None and old.owner != owner:
             self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
-        self._move(old, event)
+        if (
+            old is None
+            or old.phase != event.phase
+            or old.node != event.node
+            or old.deleting != event.deleting
+            or old.requests
+            is not event.requests  # equal ones mostly are one object; `_move` knows equal from different
+            or old.traits is not event.traits
+        ):
+            self._move(old, event)
         if owner is not None:
             of_job = state.pods_of.get(owner.job_uid)
             if of_job is None:
@@ -636,17 +646,20 @@ def _irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -
 def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
     assert job.spec is not None
-    for group in job.spec.groups:  # every resource has its column before amounts are added up
-        nodes.vector(group.shape.requests)
+    for each in job.spec.groups:  # every resource has its column before amounts are added up
+        nodes.vector(each.shape.requests)
+    counts: dict[tuple[str, int], int] = {}
+    for (group, _), node in wanted.items():
+        counts[node, group] = counts.get((node, group), 0) + 1
     need: dict[str, Amounts] = {}
-    for place, node in wanted.items():
-        vector = nodes.vector(_requests(job, place))
-        need[node] = need[node] + vector if node in need else vector
+    for (node, group), count in counts.items():
+        amounts = nodes.vector(job.spec.groups[group].shape.requests) * count
+        need[node] = need[node] + amounts if node in need else amounts
     rows = [nodes.rows[node] for node in need if nodes.has(node)]
     if not rows:
         return f"node {next(iter(need))} is gone" if need else ""
-    amounts = np.array(list(need.values()))
-    if len(rows) == len(need) and not ((nodes.used[rows] + amounts > nodes.allocatable[rows]) & (amounts > 0)).any():
+    asked = np.array(list(need.values()))
+    if len(rows) == len(need) and not ((nodes.used[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any():
         return ""
     return _lacking_one_by_one(nodes, need)
 
