@@ -115,12 +115,14 @@ class Fates:
         self._place_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
         fate = self._of.setdefault(key, _Fate())
         found: list[Consequence] = []
+        # A late applier may make a pod of an attempt that is over: it fills no place.
+        fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if fate.pod_uid != pod.uid:
-            if fate.pod_uid and not fate.answered and number != LEADER_GROUP and not job.ended:
+            if fills and fate.pod_uid and not fate.answered and number != LEADER_GROUP:
                 found.append(self._recreated(offset, told_ms, pod, key, budget_text(job, state, (number,))))
             fate.begin_pod(pod.uid)
         fate.node = pod.node or fate.node
-        if pod.restarts > fate.restarts and not job.ended:
+        if fills and pod.restarts > fate.restarts:
             message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
             found.append(Consequence(offset, told_ms, "Restarted", RESTARTED, message, (), budget))
@@ -132,7 +134,7 @@ class Fates:
     ) -> Consequence:
         """The pod of a worker went by no decision, and here is the next one."""
         fate = self._of[key]
-        lost = self._node_lost(*key)
+        lost = self._node_lost(*key) if pod.node != fate.node else None
         cause = lost or fate.going
         how = "went with its node" if lost is not None else "was deleted by somebody else"
         node = f" on {pod.node or fate.node}" if pod.node or fate.node else ""

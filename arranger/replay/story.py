@@ -175,8 +175,8 @@ class Story:
                 return f"{text}, a new pod{after}"
         elif isinstance(event, k.PodGone):
             uid, _ = self._pods.get(event.name, ("", 0))
-            if uid == event.uid:
-                self._pods[event.name] = (uid, offset)
+            if uid in ("", event.uid):
+                self._pods[event.name] = (event.uid, offset)
             return "it is gone"
         return text
 

@@ -652,6 +652,17 @@ def test_a_worker_that_somebody_deleted_is_told_with_its_replacement() -> None:
     ]
 
 
+def test_a_pod_of_an_attempt_that_is_over_is_not_told_as_a_replacement() -> None:
+    world = World()
+    job = _with_a_worker_deleted(world)
+    worker, leader = job.bound[1, 1], job.bound[0, 0]
+    world.change_pod(leader, phase="Failed", ready=False, reason="OOMKilled")
+    world.control()
+    world.pod_gone(worker)
+    world.pod("j-actors-1-0", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="late", restarts=1)
+    assert [one.reason for one in explained(world.entries, "j").consequences] == ["LeaderFailed"]
+
+
 def test_a_worker_that_was_replaced_by_a_decision_is_told_once() -> None:
     world = World()
     world.node("n1", gpus=4)
