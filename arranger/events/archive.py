@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, UsageError
 from arranger.events.codec import StoredEntry, decode_batch
 from arranger.events.kinds import Batch
-from arranger.events.log import EVENTS_A_READ, Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log import Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
 from arranger.events.shelves import Shelf
 from arranger.events.stretches import (
     HEAD_BYTES,
@@ -29,6 +29,11 @@ from arranger.events.stretches import (
     decode_stretch_head,
     parsed_name,
 )
+
+
+#: A stretch is in memory already, so that a read costs next to nothing; what is folded while it is still in the
+#: processor's cache is folded in two thirds of the time that it takes after 10,000 events more were decoded.
+_EVENTS_A_READ = 500
 
 
 class Contents:
@@ -160,7 +165,7 @@ class ArchiveLog:
 
     @staticmethod
     def _until(stretch: Stretch, number: int, after: Position, limit: int) -> int:
-        within = bisect_right(stretch.lasts, after.offset + EVENTS_A_READ)
+        within = bisect_right(stretch.lasts, after.offset + _EVENTS_A_READ)
         return min(max(within, number + 1), number + limit, len(stretch))
 
     async def _place(self, after: Position) -> tuple[Stretch | None, int]:

@@ -12,7 +12,9 @@ from arranger.scheduling.view import ClusterView
 
 def waiting(state: State) -> list[JobRecord]:
     """Jobs with places that have no node yet, by UID."""
-    return sorted([job for job in state.jobs.values() if _wants_nodes(state, job)], key=_by_uid)
+    # Most jobs have all their nodes: what shows that is asked first, of thousands of jobs in every cycle.
+    short = [job for job in state.jobs.values() if len(job.placements) < job.pods_wanted()]
+    return sorted([job for job in short if _wants_nodes(state, job)], key=_by_uid)
 
 
 def _by_uid(job: JobRecord) -> str:
@@ -45,9 +47,7 @@ def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:
-    # Most jobs have all their nodes: what shows that is asked first, of thousands of jobs in every cycle.
-    if len(job.placements) >= job.pods_wanted():
-        return False
+    """Whether a job that lacks nodes is to get some now."""
     if not job.active or job.spec is None or _stands_still(job.spec) or job.schedule_state == ScheduleState.FAILED:
         return False
     return job.stage in (Stage.STARTING, Stage.RUNNING) or not old_pods(state, job)
