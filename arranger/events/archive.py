@@ -30,7 +30,6 @@ from arranger.events.stretches import (
     parsed_name,
 )
 
-
 #: A stretch is in memory already, so that a read costs next to nothing; what is folded while it is still in the
 #: processor's cache is folded in two thirds of the time that it takes after 10,000 events more were decoded.
 _EVENTS_A_READ = 500
