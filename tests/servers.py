@@ -473,7 +473,7 @@ class RealKube:
         return name
 
     def clear(self) -> None:
-        """Delete all TYJobs, pods, events and nodes, finalizers or not, at once."""
+        """Delete all TYJobs with their Services, pods, events and nodes, finalizers or not, at once."""
         namespaces = [item["metadata"]["name"] for item in self.request("GET", "/api/v1/namespaces")[1]["items"]]
         at_once = "?gracePeriodSeconds=0&propagationPolicy=Background"
         for kind in ("/apis/arranger.dev/v1/{}tyjobs", "/api/v1/{}pods", "/api/v1/{}events"):
@@ -489,6 +489,11 @@ class RealKube:
             for namespace in namespaces:
                 if namespace in holders:
                     self.request("DELETE", kind.format(f"namespaces/{namespace}/") + at_once)
+        # No garbage collector runs here: what a TYJob owned would stand in the way of the next job of its name.
+        for item in self.request("GET", "/api/v1/services")[1]["items"]:
+            if any(owner["kind"] == "TYJob" for owner in item["metadata"].get("ownerReferences", ())):
+                of = f"/api/v1/namespaces/{item['metadata']['namespace']}/services/{item['metadata']['name']}"
+                self.request("DELETE", of)
         self.request("DELETE", "/api/v1/nodes" + at_once)
 
     def forget_history(self) -> None:

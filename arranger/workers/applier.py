@@ -44,6 +44,8 @@ _SETTLE_S = 10.0
 _CONFLICT_S = 0.1
 #: A place whose pod was refused is tried again after so long.
 _REFUSED_S = 5.0
+#: What is left of an earlier job of the same name is told when it has stood in the way for so long.
+_LEFTOVER_S = 10.0
 #: What the API server found invalid is tried again after so long.
 _HOPELESS_S = 60.0
 #: Looking at a job costs about a microsecond a pod, so a job rests after each look for this long a pod: a job of 5,000
@@ -98,6 +100,8 @@ class _Progress(msgspec.Struct):
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     #: (attempt, place) → why its pod was refused, as it was told last.
     refused: dict[Any, str] = msgspec.field(default_factory=dict)
+    #: (attempt, place) → since when something of an earlier job that goes has its name.
+    leftover: dict[Any, float] = msgspec.field(default_factory=dict)
     template: Object | None = None
     #: The version at which the job was found in passing, and when: it is on its way to the next decision.
     passing: tuple[int, float] = (0, 0.0)
@@ -409,8 +413,9 @@ class Applier:
             for key, since_s in progress.settling.items()
             if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
         }
-        for key in [key for key in progress.refused if key[0] != job.attempt]:
-            del progress.refused[key]
+        for known in (progress.refused, progress.leftover):
+            for key in [key for key in known if key[0] != job.attempt]:
+                del known[key]
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
@@ -536,7 +541,15 @@ class Applier:
         if not there["metadata"].get("deletionTimestamp") and not passing:
             what = f"a {resource.kind.lower()} named {name} exists that isn't this job's; rename or delete it"
             await self._refused(job, place, ApiError(409, "AlreadyExists", what))
-        self._look_again(job.uid, 1.0)  # that of an earlier job of this name, or one that is going
+        else:  # that of an earlier job of this name, or one that is going
+            leftover = self._progress.setdefault(job.uid, _Progress()).leftover
+            now_s = self._clock.monotonic_s()
+            if now_s - leftover.setdefault((job.attempt, place), now_s) >= _LEFTOVER_S:
+                what = (
+                    f"a {resource.kind.lower()} named {name} of an earlier job hasn't gone; delete it if it doesn't go"
+                )
+                await self._refused(job, place, ApiError(409, "AlreadyExists", what))
+        self._look_again(job.uid, 1.0)
         return False
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:

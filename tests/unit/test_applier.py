@@ -412,6 +412,30 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
+async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    scene.store.create(TYJOBS, "default", {**JOB, "metadata": {"name": "earlier"}})  # of which our log knows no more
+    uid = scene.decoded(TYJOBS, "default", "earlier")["metadata"]["uid"]
+    owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "earlier", "uid": uid}
+    left = {
+        "metadata": {"name": "j-learner-0", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    scene.store.create(PODS, "default", left)
+    pod = scene.decoded(PODS, "default", "j-learner-0")
+    assert not await scene.applier._ours(scene.job, (0, 0), PODS, pod["metadata"]["name"])
+    assert writer.events == []  # a moment ago: it may be on its way
+    monkeypatch.setattr("arranger.workers.applier._LEFTOVER_S", 0.0)
+    assert not await scene.applier._ours(scene.job, (0, 0), PODS, pod["metadata"]["name"])
+    [told] = writer.events
+    assert isinstance(told, k.EffectFailed)
+    text = "a pod named j-learner-0 of an earlier job hasn't gone; delete it if it doesn't go"
+    assert (told.message, told.permanent) == (text, False)
+
+
 async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene = Scene()
     scene.applier._writer = Appended()  # type: ignore[assignment]
