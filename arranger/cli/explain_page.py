@@ -381,8 +381,8 @@ def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
 def _taker_cells(taker: Taker) -> tuple[object, ...]:
     given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has given it back"
     now = "its pods are still there" if taker.leaving else "holds it" if taker.holds else given_back
-    if not taker.since_created:
-        now += ", had it before this job came"
+    if taker.holds and not taker.since_created:
+        now += ", since before it came"
     return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
 
 

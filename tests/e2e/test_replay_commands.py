@@ -400,7 +400,8 @@ def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
     world.control()
     run = Run(capsys, "explain", "j", *written(world.entries))
     assert "Nothing since it came keeps it waiting; before: without it, a cycle would give it nodes now\n" in run.out
-    assert f"freed it at offset {freed}, had it before this job came\n" in run.out
+    assert f"freed it at offset {freed}\n" in run.out
+    assert "holds it, since before it came\n" in run.out
 
 
 def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
