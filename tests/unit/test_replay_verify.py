@@ -10,6 +10,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
+from arranger.projections.nodes import NodeTable
 from arranger.projections.state import Changes, State
 from arranger.replay.history import Point, Span
 from tests.unit.replay_worlds import crowded, entry_with, forged, histories, late_cycle, verified
@@ -136,6 +137,46 @@ def test_other_weights_in_the_record_change_what_comes_out() -> None:
     config = _altered_config(cycle.config, weights=(("cpu", 100), ("nvidia.com/gpu", 1)))
     found = verified(forged(world.entries, number, (_altered(cycle, config=config), *rest))).first_difference
     assert found is not None and found.job == "default/a" and "pods" in found.fields
+
+
+def test_another_tie_break_is_caught_and_the_pod_that_it_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.node("n1", gpus=2)
+    world.node("n2", gpus=2)
+    world.job("a", leader=shape(gpus=1))
+    by_name = NodeTable.by_name
+    with monkeypatch.context() as otherwise:  # of nodes that score alike the last by name is taken, not the first
+        otherwise.setattr(NodeTable, "by_name", lambda nodes: by_name(nodes)[::-1].copy())
+        world.cycle()
+    cycle = world.entries[entry_with(world.entries, k.CycleTaken)]
+    found = verified(world.entries).first_difference
+    assert found is not None and (found.cycle, found.job) == (cycle.first, "default/a")
+    assert list(found.fields) == ["pods"] and found.recorded is not None and found.retaken is not None
+    assert "n2" in found.recorded and "n1" in found.retaken
+
+
+def test_two_decisions_of_a_cycle_in_the_other_order_are_a_difference_at_the_first_of_them() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    for name in "ab":
+        world.job(name, leader=shape(gpus=1))
+    world.cycle()
+    number = entry_with(world.entries, k.Placed)
+    cycle, first, second, *rest = world.entries[number].batch.events
+    assert type(first) is type(second) is k.Placed
+    found = verified(forged(world.entries, number, (cycle, second, first, *rest))).first_difference
+    assert found is not None
+    assert (found.cycle, found.offset) == (world.entries[number].first, world.entries[number].first + 1)
+
+
+def test_two_entries_in_the_other_order_are_a_difference_at_the_cycle_that_rests_on_them() -> None:
+    entries = crowded().entries
+    number = entry_with(entries, k.Placed, last=True)
+    # With a chain that is right again: somebody who rewrites the log can do that, and it doesn't help him.
+    swapped = forged(entries, number - 1, entries[number].batch.events)
+    swapped = forged(swapped, number, entries[number - 1].batch.events)
+    found = verified(swapped).first_difference
+    assert found is not None and found.cycle == swapped[number - 1].first
 
 
 def _altered_config(config: CycleConfig, **changes: object) -> CycleConfig:
