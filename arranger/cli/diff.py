@@ -4,19 +4,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from arranger.cli.output import AtType, local_time, output_option, print_json, print_table, print_text
-from arranger.cli.reading import before_beginning, begin, feed, log_options, opened, point_of
+from arranger.cli.reading import feed, log_options, opened, point_of, stand_at
 from arranger.cli.what_if import print_jobs, print_summary
 from arranger.errors import UsageError
-from arranger.events.log import Entry, Position
+from arranger.events.log import Log, Position
 from arranger.plugins import installed
 from arranger.replay.difference import Between, Changed, Difference, Picture, difference, picture
-from arranger.replay.history import Journey, Point
+from arranger.replay.history import Point
 from arranger.replay.simulation import PlacedPod
 from arranger.replay.what_if import JobPlan, Plan, differences
 from arranger.settings import Settings
@@ -79,22 +78,9 @@ async def _diff(target: str | None, settings: Settings, points: Sequence[Point])
     return difference(first[0], second[0], between.counts)
 
 
-async def _picture(log: Any, point: Point) -> tuple[Picture, Position]:
-    state, position = await begin(log, point)
-    journey = Journey(state, point)
-    last = position
-
-    def follow(entry: Entry) -> bool:
-        nonlocal last
-        went = journey.feed(entry)
-        if went:
-            last = Position(last.epoch, entry.last, entry.chain)
-        return went
-
-    await feed(log, position, follow, until=point, doing="going to the point")
-    if not journey.state.offset:
-        raise await before_beginning(log)
-    return picture(journey.state, installed()), last
+async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
+    state, last = await stand_at(log, point, doing="going to the point")
+    return picture(state, installed()), last
 
 
 def _print(found: Difference) -> None:

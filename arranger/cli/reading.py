@@ -21,7 +21,7 @@ from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain import Roster
-from arranger.replay.history import Point, Span
+from arranger.replay.history import Journey, Point, Span
 from arranger.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -246,6 +246,28 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
         _say_if_later(until, told_ms)
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
+
+
+async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
+    """The state at a point, and the position from which reading goes on.
+
+    Raises `LogError` when the log doesn't reach there, or begins later.
+    """
+    state, position = await begin(log, point)
+    journey = Journey(state, point)
+    last: Entry | None = None
+
+    def follow(entry: Entry) -> bool:
+        nonlocal last
+        if not journey.feed(entry):
+            return False
+        last = entry
+        return True
+
+    await feed(log, position, follow, until=point, doing=doing)
+    if not journey.state.offset:
+        raise await before_beginning(log)
+    return journey.state, Position(position.epoch, last.last, last.chain) if last is not None else position
 
 
 _SAID_LATER = f"{__name__}.said_later"

@@ -7,12 +7,12 @@ import click
 import msgspec
 
 from arranger.cli.output import At, local_time, output_option, print_json, print_table, print_text
-from arranger.cli.reading import before_beginning, begin, feed, log_options, opened, point_of, point_option
+from arranger.cli.reading import log_options, opened, point_of, point_option, stand_at
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.describe import amounts_text
-from arranger.replay.history import Journey, Point
+from arranger.replay.history import Point
 from arranger.replay.overview import JobLine, NodeLine, Overview, overview
 from arranger.scheduling.filters import amount
 from arranger.settings import Settings
@@ -51,12 +51,8 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
 
 async def _state(target: str | None, settings: Settings, point: Point) -> State:
     async with opened(target, settings) as log:
-        state, position = await begin(log, point)
-        journey = Journey(state, point)
-        await feed(log, position, journey.feed, until=point, doing="replaying")
-        if not journey.state.offset:
-            raise await before_beginning(log)
-        return journey.state
+        state, _ = await stand_at(log, point, doing="replaying")
+        return state
 
 
 def _print(seen: Overview) -> None:

@@ -32,8 +32,6 @@ from arranger.cli.output import (
 from arranger.cli.plot import check_plot, plot
 from arranger.cli.reading import (
     NotFound,
-    before_beginning,
-    begin,
     end_offset,
     feed,
     opened,
@@ -41,6 +39,7 @@ from arranger.cli.reading import (
     point_option,
     position_before,
     progress,
+    stand_at,
 )
 from arranger.clock import SystemClock
 from arranger.errors import LogError, UsageError
@@ -57,7 +56,7 @@ from arranger.projections.state import State
 from arranger.replay.continuation import Continuation, Future
 from arranger.replay.course import Course, Likeness, Meter, likeness, typical_pods
 from arranger.replay.explain import jobs_named
-from arranger.replay.history import END, Journey, Point
+from arranger.replay.history import END, Point
 from arranger.replay.overrides import Overrides
 from arranger.replay.recording import Recording
 from arranger.replay.what_if import (
@@ -499,21 +498,7 @@ async def cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | No
     await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
     found = scout.cycle(point.offset) if point.offset is not None else None
     base = Point(offset=found[0].base) if found is not None else point
-    state, position = await begin(log, base)
-    journey = Journey(state, base)
-    last = position
-
-    def follow(entry: Any) -> bool:
-        nonlocal last
-        went = journey.feed(entry)
-        if went:
-            last = Position(last.epoch, entry.last, entry.chain)
-        return went
-
-    await feed(log, position, follow, until=base, doing="going to the point")
-    state = journey.state
-    if not state.offset:
-        raise await before_beginning(log)
+    state, last = await stand_at(log, base, doing="going to the point")
     if not state.synced:
         raise LogError(
             f"not everything had been listed yet at offset {state.offset}: nobody decided there",

@@ -13,10 +13,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, UsageError
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, UsageError
 from arranger.events.codec import StoredEntry, decode_batch
-from arranger.events.kinds import Batch
-from arranger.events.log import Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
 from arranger.events.shelves import Shelf
 from arranger.events.stretches import (
     HEAD_BYTES,
@@ -78,7 +77,7 @@ def contents_of(shelf: Shelf) -> dict[int, Contents]:
     return {epoch: Contents(epoch, names) for epoch in sorted({name.epoch for name in names})}
 
 
-class ArchiveLog:
+class ArchiveLog(OnlyRead):
     """An epoch of the archive as a `Log` that is only read. Without `epoch` it is the newest one there."""
 
     def __init__(self, shelf: Shelf, *, epoch: int | None = None) -> None:
@@ -241,22 +240,8 @@ class ArchiveLog:
         self._ahead = None
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    # --- what an archive can't do ---
-
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
-        raise self._read_only()
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
-        raise self._read_only()
-
-    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        raise self._read_only()
-
-    async def trim(self, before: int, *, epoch: int) -> int:
-        raise self._read_only()
-
-    def _read_only(self) -> LogError:
-        return LogError(f"the archive at {self.shelf.where} is open for reading only")
+    def read_from(self) -> str:
+        return f"the archive at {self.shelf.where}"
 
 
 _RESTORE = "restore this file of the archive from a copy"

@@ -8,16 +8,15 @@ be read while the archive is away. Where the two don't meet, reading on is a `Da
 
 from collections.abc import Sequence
 
-from arranger.errors import DamagedEntry, EntriesTrimmed, LogError, UsageError
+from arranger.errors import DamagedEntry, EntriesTrimmed, UsageError
 from arranger.events.archive import ArchiveLog
 from arranger.events.codec import StoredEntry
 from arranger.events.file_log import Copyable
-from arranger.events.kinds import Batch
-from arranger.events.log import Appended, Cursor, Entry, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
 from arranger.events.shelves import Shelf
 
 
-class JoinedLog:
+class JoinedLog(OnlyRead):
     """The log `live` (open) with the archive of its epoch behind it. Nothing is ever written."""
 
     def __init__(self, live: Copyable, shelf: Shelf) -> None:
@@ -111,22 +110,8 @@ class JoinedLog:
             await self._archive.close()
         await self._live.close()
 
-    # --- what is done to the live log alone ---
-
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
-        raise self._read_only()
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
-        raise self._read_only()
-
-    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        raise self._read_only()
-
-    async def trim(self, before: int, *, epoch: int) -> int:
-        raise self._read_only()
-
-    def _read_only(self) -> LogError:
-        return LogError("a log with its archive is open for reading only")
+    def read_from(self) -> str:
+        return "a log with its archive"
 
 
 _RESTORE = "restore the archive's files from a copy"

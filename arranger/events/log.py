@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from arranger.errors import LogError
 from arranger.events.kinds import Batch
 
 
@@ -155,3 +156,30 @@ async def entries(log: Log, after: Position, *, until: int | None = None) -> Asy
             after = Position(after.epoch, entry.last, entry.chain)
             if after.offset >= target:
                 return
+
+
+class OnlyRead:
+    """What a `Log` that is never written answers to whoever would write to it: a `LogError`."""
+
+    def read_from(self) -> str:
+        """What is read, in words."""
+        raise NotImplementedError
+
+    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+        """Refused."""
+        raise self._refusal()
+
+    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+        """Refused."""
+        raise self._refusal()
+
+    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
+        """Refused."""
+        raise self._refusal()
+
+    async def trim(self, before: int, *, epoch: int) -> int:
+        """Refused."""
+        raise self._refusal()
+
+    def _refusal(self) -> LogError:
+        return LogError(f"{self.read_from()} is open for reading only")
