@@ -349,7 +349,10 @@ class Applier:
         return left_s > 0
 
     async def _expire(self, job: JobRecord, progress: _Progress) -> None:
-        """Delete the ended TYJob itself once it was kept for as long as it asks; its pods follow it."""
+        """Delete the ended TYJob itself once it was kept for as long as it asks; its pods follow it.
+
+        Only one whose end its own status has told, and only as it was seen: who changed it since may want to keep it.
+        """
         due_ms = expires_ms(job)
         if due_ms is None or job.uid in progress.settling:
             return
@@ -358,12 +361,17 @@ class Applier:
             if wait_s < _SWEEP_S:
                 self._look_again(job.uid, wait_s)
             return
+        seen = job.seen
+        if seen.status_digest != status_digest(wanted_status(self._follower.state, job)):
+            return  # not stored, or not seen, yet: either is looked at again
 
         async def delete() -> bool:
             try:
-                await self._cluster.delete(TYJOBS, job.seen.namespace, job.seen.name, uid=job.uid)
+                await self._cluster.delete(
+                    TYJOBS, seen.namespace, seen.name, uid=job.uid, resource_version=seen.resource_version
+                )
             except ApiError as refused:
-                if refused.code not in (404, 409):  # gone already, or another TYJob of that name
+                if refused.code not in (404, 409):  # gone already, changed, or another TYJob of that name
                     raise
             return True
 

@@ -48,8 +48,21 @@ class Raced(DirectCluster):
     told: list[str] | None = None
     #: Deletions that were refused because the object isn't what was meant.
     conflicts = 0
+    #: What happens once while a creation is on its way.
+    creating: Callable[[], None] | None = None
+    #: What happens once before a deletion is taken.
+    deleting: Callable[[], object] | None = None
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        creating, self.creating = self.creating, None
+        if creating is not None:
+            creating()
+        return await super().create(resource, namespace, body)
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, **options: Any) -> None:
+        deleting, self.deleting = self.deleting, None
+        if deleting is not None:
+            deleting()
         try:
             await super().delete(resource, namespace, name, **options)
         except ApiError as refused:
@@ -148,6 +161,13 @@ class Scene:
     def store_stage(self, stage: Stage) -> None:
         """Another applier stores a status."""
         self.store.patch(TYJOBS, "default", "j", {"status": {"stage": stage}}, subresource="status")
+
+    def gone(self) -> bool:
+        """Whether the TYJob was deleted; if not, the watch shows it as it is now."""
+        if not self.store.page(TYJOBS, Selection(), limit=10, continuation="").items:
+            return True
+        self.applier.changed(Changes(jobs={self.observe().uid: None}))
+        return False
 
     def pods(self) -> list[str]:
         return [
@@ -322,9 +342,44 @@ async def test_an_ended_job_is_deleted_when_its_ttl_is_over_and_not_before() -> 
         await asyncio.sleep(0.2)
         assert scene.stored_stage() == "Succeeded"
         scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 1}})
-        scene.observe()
-        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
-        await until(lambda: not scene.store.page(TYJOBS, Selection(), limit=10, continuation="").items)
+        await until(scene.gone)
+
+
+async def test_a_job_that_ends_while_a_pod_is_created_is_not_deleted_before_its_status_says_so() -> None:
+    scene = Scene()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
+    scene.observe()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    deleted_as: list[str] = []
+
+    def end() -> None:
+        scene.decide(Stage.SUCCEEDED)
+        scene.cluster.deleting = lambda: deleted_as.append(scene.stored_stage())
+
+    scene.cluster.creating = end
+    async with scene.running():
+        await until(lambda: scene.cluster.creating is None)
+        await asyncio.sleep(0.2)
+        assert deleted_as == []
+        await until(scene.gone)
+    assert deleted_as == ["Succeeded"]
+
+
+async def test_a_job_that_is_to_be_kept_for_longer_at_the_last_moment_is_kept() -> None:
+    scene = Scene()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
+    scene.observe()
+    scene.decide(Stage.SUCCEEDED)
+    status = wanted_status(scene.world.state, scene.job)
+    scene.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
+    scene.observe()
+    kept = {"spec": {"ttlSecondsAfterFinished": 2_000_000_000}}
+    scene.cluster.deleting = lambda: scene.store.patch(TYJOBS, "default", "j", kept)
+    async with scene.running():
+        await until(lambda: scene.cluster.conflicts == 1)
+        await asyncio.sleep(0.1)
+    assert scene.stored_stage() == "Succeeded"
 
 
 async def test_another_job_of_the_name_is_not_deleted_for_the_ended_ones_ttl() -> None:
