@@ -4,13 +4,12 @@ What changed nothing is left out and counted, long lists are cut in the middle; 
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
+from arranger.cli.output import Times, Told, duration, fitting, local_time, print_table, print_text
 from arranger.model.job import Stage
 from arranger.replay.choices import MOST, Choice, Ranked
 from arranger.replay.consequences import Consequence
@@ -40,7 +39,7 @@ class Page:
         self._answer = answer
         self._again = again
         self._everything = everything
-        self._fitting = sys.stdout.isatty()
+        self._fitting = fitting()
         #: The heading has the date and the UTC offset: what is the same everywhere needn't be said again.
         self._times = Times.of(_moments(answer))
         #: Long reasons that stand on the page.

@@ -17,6 +17,8 @@ from arranger.cli.events import KindType
 from arranger.cli.main import main
 from arranger.cli.output import Times, Told, print_table, print_text
 from arranger.cli.terminal import Layout, folded
+from tests.unit.replay_worlds import crowded
+from tests.unit.test_cli_what_if import written
 
 AT_MS = 1_780_000_000_007  # 2026-05-28 22:26:40.007 in Berlin
 
@@ -79,6 +81,20 @@ def test_the_last_column_is_folded_under_itself(terminal: Callable[[], list[str]
         "                                 that",
         "    12  Placed    default/train  short",
     ]
+
+
+def test_columns_makes_an_explanation_the_page_that_a_terminal_of_that_width_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ["explain", "big", *written(crowded(), tmp_path / "run.log")]
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PAGER", "cat")
+    assert main(asked, prog_name="arranger") == 0
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
+    assert main(asked, prog_name="arranger") == 0
+    assert piped == re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out)
 
 
 @narrow
