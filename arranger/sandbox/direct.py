@@ -9,10 +9,11 @@ import msgspec
 
 from arranger.clock import Clock, SystemClock
 from arranger.kube.cluster import Change, Expired, Object, Page, Resource
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.status import Refusal
-from arranger.sandbox.store import DeleteOptions, Store
+from arranger.sandbox.store import Store
 
 #: A silent watch tells this often how far it has come.
 BOOKMARK_S = 30.0

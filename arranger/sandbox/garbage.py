@@ -1,21 +1,31 @@
-"""Going away: marks on objects that are being deleted, finalizers, owners and their dependents."""
+"""Going away: how to delete, marks on objects that are being deleted, finalizers, owners and their dependents."""
 
 import datetime
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from arranger.kube.cluster import PODS, Object, Resource
-from arranger.sandbox.history import Stored
-from arranger.sandbox.status import FieldError
-
-if TYPE_CHECKING:
-    from arranger.sandbox.store import DeleteOptions
+from arranger.sandbox.history import Collection, Stored
+from arranger.sandbox.kinds import Kind
+from arranger.sandbox.status import FieldError, conflict
 
 #: The finalizer of an object that waits for its dependents to go first.
 FOREGROUND = "foregroundDeletion"
 
 #: Where an object is: resource (group, plural), namespace, name.
-Spot = tuple[tuple[str, str], str, str]
+_Spot = tuple[tuple[str, str], str, str]
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    """How to delete: conditions, the grace in seconds (None: the object's own), and what happens to dependents."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+    grace_s: int | None = None
+    propagation: str = "Background"
+    dry_run: bool = False
 
 
 def owners(obj: Object) -> list[dict[str, Any]]:
@@ -24,11 +34,13 @@ def owners(obj: Object) -> list[dict[str, Any]]:
     return references
 
 
-class Dependents:
-    """Who refers to whom as its owner, by the owner's UID."""
+class Ownership:
+    """Who owns whom among the objects of all collections, by the owner references that they carry."""
 
-    def __init__(self) -> None:
-        self._places: dict[str, dict[Spot, bool]] = {}
+    def __init__(self, collections: Mapping[tuple[str, str], Collection]) -> None:
+        self._collections = collections
+        #: By the owner's UID: where its dependents are, and whether each keeps it from going in the foreground.
+        self._places: dict[str, dict[_Spot, bool]] = {}
 
     def replace(self, resource: tuple[str, str], old: Stored | None, new: Stored | None) -> None:
         """Note that an object has another state, is new, or is gone."""
@@ -46,13 +58,51 @@ class Dependents:
         for reference in after:
             self._places.setdefault(reference["uid"], {})[place] = reference.get("blockOwnerDeletion", False)
 
-    def of(self, uid: str) -> list[Spot]:
-        """Where the dependents of an object are."""
-        return list(self._places.get(uid, ()))
-
-    def blocking(self, uid: str) -> bool:
+    def blocking(self, owner: Stored) -> bool:
         """Whether a dependent keeps its owner from going in foreground deletion."""
-        return any(self._places.get(uid, {}).values())
+        return any(self._places.get(owner.uid, {}).values())
+
+    def dependents(self, owner: Stored) -> Iterator[Stored]:
+        """The dependents that an object has now, each as it is when its turn comes; those gone by then are left out."""
+        for key, namespace, name in list(self._places.get(owner.uid, ())):
+            collection = self._collections.get(key)
+            stored = collection.objects.get((namespace, name)) if collection is not None else None
+            if stored is not None:
+                yield stored
+
+    def owner(self, stored: Stored, reference: dict[str, Any]) -> Stored | None:
+        """The object that a reference of this one names; None if it isn't there."""
+        collection = self._owner_collection(reference)
+        if collection is None:
+            return None
+        home = stored.namespace if collection.kind.resource.namespaced else ""
+        owner = collection.objects.get((home, reference["name"]))
+        return owner if owner is not None and owner.uid == reference["uid"] else None
+
+    def _owner_collection(self, reference: dict[str, Any]) -> Collection | None:
+        group, _, version = str(reference["apiVersion"]).rpartition("/")
+        for collection in self._collections.values():
+            resource = collection.kind.resource
+            if (resource.group, resource.version, resource.kind) == (group, version, reference["kind"]):
+                return collection
+        return None
+
+    def is_orphan(self, stored: Stored) -> bool:
+        """Whether every owner of the object is known to be gone."""
+        references = owners(stored.object)
+        if not references or any(self._owner_collection(each) is None for each in references):
+            return False
+        return all(self.owner(stored, each) is None for each in references)
+
+    def staying(self, stored: Stored) -> list[dict[str, Any]]:
+        """The references of an object to owners that are there, and don't only wait for it to go."""
+        found = ((reference, self.owner(stored, reference)) for reference in owners(stored.object))
+        return [reference for reference, owner in found if owner is not None and not waits_for_dependents(owner)]
+
+
+def waits_for_dependents(stored: Stored) -> bool:
+    """Whether the object goes once its dependents have: it is deleted in the foreground."""
+    return FOREGROUND in (stored.object["metadata"].get("finalizers") or [])
 
 
 def added_finalizers(new: Object, old: Object) -> list[FieldError]:
@@ -84,9 +134,29 @@ def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:
     return max(0, grace_s)
 
 
-def marked(
-    obj: Object, resource: Resource, options: "DeleteOptions", timestamp: Callable[[], str], now_s: int
-) -> Object:
+def hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
+    """Refuse, with 409, a deletion that was meant for another object or another state of it."""
+    resource = kind.resource
+    if options.uid not in (None, old.uid):
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({old.uid}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(resource.kind, resource.group, old.name, why)
+    if options.resource_version not in (None, str(old.version)):
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({old.version}). The object might have been modified"
+        )
+        raise conflict(resource.kind, resource.group, old.name, why)
+
+
+def timestamp(moment_s: int) -> str:
+    """Seconds since 1970, as Kubernetes writes a time."""
+    return datetime.datetime.fromtimestamp(moment_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def marked(obj: Object, resource: Resource, options: DeleteOptions, now_s: int) -> Object:
     """The object with the marks of a deletion; unchanged when it already has marks that come due earlier."""
     metadata = dict(obj["metadata"])
     grace_s = _grace_s(obj, resource, options.grace_s)
@@ -95,8 +165,7 @@ def marked(
             return obj
     elif "generation" in metadata:
         metadata["generation"] += 1
-    due = datetime.datetime.fromtimestamp(now_s + grace_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    metadata["deletionTimestamp"] = due if grace_s else timestamp()
+    metadata["deletionTimestamp"] = timestamp(now_s + grace_s)
     metadata["deletionGracePeriodSeconds"] = grace_s
     if options.propagation == "Foreground":
         metadata["finalizers"] = list(dict.fromkeys([*(metadata.get("finalizers") or []), FOREGROUND]))

@@ -1,4 +1,4 @@
-"""What has changed in one resource, for as long as it is remembered, and the watches that read it."""
+"""One resource: its objects, what has changed in them for as long as it is remembered, and the watches that read it."""
 
 from collections.abc import Callable
 
@@ -164,3 +164,12 @@ class Watch:
     def close(self) -> None:
         """Stop being woken."""
         self._history.readers.pop(self._wake, None)
+
+
+class Collection:
+    """All objects of one resource, by namespace and name, and their history."""
+
+    def __init__(self, kind: Kind, history_limit: int) -> None:
+        self.kind = kind
+        self.objects: dict[tuple[str, str], Stored] = {}
+        self.history = History(history_limit)

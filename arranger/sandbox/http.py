@@ -18,11 +18,14 @@ from aiohttp import web
 
 from arranger.kube.cluster import Object, Resource
 from arranger.sandbox import discovery, protobuf, tables
-from arranger.sandbox.history import Event, Stored, Watch
+from arranger.sandbox.admission import WriteOptions
+from arranger.sandbox.garbage import DeleteOptions
+from arranger.sandbox.history import Collection, Event, Stored, Watch
 from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Listing, Selection
+from arranger.sandbox.patching import APPLY
 from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource, unsupported_media_type
-from arranger.sandbox.store import APPLY, Answer, Collection, DeleteOptions, Store, WriteOptions, parsed_version
+from arranger.sandbox.store import Answer, Store, parsed_version
 from arranger.sandbox.validation import required, unsupported
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, SERVICES, Resource
+from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, SERVICES, Object, Resource
+from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import Schema
 
 
@@ -116,3 +117,40 @@ def custom_kind(crd: dict[str, Any]) -> Kind:
         schema=Schema(version["schema"]["openAPIV3Schema"]),
         columns=tuple(_column(column) for column in declared),
     )
+
+
+def definition_errors(crd: Object) -> list[FieldError]:
+    """What keeps a CRD from being served."""
+    try:
+        kind = custom_kind(crd)
+    except (KeyError, TypeError, AttributeError) as error:
+        return [FieldError("spec", f"Required value: {error}", "FieldValueRequired")]
+    except ValueError as error:
+        return [FieldError("spec.versions[0].schema", f"Invalid value: compilation failed: {error}")]
+    expected = f"{kind.resource.plural}.{kind.resource.group}"
+    name = crd["metadata"].get("name")
+    if name != expected:
+        return [FieldError("metadata.name", f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group')]
+    return []
+
+
+def established(crd: Object, kind: Kind, moment: str, *, served_before: bool) -> Object:
+    """The CRD as it is stored while its kind is served: its names filled in, and with a status that says since when.
+
+    A kind that was `served_before` this write keeps the status that it has.
+    """
+    names = crd["spec"]["names"]
+    names.setdefault("singular", names["kind"].lower())
+    names.setdefault("listKind", names["kind"] + "List")
+    crd["spec"].setdefault("conversion", {"strategy": "None"})
+    if served_before and "status" in crd and crd["status"].get("conditions"):
+        return crd
+    conditions = [
+        {"type": name, "status": "True", "lastTransitionTime": moment, "reason": reason, "message": message}
+        for name, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    status = {"conditions": conditions, "acceptedNames": names, "storedVersions": [kind.resource.version]}
+    return {**crd, "status": status}

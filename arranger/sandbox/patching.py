@@ -1,11 +1,16 @@
-"""The three patch formats: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and Kubernetes' strategic merge.
+"""The patch formats, by media type: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and Kubernetes' strategic merge.
 
 All of them leave what they are given untouched and share the parts that didn't change.
 """
 
 from typing import Any
 
-from arranger.sandbox.status import Refusal, bad_request
+from arranger.sandbox.status import Refusal, bad_request, unsupported_media_type
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 #: Lists that a strategic merge merges by key, by the field's name, wherever it stands in a built-in object.
 _MERGE_KEYS = {
@@ -177,3 +182,23 @@ def json_patch(document: Any, operations: Any) -> Any:
         else:
             raise _rejected()
     return document
+
+
+def patched(target: Any, patch: Any, media_type: str, *, typed: bool) -> Any:
+    """Apply a patch in the format of its media type to an object; a server-side apply is a merge here.
+
+    Only kinds whose fields the server knows (`typed`) take a strategic merge. `Refusal` 415 for another format, 400
+    when what is left is no object.
+    """
+    if media_type == JSON_PATCH:
+        new = json_patch(target, patch)
+    elif media_type in (STRATEGIC, APPLY) and typed:
+        new = strategic_merge(target, patch)
+    elif media_type in (MERGE, APPLY):
+        new = merge_patch(target, patch)
+    else:
+        accepted = [JSON_PATCH, MERGE, STRATEGIC, APPLY] if typed else [JSON_PATCH, MERGE, APPLY]
+        raise unsupported_media_type(accepted)
+    if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+        raise bad_request("the patch leaves no object")
+    return new

@@ -15,8 +15,9 @@ import yaml
 
 from arranger.kube.cluster import CRDS, TYJOBS
 from arranger.kube.translate import status_digest
+from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
-from arranger.sandbox.store import Store, WriteOptions
+from arranger.sandbox.store import Store
 from tests.servers import TYJOB_CRD, RealKube
 from tests.unit.tyjob_table import BAD, CHANGES, GOOD, UNSEEN_CHANGES, Bad, Change, Good, Object, tyjob
 

@@ -20,8 +20,9 @@ from arranger.kube.crd import tyjob_crd
 from arranger.kube.manifests import pod_manifest
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
+from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
-from arranger.sandbox.store import Store, WriteOptions
+from arranger.sandbox.store import Store
 from tests.fuzz.objects import as_stored, fuzzed
 from tests.fuzz.world import hold
 from tests.unit.tyjob_table import Object

@@ -18,8 +18,8 @@ from arranger.model.quantity import amount
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets, requests_of
-from arranger.sandbox.store import DeleteOptions
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.invariants import Violation

@@ -22,8 +22,9 @@ from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
-from arranger.sandbox.store import DeleteOptions, Store
+from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier, _Progress, _Queue
 from tests.world import World
 

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, Object, Resource
+from arranger.sandbox.admission import WriteOptions
+from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kinds import CONFIG_MAPS, NAMESPACES
 from arranger.sandbox.listing import Selection
+from arranger.sandbox.patching import JSON_PATCH, STRATEGIC
 from arranger.sandbox.status import Refusal
-from arranger.sandbox.store import JSON_PATCH, STRATEGIC, DeleteOptions, Store, WriteOptions
+from arranger.sandbox.store import Store
 
 THINGS = Resource("example.dev", "v1", "things", "Thing")
 

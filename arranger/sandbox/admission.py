@@ -1,0 +1,150 @@
+"""What the API makes of an object that a request brings before it stores it: identity, fields, defaults, checks.
+
+Nothing here knows what else is stored; see `store`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from arranger.kube.cluster import CRDS, PODS, Object
+from arranger.sandbox import builtin, garbage
+from arranger.sandbox.history import Stored
+from arranger.sandbox.kinds import Kind, definition_errors
+from arranger.sandbox.status import FieldError, bad_request, invalid
+
+_KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_EMPTY: tuple[object, ...] = ({}, [], None, "")
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """How to write: `dry_run` stores nothing; `strictness` (Ignore, Warn, Strict) is for unknown fields."""
+
+    dry_run: bool = False
+    strictness: str = "Warn"
+
+
+def identified(kind: Kind, body: Object) -> Object:
+    """The body with its kind in front and metadata of its own; `Refusal` 400 for another kind's object."""
+    resource = kind.resource
+    given = body.get("apiVersion")
+    if given not in (None, "", resource.api_version):
+        raise bad_request(
+            f"the API version in the data ({given}) does not match the expected API version ({resource.api_version})"
+        )
+    if not kind.typed and not (body.get("kind") and given):
+        shown = msgspec.json.encode(body).decode()
+        why = f"Object 'Kind' is missing in '{shown}' ({shown[:33]} ...)"
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {why}")
+    if body.get("kind") not in (None, "", resource.kind):
+        name = (body.get("metadata") or {}).get("name", "")
+        error = FieldError("kind", f'Invalid value: "{body["kind"]}": must be {resource.kind}')
+        raise invalid(body["kind"], resource.group, name, [error])
+    metadata = {} if body.get("metadata") is None else body["metadata"]
+    builtin.hold_metadata_types(metadata, resource.kind, resource.version)
+    head = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": dict(metadata)}
+    rest = {name: value for name, value in body.items() if name not in head}
+    return head | (builtin.without_nulls(rest) if kind.typed else rest)
+
+
+def place(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
+    """Put an object into the namespace of the request; `Refusal` 400 when it names another."""
+    if not kind.resource.namespaced:
+        metadata.pop("namespace", None)
+    elif metadata.setdefault("namespace", namespace) != namespace:
+        message = "the namespace of the provided object does not match the namespace sent on the request"
+        raise bad_request(message)
+
+
+def hold_identity(old: Stored, new: Object) -> None:
+    """Refuse, with 400, a write that would make another object of it."""
+    resource, metadata = old.kind.resource, new["metadata"]
+    builtin.hold_metadata_types(metadata, resource.kind, resource.version)
+    if metadata.get("name", old.name) != old.name:
+        message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({old.name})"
+        raise bad_request(message)
+    if metadata.get("namespace", old.namespace) != old.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    for name, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if new.get(name, expected) != expected:
+            error = FieldError(name, f'Invalid value: "{new[name]}": must be {expected}')
+            raise invalid(resource.kind, resource.group, old.name, [error])
+
+
+def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, ...]:
+    """Remove unknown fields; warnings about them, or `Refusal` 400 when the request is strict."""
+    metadata = body["metadata"]
+    unknown = [f"metadata.{name}" for name in metadata if name not in builtin.METADATA_FIELDS]
+    for name in ("managedFields", "selfLink", *(path.partition(".")[2] for path in unknown)):
+        metadata.pop(name, None)
+    if kind.schema is not None:
+        unknown += kind.schema.prune(body)
+    else:
+        unknown += builtin.unknown_fields(kind.resource.kind, body)
+    told = tuple(f'unknown field "{path}"' for path in sorted(unknown))
+    if told and options.strictness == "Strict":
+        name, version = kind.resource.kind, kind.resource.version
+        raise bad_request(
+            f'{name} in version "{version}" cannot be handled as a {name}: strict decoding error: {", ".join(told)}'
+        )
+    return told if options.strictness == "Warn" else ()
+
+
+def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:
+    """The object to write: status writes touch only the status, others everything but the status.
+
+    `metadata` is a copy of that of `new`, and changed.
+    """
+    if subresource == "status":
+        status = new.get("status")
+        kept = dict(old) if status is None else {**old, "status": status}
+        return {**kept, "metadata": dict(old["metadata"])}
+    for name in _KEPT_METADATA:
+        metadata.pop(name, None)
+        if name in old["metadata"]:
+            metadata[name] = old["metadata"][name]
+    metadata |= {"name": old["metadata"]["name"], "resourceVersion": old["metadata"]["resourceVersion"]}
+    whole = {**new, "kind": old["kind"], "apiVersion": old["apiVersion"], "metadata": clean(metadata)}
+    if kind.has_status:
+        whole.pop("status", None)
+        if "status" in old:
+            whole["status"] = old["status"]
+    if not kind.typed:
+        return whole
+    settled: Object = builtin.without_nulls(whole)
+    if kind.resource == PODS:
+        builtin.settle_pod(settled)
+    return settled
+
+
+def check(kind: Kind, new: Object, old: Object | None) -> None:
+    """Fill in defaults and refuse, with 422, what is invalid. `old` is the state that it replaces."""
+    resource = kind.resource
+    found = builtin.metadata_errors(new["metadata"], resource.kind)
+    if kind.schema is not None:
+        kind.schema.default(new)
+        found = kind.schema.verdict(new, old, found)
+    elif old is None:
+        if resource.kind in builtin.DEFAULTS:
+            builtin.DEFAULTS[resource.kind](new)
+        if resource.kind in builtin.CHECKS:
+            found += builtin.CHECKS[resource.kind](new)
+    elif resource.kind == "Pod":
+        found += builtin.pod_update_errors(new, old)
+    if old is not None and "deletionTimestamp" in old["metadata"]:
+        found += garbage.added_finalizers(new, old)
+    if resource == CRDS and not found:
+        found += definition_errors(new)
+    if found:
+        raise invalid(resource.kind, resource.group, new["metadata"].get("name", ""), found)
+
+
+def content(obj: Object, kind: Kind) -> Object:
+    """What a generation counts the changes of: the spec, and all else that is no metadata and no status."""
+    ignored = ("metadata", "status") if kind.has_status else ("metadata",)
+    return {name: value for name, value in obj.items() if name not in ignored}
+
+
+def clean(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata without what is empty."""
+    return {name: value for name, value in metadata.items() if value not in _EMPTY}
