@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from arranger.cli.output import AtType, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.plans import print_jobs, print_summary
 from arranger.cli.reading import feed, log_options, opened, point_of, stand_at
-from arranger.cli.what_if import print_jobs, print_summary
 from arranger.errors import UsageError
 from arranger.events.log import Log, Position
 from arranger.plugins import installed
