@@ -69,8 +69,8 @@ class OneByOne:
         self.names = [name for name in sorted(nodes.rows) if nodes.has(name)]
         self.facts = {name: nodes.facts[nodes.rows[name]] for name in self.names}
         self.has = {name: dict(self.facts[name].allocatable) for name in self.names}
-        self.used = {name: {r: int(nodes.used[nodes.rows[name], c]) for r, c in nodes.columns.items()}
-                     for name in self.names}  # fmt: skip
+        amounts = {name: nodes.amounts(nodes.rows[name]) for name in self.names}
+        self.used = {name: {resource: used for resource, (used, _) in amounts[name].items()} for name in self.names}
         self.config: CycleConfig = world.config
         #: Turns that changed a job's share: job UID, and the share afterwards.
         self.trace: list[tuple[str, Fraction]] = []

@@ -83,7 +83,7 @@ def assert_sound(state: State) -> None:
     present = {name for name, row in nodes.rows.items() if nodes.present(row)}
     assert set(nodes.rows) == present | set(expected), "a row lives while its node is there or anything is on it"
     for name, row in nodes.rows.items():
-        held = {r: int(nodes.used[row, c]) for r, c in nodes.columns.items() if nodes.used[row, c]}
+        held = {resource: used for resource, (used, _) in nodes.amounts(row).items() if used}
         assert held == {r: v for r, v in expected.get(name, {}).items() if v}, name
 
 

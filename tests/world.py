@@ -102,7 +102,7 @@ class World:
     def used(self, node: str, resource: str = "cpu") -> int:
         """What is held on a node, in the model's units; 0 for a node that isn't known."""
         nodes = self.state.nodes
-        return int(nodes.used[nodes.rows[node], nodes.columns[resource]]) if node in nodes.rows else 0
+        return nodes.amounts(nodes.rows[node]).get(resource, (0, 0))[0] if node in nodes.rows else 0
 
     def digest(self) -> str:
         """The digest of the state so far."""

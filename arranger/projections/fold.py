@@ -17,7 +17,7 @@ from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, Sc
 from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, expand, holds
-from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.state import Changes, State, Verdict
 
 #: How a decision's verdict begins when its cycle was taken on a state that another cycle had left behind.
@@ -646,8 +646,6 @@ def _irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -
 def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
     assert job.spec is not None
-    for each in job.spec.groups:  # every resource has its column before amounts are added up
-        nodes.vector(each.shape.requests)
     counts: dict[tuple[str, int], int] = {}
     for (group, _), node in wanted.items():
         counts[node, group] = counts.get((node, group), 0) + 1
@@ -661,10 +659,10 @@ def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> st
     asked = np.array(list(need.values()))
     if len(rows) == len(need) and not ((nodes.used[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any():
         return ""
-    return _lacking_one_by_one(nodes, need)
+    return _lacking_one_by_one(nodes, job, wanted, need)
 
 
-def _lacking_one_by_one(nodes: NodeTable, need: dict[str, Amounts]) -> str:
+def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str], need: dict[str, Amounts]) -> str:
     """Which node it is that doesn't take what is needed there."""
     for node, amounts in need.items():
         if not nodes.has(node):
@@ -672,7 +670,9 @@ def _lacking_one_by_one(nodes: NodeTable, need: dict[str, Amounts]) -> str:
         row = nodes.rows[node]
         short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
-            return f"node {node} lacks {min(name for name, column in nodes.columns.items() if short[column])}"
+            names = {name for name, column in nodes.columns.items() if short[column] and name != NOWHERE}
+            asked = [_requests(job, place) for place, at in wanted.items() if at == node]
+            return f"node {node} lacks {min(names.union(name for each in asked for name, _ in nodes.unknown(each)))}"
     return ""
 
 

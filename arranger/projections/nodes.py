@@ -3,9 +3,13 @@
 A row stands for a node name, not for a node object: pods are known before their node, and outlive it in the
 listing, so a row lives while its node is there or anything is held on it (scenario J06). Amounts are int64 in
 the units of `PodShape`; column 0 is always `pods`.
+
+Only what some node has had gets a column. What users merely ask for doesn't: names are theirs to make up, thousands of
+them in one pod, and every column is as long as the cluster has nodes. Such amounts are counted row by row, apart.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,8 +26,12 @@ _DERIVED_KEPT = 4096
 PODS = "pods"
 #: In `NodeTable.down_ms`: the node is ready.
 UP = -1
-_FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage")
+#: The column that a request for anything without a column stands in. No node has any of it, and none of it is used.
+NOWHERE = ""
+_FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage", NOWHERE)
+_NOWHERE = _FIRST_COLUMNS.index(NOWHERE)
 _ABSENT = NodeFacts(allocatable=(), ready=False, cordoned=False)
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class NodeTable:
@@ -43,8 +51,11 @@ class NodeTable:
         self.down_ms: list[int] = []
         #: How many pods and unconfirmed placements are held on each row.
         self.holders: list[int] = []
+        #: Row → what is held there of resources that have no column.
+        self._elsewhere: dict[int, dict[str, int]] = {}
         self._free: list[int] = []
-        self._vectors: dict[Requests, Amounts] = {}
+        #: Requests → what `_asked` answers.
+        self._vectors: dict[Requests, tuple[Amounts, Requests]] = {}
         self._allocatables: dict[Requests, Amounts] = {}
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
@@ -60,6 +71,7 @@ class NodeTable:
         other.uids, other.versions = list(self.uids), list(self.versions)
         other.allocatable, other.used = self.allocatable.copy(), self.used.copy()
         other.down_ms, other.holders = list(self.down_ms), list(self.holders)
+        other._elsewhere = {row: dict(held) for row, held in self._elsewhere.items()}
         other._free, other._vectors = list(self._free), dict(self._vectors)
         other._allocatables = dict(self._allocatables)
         other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
@@ -142,11 +154,11 @@ class NodeTable:
         row = self.rows.get(name)
         if row is None:
             row = self._row(name)
-        vector = self._vectors.get(requests)
-        if vector is None:
-            vector = self.vector(requests)  # first: a resource met for the first time makes the table grow
+        vector, unknown = self._vectors.get(requests) or self._asked(requests)
         used = self.used[row]  # a view: half the cost of adding through two indexes
         used += vector
+        if unknown:
+            self._hold_elsewhere(row, unknown, pods=1)
         self.holders[row] += 1
         self.changes += 1
 
@@ -157,10 +169,12 @@ class NodeTable:
         for name, requests in held:
             rows.append(self._row(name))
             which.append(numbers.setdefault(requests, len(numbers)))
-        for requests in numbers:
-            self._ensure_columns(name for name, _ in requests)
         if rows:
-            np.add.at(self.used, rows, np.array([self.vector(requests) for requests in numbers])[which])
+            asked = [self._asked(requests) for requests in numbers]
+            np.add.at(self.used, rows, np.array([vector for vector, _ in asked])[which])
+            if any(unknown for _, unknown in asked):
+                for row, number in zip(rows, which, strict=True):
+                    self._hold_elsewhere(row, asked[number][1], pods=1)
             for row, count in enumerate(np.bincount(rows).tolist()):
                 self.holders[row] += count
         self.changes += len(rows)
@@ -168,34 +182,71 @@ class NodeTable:
     def release(self, name: str, requests: Requests) -> None:
         """Give back what `hold` counted."""
         row = self.rows[name]
+        vector, unknown = self._asked(requests)
         used = self.used[row]
-        used -= self.vector(requests)
+        used -= vector
+        if unknown:
+            self._hold_elsewhere(row, unknown, pods=-1)
         self.holders[row] -= 1
         self.changes += 1
         if not self.holders[row]:
             self._drop_if_empty(row)
 
+    def _hold_elsewhere(self, row: int, unknown: Requests, *, pods: int) -> None:
+        """Count what has no column, for one pod more or less."""
+        self.used[row, _NOWHERE] = 0
+        held = self._elsewhere.setdefault(row, {})
+        for name, amount in unknown:
+            held[name] = held.get(name, 0) + pods * amount
+            if not held[name]:
+                del held[name]
+        if not held:
+            del self._elsewhere[row]
+
+    def unknown(self, requests: Requests) -> Requests:
+        """What of the requests has no column."""
+        return self._asked(requests)[1]
+
     def vector(self, requests: Requests) -> Amounts:
-        """One pod's requests as a row of amounts, 1 pod included. Shared: don't write to it."""
+        """One pod's requests as a row of amounts, 1 pod included, and 1 in `NOWHERE` if it asks for what has no column.
+        Shared: don't write to it."""
+        return self._asked(requests)[0]
+
+    def _asked(self, requests: Requests) -> tuple[Amounts, Requests]:
+        """`vector` and `unknown`."""
         found = self._vectors.get(requests)
         if found is None:
-            self._ensure_columns(name for name, _ in requests)
-            found = np.zeros(self.used.shape[1], np.int64)
+            unknown = tuple((name, amount) for name, amount in requests if amount and name not in self.columns)
+            vector = np.zeros(self.used.shape[1], np.int64)
             for name, amount in requests:
-                found[self.columns[name]] = amount
-            found[0] = 1
+                if name in self.columns:
+                    vector[self.columns[name]] = amount
+            vector[0], vector[_NOWHERE] = 1, bool(unknown)
             if len(self._vectors) >= _DERIVED_KEPT:
                 self._vectors.clear()
-            self._vectors[requests] = found
+            found = self._vectors[requests] = (vector, unknown)
         return found
 
     def free(self) -> Amounts:
         """Allocatable less used, nodes × resources, negative where strangers overbooked a node."""
         return self.allocatable - self.used
 
+    def amounts(self, row: int) -> dict[str, tuple[int, int]]:
+        """Resource → (used, allocatable) of a row where either isn't 0, by name."""
+        used, there = self.used[row].tolist(), self.allocatable[row].tolist()
+        found = {name: (used[at], there[at]) for name, at in self.columns.items() if used[at] or there[at]}
+        found.update((name, (held, 0)) for name, held in self.elsewhere(row).items())
+        return dict(sorted(found.items()))
+
+    def elsewhere(self, row: int) -> Mapping[str, int]:
+        """What is held on a row of resources that have no column."""
+        return self._elsewhere.get(row, _NOTHING)
+
     def overbooked(self, name: str, requests: Requests) -> bool:
         """Whether more is held on a node than it has, of something that these requests, which are counted, ask for."""
         row = self.rows[name]
+        if not self.elsewhere(row).keys().isdisjoint(resource for resource, _ in requests):
+            return True
         return bool(((self.used[row] > self.allocatable[row]) & (self.vector(requests) > 0)).any())
 
     # --- rows and columns -----------------------------------------------------------------------------------
@@ -240,11 +291,18 @@ class NodeTable:
         self.allocatable[row] = amounts
 
     def _ensure_columns(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self.columns:
-                self.columns[name] = len(self.columns)
-        if len(self.columns) > self.used.shape[1]:
-            self._grow(rows=len(self.used), columns=len(self.columns))
+        new = [name for name in dict.fromkeys(names) if name not in self.columns]
+        if not new:
+            return
+        for name in new:
+            self.columns[name] = len(self.columns)
+        self._grow(rows=len(self.used), columns=len(self.columns))
+        for row in list(self._elsewhere):
+            held = self._elsewhere[row]
+            for name in new:
+                self.used[row, self.columns[name]] = held.pop(name, 0)
+            if not held:
+                del self._elsewhere[row]
 
     def _grow(self, *, rows: int, columns: int) -> None:
         if columns != self.used.shape[1]:

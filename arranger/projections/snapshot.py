@@ -15,7 +15,7 @@ from arranger.errors import LogError
 from arranger.events.kinds import PodSeen
 from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, PlaceKey, holds
-from arranger.projections.nodes import NodeTable, Requests
+from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
@@ -220,12 +220,15 @@ def _held(state: State) -> Iterator[tuple[str, Requests]]:
 
 def _node_images(nodes: NodeTable) -> list[NodeImage]:
     images = []
-    names = sorted(nodes.columns)
+    names = sorted(nodes.columns.keys() - {NOWHERE})
     columns = [nodes.columns[name] for name in names]
     rows = sorted(nodes.rows.items())
     every = nodes.used[np.ix_([row for _, row in rows], columns)].tolist() if rows else []
     for (name, row), amounts in zip(rows, every, strict=True):
         used = tuple((resource, amount) for resource, amount in zip(names, amounts, strict=True) if amount)
+        elsewhere = nodes.elsewhere(row)
+        if elsewhere:
+            used = tuple(sorted((*used, *elsewhere.items())))
         images.append(
             NodeImage(
                 name=name,

@@ -362,9 +362,8 @@ def free(node: str, resource: str, sign: str, wanted: int) -> Condition:
     compare = COMPARISONS[sign]
 
     def test(state: State, row: int) -> bool:
-        nodes = state.nodes
-        columns = [at for name, at in nodes.columns.items() if _is(name, resource)]
-        return compare(sum(int(nodes.allocatable[row, at] - nodes.used[row, at]) for at in columns), wanted)
+        amounts = state.nodes.amounts(row).items()
+        return compare(sum(there_is - used for name, (used, there_is) in amounts if _is(name, resource)), wanted)
 
     return NodeIs(node, f"has {resource} free {sign} {amount(resource, wanted)}", test)
 
@@ -380,16 +379,13 @@ def facts_of_node(state: State, name: str) -> Facts:
     if row is None or not nodes.present(row):
         return {"node": "not there"}
     of_node = nodes.facts[row]
-    used, there_is = nodes.used[row].tolist(), nodes.allocatable[row].tolist()
     health = "ready" if of_node.ready else "not ready"
     facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
     facts["taints"] = (
         ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints) or "none"
     )
-    for resource, column in sorted(nodes.columns.items()):
-        if there_is[column] or used[column]:
-            free_of_it = amount(resource, max(there_is[column] - used[column], 0))
-            facts[f"{resource} free"] = f"{free_of_it} of {amount(resource, there_is[column])}"
+    for resource, (used, there_is) in nodes.amounts(row).items():
+        facts[f"{resource} free"] = f"{amount(resource, max(there_is - used, 0))} of {amount(resource, there_is)}"
     return facts
 
 
@@ -540,8 +536,6 @@ class _Bounds:
         if asked != self._asked:
             filters = Filters(ClusterView(nodes), policies.filters)
             self._asked, self._masks = asked, [filters.static(group.shape) for group in groups]
-        for group in groups:  # every resource has its column before amounts are compared
-            nodes.vector(group.shape.requests)
         vectors = [nodes.vector(group.shape.requests) for group in groups]
         free = nodes.free()[nodes.by_name()]
         rooms = [int((_pods(free, vector) * mask).sum()) for vector, mask in zip(vectors, self._masks, strict=True)]

@@ -138,11 +138,9 @@ def _node(state: State, row: int) -> dict[str, str]:
     facts = {"health": "ready" if of_node.ready else "not ready", "cordoned": "yes" if of_node.cordoned else ""}
     facts["taints"] = ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints)
     facts["labels"] = ", ".join(f"{key}={value}" for key, value in of_node.labels)
-    used, there = nodes.used[row].tolist(), nodes.allocatable[row].tolist()
-    for resource, column in sorted(nodes.columns.items()):
-        if there[column] or used[column]:
-            facts[resource] = amount(resource, there[column])
-            facts[f"{resource} used"] = amount(resource, used[column])
+    for resource, (used, there) in nodes.amounts(row).items():
+        facts[resource] = amount(resource, there)
+        facts[f"{resource} used"] = amount(resource, used)
     return facts
 
 

@@ -135,14 +135,13 @@ def _node_line(state: State, name: str) -> NodeLine:
     nodes = state.nodes
     row = nodes.rows[name]
     facts = nodes.facts[row]
-    used, allocatable = nodes.used[row].tolist(), nodes.allocatable[row].tolist()
-    columns = sorted(nodes.columns.items())
+    amounts = nodes.amounts(row)
     return NodeLine(
         name=name,
         present=nodes.present(row),
         ready=facts.ready,
         cordoned=facts.cordoned,
         taints=tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints),
-        used={resource: used[column] for resource, column in columns if used[column] or allocatable[column]},
-        allocatable={resource: allocatable[column] for resource, column in columns if allocatable[column]},
+        used={resource: used for resource, (used, _) in amounts.items()},
+        allocatable={resource: allocatable for resource, (_, allocatable) in amounts.items() if allocatable},
     )

@@ -179,12 +179,11 @@ class Simulation:
     def _node(self, name: str) -> NodeOutcome:
         nodes = self.state.nodes
         row = nodes.rows[name]
-        allocatable, used = nodes.allocatable[row].tolist(), nodes.used[row].tolist()
-        known = [(resource, at) for resource, at in sorted(nodes.columns.items()) if allocatable[at] or used[at]]
+        amounts = nodes.amounts(row)
         return NodeOutcome(
             name,
-            {resource: quantity(resource, allocatable[at]) for resource, at in known},
-            {resource: quantity(resource, used[at]) for resource, at in known},
+            {resource: quantity(resource, allocatable) for resource, (_, allocatable) in amounts.items()},
+            {resource: quantity(resource, used) for resource, (used, _) in amounts.items()},
         )
 
 

@@ -290,6 +290,7 @@ class _Witness(Witness):
         shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)
+        asked = _by_column(view, shape)
         pod = neighbour_of(attempt.job, shortage.group)
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # What most candidates lack comes first.
@@ -301,7 +302,7 @@ class _Witness(Witness):
             nodes=len(view),
             reasons=shortage.reasons,
             closest=_closest(view, filters, shape, pod),
-            resources=tuple(view.resource(c) for c in columns if (short[candidates, c] > 0).any()),
+            resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             group_number=shortage.group,
             node=self._asked(view, filters, shape, pod),
@@ -319,6 +320,14 @@ class _Witness(Witness):
         return NodeAnswer(self._node, _named(filters.refusal(shape, row, pod), _selector(shape)))
 
 
+def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:
+    """Column → what the pod asks for in it, with amounts: one resource, or all that no node has."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for name, column, need in view.needs(shape):
+        found.setdefault(column, []).append((name, need))
+    return found
+
+
 def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
     """Among the nodes that only lack resources, the one that lacks the fewest and then the smallest part of its need;
     if every node is ruled out by something else, the first of those with room, or else the first by name."""
@@ -332,7 +341,9 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
     alike = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
     lacks = tuple(
-        (view.resource(int(c)), int(request[c]), max(int(view.free[row, c]), 0)) for c in np.flatnonzero(short[row])
+        (name, need, max(int(view.free[row, c]), 0))
+        for c in np.flatnonzero(short[row]).tolist()
+        for name, need in _by_column(view, shape)[c]
     )
     if ruled_out[row]:
         refusal = filters.refusal(shape, row, pod)

@@ -393,11 +393,9 @@ class Filters:
         for reason, refused in self._refusals(shape, pod):
             if refused[row]:
                 return reason
-        request = view.request(shape)
-        for column in self._by_scarcity(request):
-            need, free = int(request[column]), max(int(view.free[row, column]), 0)
+        for resource, column, need in self._by_scarcity(shape):
+            free = max(int(view.free[row, column]), 0)
             if free < need:
-                resource = view.resource(column)
                 return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
         return "fit" if self._only is None or self._only[row] else ELSEWHERE
 
@@ -410,11 +408,11 @@ class Filters:
             if hit.any():
                 counts[reason] = counts.get(reason, 0) + int(hit.sum())
                 left &= ~hit
-        request = view.request(shape)
-        for column in self._by_scarcity(request):
-            short = left & (view.free[:, column] < request[column])
+        for resource, column, need in self._by_scarcity(shape):
+            if not left.any():
+                break  # a pod may ask for thousands of things that nobody has
+            short = left & (view.free[:, column] < need)
             if short.any():
-                resource, need = view.resource(column), int(request[column])
                 most = max(int(view.free[short, column].max()), 0)
                 text = f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"
                 counts[text] = int(short.sum())
@@ -438,10 +436,9 @@ class Filters:
             left &= ~refused
         return counts
 
-    def _by_scarcity(self, request: npt.NDArray[np.int64]) -> list[int]:
-        """The requested columns; the scarcest kind of resource says most, so devices come before cpu and memory."""
-        columns = np.flatnonzero(request).tolist()
-        return sorted(columns, key=lambda column: ("/" not in (name := self._view.resource(column)), name))
+    def _by_scarcity(self, shape: PodShape) -> list[tuple[str, int, int]]:
+        """What the pod needs; the scarcest kind of resource says most, so devices come before cpu and memory."""
+        return sorted(self._view.needs(shape), key=lambda need: ("/" not in need[0], need[0]))
 
 
 def fitting(view: ClusterView, shape: PodShape) -> Counts:

@@ -502,7 +502,7 @@ class Placer:
             return
         total = np.zeros(self.view.free.shape[1], np.int64)
         for chosen, amounts in attempt.taken:
-            total[: len(amounts)] += amounts * sum(count for _, count in chosen)
+            total += amounts * sum(count for _, count in chosen)
         self._repeat = _Repeat(attempt.job.spec, rows.pop(), total, attempt.pieces, self.view.content)
 
     def _again(self, attempt: Attempt) -> bool:
@@ -513,7 +513,7 @@ class Placer:
         if attempt.job.spec is not repeat.spec and attempt.job.spec != repeat.spec:
             return False
         asked = repeat.total > 0
-        if len(repeat.total) != self.view.free.shape[1] or (repeat.total > self.view.free[repeat.row])[asked].any():
+        if (repeat.total > self.view.free[repeat.row])[asked].any():
             return False
         if self._alike(attempt.job) is not attempt.job.spec:
             return False

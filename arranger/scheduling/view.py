@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
-from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 
 Mask = npt.NDArray[np.bool_]
@@ -133,31 +133,30 @@ class ClusterView:
         return view
 
     def request(self, shape: PodShape) -> Amounts:
-        """One pod's amounts by resource column, 1 pod included; columns of new resources are added as needed."""
-        vector = self._table.vector(shape.requests)
-        missing = len(vector) - self.free.shape[1]
-        if missing > 0:  # no node has that resource: nothing allocatable, nothing free
-            self.free = np.asfortranarray(np.pad(self.free, ((0, 0), (0, missing))))
-            self.allocatable = np.asfortranarray(np.pad(self.allocatable, ((0, 0), (0, missing))))
-        return vector
+        """One pod's amounts by resource column, 1 pod included. All that no node has stands as 1 in one column of which
+        nothing is free anywhere."""
+        return self._table.vector(shape.requests)
+
+    def needs(self, shape: PodShape) -> list[tuple[str, int, int]]:
+        """What one pod asks for: resource, column and amount; room for the pod itself is the first."""
+        columns = self._table.columns
+        return [
+            (PODS, columns[PODS], 1),
+            *((name, columns.get(name, columns[NOWHERE]), amount) for name, amount in shape.requests if amount),
+        ]
 
     def column(self, resource: str) -> int | None:
-        """The column of a resource; None if no request and no node has named it."""
-        column = self._table.columns.get(resource)
-        return column if column is not None and column < self.free.shape[1] else None
+        """The column of a resource; None if no node has had it."""
+        return self._table.columns.get(resource)
 
     def capacity(self, column: int) -> Levels:
         """What nodes can hold of one resource, to divide by: infinite where they have none of it."""
         of_resource = self.allocatable[:, column]
         return self._table.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
 
-    def resource(self, column: int) -> str:
-        """The resource in a column."""
-        return next(name for name, index in self._table.columns.items() if index == column)
-
     def resources(self) -> list[str]:
-        """Every resource, sorted."""
-        return sorted(name for name, column in self._table.columns.items() if column < self.free.shape[1])
+        """Every resource that a node has had, sorted."""
+        return sorted(self._table.columns.keys() - {NOWHERE})
 
     # --- what the cycle holds ------------------------------------------------------------------------------
 
@@ -182,14 +181,13 @@ class ClusterView:
             self.neighbours.give_back(mark)
 
     def _add(self, chosen: Chosen, amounts: Amounts) -> None:
-        free = self.free[:, : len(amounts)]
         if len(chosen) < _FEW:
             for row, count in chosen:
-                free[row] += amounts * count
+                self.free[row] += amounts * count
                 self.journal.append(row)
         else:
             rows, counts = np.array(chosen, np.int64).T
-            free[rows] += counts[:, None] * amounts
+            self.free[rows] += counts[:, None] * amounts
             self.journal.extend(rows.tolist())
 
 

@@ -130,8 +130,7 @@ def share(view: ClusterView, resource: str, shape: PodShape, extra: int | Scores
     if column is None:
         return np.zeros(len(view), np.int64)
     part = view.allocatable[:, column] - view.free[:, column]
-    if column < len(request):
-        part += request[column] * (extra + 1)
+    part += request[column] * (extra + 1)
     part /= view.capacity(column)
     np.minimum(part, 1.0, out=part)
     part *= ONE

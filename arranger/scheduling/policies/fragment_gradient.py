@@ -66,7 +66,6 @@ def scores(
         return np.zeros(len(view), np.int64)
     typical = [_Typical(view, asked, count, allowed) for asked, count in mix if _gpus(asked)]
     request = view.request(shape)
-    # Every request is known to the view by now, so no column is missing.
     before, after = [list(view.free.T) for _ in range(2)]
     for column in np.flatnonzero(request).tolist():
         before[column] = before[column] - request[column] * extra
