@@ -446,7 +446,8 @@ class Applier:
         await self._together(effects)
 
     async def _template(self, job: JobRecord, progress: _Progress) -> Object | None:
-        """The TYJob itself, whose templates the pods are made from; None if it is another one now."""
+        """The TYJob itself, whose templates the pods are made from, just as the log has seen it: for other templates
+        nobody has decided on room. None if it is another one now."""
         held = progress.template
         if held is None or held["metadata"]["generation"] != job.seen.generation:
             try:
@@ -456,7 +457,12 @@ class Applier:
                     return None
                 raise
             progress.template = held
-        return held if held["metadata"]["uid"] == job.uid else None
+        if held["metadata"]["uid"] != job.uid:
+            return None
+        if held["metadata"]["generation"] != job.seen.generation:
+            self._look_again(job.uid, _STALE_S)
+            return None
+        return held
 
     async def _together(self, effects: list[Awaitable[bool]]) -> None:
         """All at once; the first fault is raised when every one has ended."""

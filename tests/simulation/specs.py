@@ -1,5 +1,6 @@
 """TYJobs that nobody should write and that are there all the same: older than a schema, or past a server without."""
 
+import copy
 import random
 from typing import Any
 
@@ -29,7 +30,7 @@ def wild(chance: random.Random, tyjob: Object) -> Object:
         elif act == 2 and isinstance(parent, dict):
             parent[f"{key}x"] = parent.pop(key)
         else:
-            parent[key] = chance.choice(JUNK)
+            parent[key] = copy.deepcopy(chance.choice(JUNK))  # it may be changed in its turn, and seeds share it
     return tyjob
 
 

@@ -1,5 +1,6 @@
 """The whole system in simulation: fixed and fresh seeds with all faults, the same trace twice, every fault site hit."""
 
+import random
 from collections import Counter
 from concurrent.futures import Executor
 
@@ -8,6 +9,7 @@ import pytest
 from tests.simulation.faults import SITES
 from tests.simulation.run import run_seed
 from tests.simulation.seeds import FIXED, FRESH, Running
+from tests.simulation.specs import JUNK, wild
 
 
 def _assert_well(simulated: Running, seed: int) -> None:
@@ -41,6 +43,13 @@ def test_one_seed_gives_the_same_trace_twice_here_and_in_a_process_with_another_
     digests = {run_seed(3, 600).digest, run_seed(3, 600).digest, elsewhere.result().digest}
     assert len(digests) == 1
     assert digests != {""}
+
+
+def test_what_one_seed_does_to_a_wild_spec_no_other_sees() -> None:
+    before = repr(JUNK)
+    for seed in range(300):
+        wild(random.Random(seed), {"spec": {"leader": {"name": "learner"}, "workerSets": []}})
+    assert repr(JUNK) == before
 
 
 def test_two_seeds_give_different_traces() -> None:

@@ -44,7 +44,7 @@ class Raced(DirectCluster):
     """A cluster where something happens during a status patch: once before it is taken, once after."""
 
     before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
+    after: Callable[[], object] | None = None
     #: The stages that were written.
     told: list[str] | None = None
     #: Deletions that were refused because the object isn't what was meant.
@@ -396,6 +396,22 @@ async def test_another_job_of_the_name_is_not_deleted_for_the_ended_ones_ttl() -
     async with scene.running():
         await asyncio.sleep(0.3)
     assert scene.decoded(TYJOBS, "default", "j")["metadata"]["uid"] != scene.job.uid
+
+
+async def test_no_pod_is_made_from_a_template_that_the_log_has_not_seen() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    # The room that was decided is for what the log knows. A server with our schema refuses other requests now; this one
+    # stands for one without, and for any edit.
+    scene.cluster.after = lambda: scene.store.patch(TYJOBS, "default", "j", {"spec": {"priority": 9}})
+    async with scene.running():
+        await until(lambda: scene.cluster.after is None)
+        await asyncio.sleep(0.3)
+        assert scene.pods() == []
+        scene.observe()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.pods() == ["j-learner-0"])
 
 
 async def test_the_status_is_stored_before_the_pod_exists() -> None:
