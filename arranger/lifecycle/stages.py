@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.lifecycle.workers import Fallen, blameless, fallen, replacement, room_taken
+from arranger.lifecycle.workers import Fallen, barred, blameless, fallen, replacement, room_taken
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.jobs import LEADER, JobRecord
@@ -105,12 +105,15 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     if job.leader_address:
         return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
     node = job.placements.get(LEADER)
-    if node is not None and state.nodes.has(node):
-        if not room_taken(state, job, LEADER):
-            return None  # not created yet
+    if node is None or not state.nodes.has(node):
+        return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
+    if room_taken(state, job, LEADER):
         message = f"the leader's node {node} has no room for it any more; scheduled again"
         return _decide(job, Stage.RESCHEDULING, "RoomTaken", message)
-    return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
+    how = barred(state, job, LEADER)
+    if how:
+        return _decide(job, Stage.RESCHEDULING, "NodeClosed", f"the leader's node {node} {how}; scheduled again")
+    return None  # not created yet
 
 
 def _leader_lost(

@@ -14,7 +14,7 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.lifecycle.workers import room_taken
+from arranger.lifecycle.workers import closed
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
@@ -113,7 +113,7 @@ def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     for place in places:
         spot = (job.placements[place], place[0])
         if spot not in fits:
-            fits[spot] = state.nodes.has(spot[0]) and not room_taken(state, job, place)
+            fits[spot] = not closed(state, job, place)
     return [(place, job.placements[place]) for place in places if fits[job.placements[place], place[0]]]
 
 

@@ -10,6 +10,7 @@ from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplac
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Place, Replacement
 from arranger.model.pod import REFUSALS, Phase
+from arranger.model.taints import given, taint_text, untolerated
 from arranger.projections.fold import lacking
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import State
@@ -35,11 +36,32 @@ def blameless(pod: PodSeen) -> bool:
     return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
 
 
+def closed(state: State, job: JobRecord, place: PlaceKey) -> bool:
+    """Whether the pod of a place that has none can't, or is not to, begin on its node any more."""
+    return (
+        not state.nodes.has(job.placements[place]) or room_taken(state, job, place) or bool(barred(state, job, place))
+    )
+
+
 def room_taken(state: State, job: JobRecord, place: PlaceKey) -> bool:
     """Whether the room of a place without a pod is gone: to a stranger's pod, with a part of the node, or because two
     jobs were taken over whose statuses, of different times, both name it. Its pod would be refused by the kubelet."""
     assert job.spec is not None
     return state.nodes.overbooked(job.placements[place], job.spec.groups[place[0]].shape.requests)
+
+
+def barred(state: State, job: JobRecord, place: PlaceKey) -> str:
+    """How the node of a place, which is there, was closed to new pods of it, in a few words; empty for an open one.
+
+    No kubelet minds a cordon or a taint: the next pod would be there again while somebody empties the node. Taints that
+    only say that a node is unhealthy don't count, because that may pass: `lost_ms` is for those.
+    """
+    assert job.spec is not None
+    facts = state.nodes.facts[state.nodes.rows[job.placements[place]]]
+    if facts.cordoned:
+        return "is cordoned"
+    taint = untolerated(given(facts.taints), job.spec.groups[place[0]].shape)
+    return f"has the taint {taint_text(taint)}" if taint is not None else ""
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Fallen | None:
@@ -48,7 +70,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
     restarted: list[tuple[PlaceKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
     down: dict[str, bool] = {}
-    taken: dict[tuple[str, int], bool] = {}
+    shut: dict[tuple[str, int], bool] = {}
     for place, node in job.placements.items():  # thousands of them at every change of a large job
         pod = pods.get(bound.get(place, ""))
         if place == LEADER:
@@ -57,9 +79,9 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
             down[node] = nodes.down_for_ms(node, told_ms) >= config.lost_ms
         if pod is None:
             spot = (node, place[0])
-            if spot not in taken:
-                taken[spot] = not nodes.has(node) or room_taken(state, job, place)
-            if down[node] or taken[spot]:
+            if spot not in shut:
+                shut[spot] = closed(state, job, place)
+            if down[node] or shut[spot]:
                 found.lost.append((place, None))
         elif pod.phase == Phase.FAILED:
             if blameless(pod):
@@ -123,33 +145,39 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     for place, pod in sorted(ended.failed, key=lambda one: one[0]):
         node = job.placements[place]
         on_node = {**kept.get(node, {}), place: node}
-        again = _healthy(state, node) and not lacking(state.nodes, job, on_node)
+        again = _healthy(state, job, place) and not lacking(state.nodes, job, on_node)
         if again:
             kept[node] = on_node
         workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
     workers.sort(key=lambda worker: worker.place)
-    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), _message(job, ended))
+    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), _message(state, job, ended))
 
 
-def _healthy(state: State, node: str) -> bool:
-    """A node that is there, ready and not cordoned."""
-    row = state.nodes.rows.get(node)
-    return row is not None and state.nodes.facts[row].ready and not state.nodes.facts[row].cordoned
+def _healthy(state: State, job: JobRecord, place: PlaceKey) -> bool:
+    """Whether the node of a place is there, ready and open to its pods."""
+    row = state.nodes.rows.get(job.placements[place])
+    return row is not None and state.nodes.facts[row].ready and not barred(state, job, place)
 
 
 def _ended(place: PlaceKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
     return EndedWorker(Place(*place), pod.uid if pod is not None else "", how, counted)
 
 
-def _message(job: JobRecord, ended: Fallen) -> str:
+def _message(state: State, job: JobRecord, ended: Fallen) -> str:
     """One line on all of them, with the first reason of each kind."""
     assert job.spec is not None
     parts = []
     for pods, words in ((ended.failed, "failed"), (ended.lost, "lost"), (ended.over, "given up")):
         if pods:
             place, pod = min(pods, key=lambda one: one[0])
-            why = (pod.reason or pod.message if pod is not None else "") or f"node {job.placements[place]}"
+            why = (pod.reason or pod.message if pod is not None else "") or _where(state, job, place)
             name = f"{job.spec.groups[place[0]].name} {place[1]}"
             others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
             parts.append(f"{words}: {name}{others} ({why})")
     return "workers replaced: " + "; ".join(parts)
+
+
+def _where(state: State, job: JobRecord, place: PlaceKey) -> str:
+    """The node of a place, and what closed it."""
+    node = job.placements[place]
+    return f"node {node} {barred(state, job, place) if state.nodes.has(node) else ''}".rstrip()

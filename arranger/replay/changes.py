@@ -16,6 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, PodGroup, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
+from arranger.model.taints import taint_text, untolerated
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
@@ -24,7 +25,7 @@ from arranger.replay.describe import amounts_text, label
 from arranger.replay.edits import shown, told_from_before
 from arranger.replay.story import Story
 from arranger.replay.surroundings import Edit, Surroundings, Turn
-from arranger.scheduling.filters import amount, untolerated
+from arranger.scheduling.filters import amount
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, within
 from arranger.scheduling.pod_filters import selected_by
 from arranger.scheduling.queue import old_pods
@@ -294,7 +295,7 @@ def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tu
         undone.append((_since(turns, "cordoned"), f"{name} was cordoned"))
     while (taint := untolerated(facts.taints, shape)) is not None:
         facts = msgspec.structs.replace(facts, taints=tuple(one for one in facts.taints if one != taint))
-        said = f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+        said = taint_text(taint)
         words.append(("taint", f"remove taint {said} from {name}, or tolerate it"))
         undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
     facts = _labelled(name, facts, case, words, undone)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.model.node import Taint
-from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.pod import PodShape, Requirement
+from arranger.model.taints import given, taint_text, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Mask
 
@@ -139,7 +140,7 @@ class TaintToleration(Filter):
         """The first taint that isn't tolerated."""
         taint = untolerated(self._counted(view.facts[row].taints), shape)
         assert taint is not None
-        return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} not tolerated"
+        return f"taint {taint_text(taint)} not tolerated"
 
     def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
         return taints
@@ -149,7 +150,7 @@ class AdminTaintToleration(TaintToleration):
     """The same, apart from the taints by which Kubernetes marks a node as unhealthy for now."""
 
     def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
-        return (taint for taint in taints if not taint.key.startswith(_HEALTH_TAINTS))
+        return given(taints)
 
 
 class NodeSelector(Filter):
@@ -242,7 +243,7 @@ def _of_hundred(amounts: Counts) -> Counts:
 
 def _advised_against(taints: tuple[Taint, ...], shape: PodShape) -> int:
     advice = (taint for taint in taints if taint.effect == "PreferNoSchedule")
-    return sum(not any(_tolerates(t, taint) for t in shape.tolerations) for taint in advice)
+    return sum(not any(tolerates(t, taint) for t in shape.tolerations) for taint in advice)
 
 
 def _satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
@@ -450,26 +451,6 @@ def fitting(view: ClusterView, shape: PodShape) -> Counts:
         np.minimum(part, view.free[:, column] / request[column], out=part)
     room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
     return room
-
-
-#: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
-_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-
-
-def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
-    """The first taint that keeps the pod away (NoSchedule, NoExecute), None if it is welcome."""
-    for taint in taints:
-        if taint.effect != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in shape.tolerations):
-            return taint
-    return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", taint.key)
-    return toleration.key == taint.key and toleration.value == taint.value
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:

@@ -6,6 +6,8 @@ from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
 from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
+from arranger.model.node import Taint
+from arranger.model.pod import Toleration
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from tests.random_worlds import assert_sound
@@ -574,3 +576,77 @@ def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has
     world.settle()
     assert sorted(str(job.stage) for job in jobs) == ["Rescheduling", "Running"]
     assert_sound(world.state)
+
+
+CLOSED = {
+    "is cordoned": {"cordoned": True},
+    "has the taint gpu=broken:NoExecute": {"taints": (Taint("gpu", "broken", "NoExecute"),)},
+    "has the taint going:NoSchedule": {"taints": (Taint("going", "", "NoSchedule"),)},
+}
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(how: str) -> None:
+    """Who drains a node would never be done with it; who taints it, NoExecute, would delete the pod for ever."""
+    world, job = running(cpu=4)
+    world.node("n1", cpu=4, **CLOSED[how])  # type: ignore[arg-type]
+    assert world.control() == []
+    uid = job.bound[(1, 1)]
+    world.change_pod(uid, deleting=True)
+    assert world.control() == []
+    world.pod_gone(uid)
+    assert wanted_pods(world.state, job).create == []
+    [worker] = decided(world).workers
+    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
+    assert job.replacement == f"workers replaced: lost: actors 1 (node n1 {how})"
+    world.settle()
+    assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
+    assert_sound(world.state)
+
+
+def test_a_failed_worker_on_a_node_that_was_tainted_since_is_replaced_elsewhere() -> None:
+    world, job = running(cpu=4)
+    world.node("n1", cpu=4, taints=(Taint("gpu", "broken", "NoSchedule"),))
+    fail(world, job, 1)
+    later(world)
+    assert job.placements[(1, 1)] == "n2" and job.spent == {"actors": 1}
+
+
+@pytest.mark.parametrize("taint", [Taint("advice", "", "PreferNoSchedule"), Taint("mine", "", "NoSchedule")])
+def test_taints_that_keep_no_such_pod_off_close_nothing(taint: Taint) -> None:
+    world, job = running(cpu=4, worker=shape(cpu=1, tolerations=(Toleration("mine", "Exists", "", ""),)))
+    world.node("n1", cpu=4, taints=(taint,))
+    world.pod_gone(job.bound[(1, 1)])
+    assert world.control() == []
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 1)]
+
+
+def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() -> None:
+    world, job = running(cpu=4)
+    down = (
+        Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),
+        Taint("node.kubernetes.io/not-ready", "", "NoExecute"),
+    )
+    world.node("n1", cpu=4, ready=False, taints=down)
+    world.pod_gone(job.bound[(1, 1)])
+    assert world.control() == []
+    world.node("n1", cpu=4)
+    world.settle()
+    assert job.placements[(1, 1)] == "n1" and job.replacements == 0
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_again(how: str) -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    job = world.job("ppo", leader=shape(cpu=2))
+    world.cycle()
+    world.control()
+    world.node("n1", cpu=2, **CLOSED[how])  # type: ignore[arg-type]
+    assert wanted_pods(world.state, job).create == []
+    world.control()
+    assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeClosed")
+    assert job.decided.message == f"the leader's node n1 {how}; scheduled again"
+    world.node("n2", cpu=2)
+    world.settle()
+    assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)

@@ -1,0 +1,36 @@
+"""Which taints keep a pod off a node."""
+
+from collections.abc import Iterable
+
+from arranger.model.node import Taint
+from arranger.model.pod import PodShape, Toleration
+
+#: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
+_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
+
+def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
+    """The first taint that keeps the pod away (NoSchedule, NoExecute), None if it is welcome."""
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(t, taint) for t in shape.tolerations):
+            return taint
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a pod with this toleration doesn't mind the taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def given(taints: Iterable[Taint]) -> Iterable[Taint]:
+    """Those that somebody gave a node, without those by which Kubernetes marks it as unhealthy for now."""
+    return (taint for taint in taints if not taint.key.startswith(_HEALTH_TAINTS))
+
+
+def taint_text(taint: Taint) -> str:
+    """A taint as kubectl writes it."""
+    return f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
