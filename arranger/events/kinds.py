@@ -285,6 +285,16 @@ Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | Worker
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 
+#: Observations of objects, and what their watchers watch: they count in that watcher's term only.
+WATCHED: dict[type, Watched] = {
+    NodeSeen: Watched.NODE,
+    NodeGone: Watched.NODE,
+    PodSeen: Watched.POD,
+    PodGone: Watched.POD,
+    JobSeen: Watched.JOB,
+    JobGone: Watched.JOB,
+}
+
 # `gc=False` on every struct here and in `model`: they can't form cycles, and the collector's visits cost half the fold.
 
 #: From an old version of a kind to the present one. Old versions are readable for as long as they stand here.

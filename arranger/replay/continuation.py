@@ -28,7 +28,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.course import Course, Meter
 from arranger.replay.describe import label
 from arranger.replay.recording import AttemptKey, Stint
-from arranger.replay.what_if import WATCHED, Variation, pod_gone, say
+from arranger.replay.what_if import Variation, pod_gone, say
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -161,7 +161,7 @@ class Continuation:
         return [*(pod_gone(self.state, pod) for pod in pods), self._restamped(event)]
 
     def _restamped(self, event: k.Event) -> k.Event:
-        term = self.state.terms.get(WATCHED[type(event)], 0)
+        term = self.state.terms.get(k.WATCHED[type(event)], 0)
         stamped: k.Event = msgspec.structs.replace(event, term=term)
         return stamped
 

@@ -11,7 +11,6 @@ from arranger.events.log import Entry
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import Changes, State
 from arranger.replay.history import advance
-from arranger.replay.what_if import WATCHED
 
 #: A job's UID and the number of its attempt.
 AttemptKey = tuple[str, int]
@@ -77,7 +76,7 @@ class Recording:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.WatchClaimed:
                 terms = {**terms, event.kind: offset}
-            watched = WATCHED.get(type(event))
+            watched = k.WATCHED.get(type(event))
             if watched is not None and event.term == terms.get(watched) and self._repeated(event):  # type: ignore[union-attr]
                 self.observations.append((told_ms, event))
         changes = Changes()

@@ -15,15 +15,6 @@ REJECTED = "rejected"
 #: An observation by a watcher whose term was over.
 VOID = "void"
 
-_WATCHED: dict[type, k.Watched] = {
-    k.NodeSeen: k.Watched.NODE,
-    k.NodeGone: k.Watched.NODE,
-    k.PodSeen: k.Watched.POD,
-    k.PodGone: k.Watched.POD,
-    k.JobSeen: k.Watched.JOB,
-    k.JobGone: k.Watched.JOB,
-}
-
 
 class Judged(msgspec.Struct):
     """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
@@ -74,7 +65,7 @@ def _void(state: State, entry: Entry, found: list[Judged]) -> None:
         if type(event) is k.WatchClaimed
     ]
     for judged in found:
-        watched = _WATCHED.get(type(judged.event))
+        watched = k.WATCHED.get(type(judged.event))
         if watched is None:
             continue
         term = state.terms.get(watched)

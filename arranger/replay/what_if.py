@@ -27,16 +27,6 @@ from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView
 
-#: Observations of objects, and what their watchers watch.
-WATCHED: dict[type, k.Watched] = {
-    k.NodeSeen: k.Watched.NODE,
-    k.NodeGone: k.Watched.NODE,
-    k.PodSeen: k.Watched.POD,
-    k.PodGone: k.Watched.POD,
-    k.JobSeen: k.Watched.JOB,
-    k.JobGone: k.Watched.JOB,
-}
-
 
 class Variation(msgspec.Struct, frozen=True):
     """What is to be otherwise: the configuration, things that are there too (observations; their terms don't matter),
@@ -220,7 +210,7 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     ]
     events += _pods_gone(state, variation)
     events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
-    events += [msgspec.structs.replace(one, term=_term(state, WATCHED[type(one)])) for one in variation.added]
+    events += [msgspec.structs.replace(one, term=_term(state, k.WATCHED[type(one)])) for one in variation.added]
     say(state, told_ms, events)
     if variation.overrides.every_job:
         for job in state.jobs.values():
