@@ -25,6 +25,7 @@ from arranger.replay.history import Journey, Point, Span
 from arranger.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Made = TypeVar("_Made")
 
 #: Fewer events than this are read before a progress bar could be seen.
 _WORTH_A_BAR = 20_000
@@ -114,24 +115,32 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
         await log.close()
 
 
-async def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
-    """The log's usable snapshots, newest first, restored. One that can't be used is said and passed over; of those that
-    can't be used for the same reason, as all that another version stored, the first is said."""
+async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most: int | None) -> AsyncIterator[_Made]:
+    """What is made of each of the log's usable snapshots, newest first. One that can't be used is said and passed over;
+    of those that can't be used for the same reason, as all that another version stored, the first is said."""
     said = ""
     while True:
         try:
-            stored: StoredSnapshot | None = await log.newest_snapshot(at_most=at_most)
+            stored = await log.newest_snapshot(at_most=at_most)
             if stored is None:
                 return
             at_most = stored.position.offset - 1
-            yield snapshot.restore(stored.content), stored.position
+            made = make(stored)
         except DamagedEntry as problem:
             click.echo(f"arranger: {problem}", err=True)
             at_most = problem.offset - 1
+            continue
         except snapshot.UnusableSnapshot as problem:
             if str(problem) != said:
                 said = str(problem)
                 click.echo(f"arranger: a snapshot isn't used: {said}", err=True)
+            continue
+        yield made
+
+
+def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
+    """The log's usable snapshots, newest first, restored."""
+    return _usable(log, lambda stored: (snapshot.restore(stored.content), stored.position), at_most=at_most)
 
 
 async def newest_before(log: Log, point: Point) -> int | None:
@@ -161,24 +170,17 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
     """The newest state at or before a point in which nothing of this name is; else the oldest there is."""
-    at_most, said = await newest_before(log, point), ""
-    while True:
-        try:
-            stored = await log.newest_snapshot(at_most=at_most)
-            if stored is None:
-                return await begin_early(log, None)
-            at_most = stored.position.offset - 1
-            if not snapshot.mentions(stored.content, name):
-                state = snapshot.restore(stored.content)
-                if point.covers(state):
-                    return state, stored.position
-        except DamagedEntry as problem:
-            click.echo(f"arranger: {problem}", err=True)
-            at_most = problem.offset - 1
-        except snapshot.UnusableSnapshot as problem:
-            if str(problem) != said:
-                said = str(problem)
-                click.echo(f"arranger: a snapshot isn't used: {said}", err=True)
+
+    def without_it(stored: StoredSnapshot) -> tuple[State, Position] | None:
+        if snapshot.mentions(stored.content, name):
+            return None
+        state = snapshot.restore(stored.content)
+        return (state, stored.position) if point.covers(state) else None
+
+    async for found in _usable(log, without_it, at_most=await newest_before(log, point)):
+        if found is not None:
+            return found
+    return await begin_early(log, None)
 
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
@@ -207,20 +209,16 @@ async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
 
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
+    moment_ms = point.told_ms if point is not None else None
+
+    def early(stored: StoredSnapshot) -> Position | None:
+        return stored.position if moment_ms is None or snapshot.told_ms(stored.content) <= moment_ms else None
+
     at_most = await newest_before(log, point) if point is not None else -1
-    while True:
-        try:
-            stored = await log.newest_snapshot(at_most=at_most)
-            if stored is None:
-                return await log.start()
-            at_most = stored.position.offset - 1
-            if point is None or point.told_ms is None or snapshot.told_ms(stored.content) <= point.told_ms:
-                return stored.position
-        except DamagedEntry as problem:
-            click.echo(f"arranger: {problem}", err=True)
-            at_most = problem.offset - 1
-        except snapshot.UnusableSnapshot as problem:
-            click.echo(f"arranger: a snapshot isn't used: {problem}", err=True)
+    async for position in _usable(log, early, at_most=at_most):
+        if position is not None:
+            return position
+    return await log.start()
 
 
 async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
