@@ -17,6 +17,7 @@ from arranger.cli.reading import (
     begin,
     begin_at_span,
     begin_early,
+    did_you_mean,
     feed,
     opened,
     point_option,
@@ -33,6 +34,7 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay import conditions as c
 from arranger.replay.bisect import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.explain import nearest
 from arranger.replay.history import END, Point, Span
 from arranger.replay.overrides import Overrides
 from arranger.replay.verify import Difference, Survey
@@ -405,11 +407,8 @@ async def _job(log: Log, asked: _Question, span: Span) -> tuple[Any, int, Span]:
 
 
 def _check_node(state: State, node: str) -> None:
-    import difflib
-
     if node not in state.nodes.rows:
-        close = difflib.get_close_matches(node, sorted(state.nodes.rows), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else "arranger replay lists the nodes"
+        hint = did_you_mean(nearest(node, state.nodes.rows), "arranger replay lists the nodes")
         raise NotFound(f"there is no node {node!r} in the log at offset {state.offset}", hint=hint)
 
 

@@ -13,6 +13,7 @@ from arranger.cli.reading import (
     NotFound,
     before_beginning,
     begin_without,
+    did_you_mean,
     feed,
     log_options,
     opened,
@@ -114,8 +115,7 @@ class _Reading:
     def _explained(self, story: Story) -> Explanation:
         job, pod = story.state.jobs[story.uid], self._asked.pod
         if pod and not knows_pod(story, job, pod):
-            close = nearest_pods(story, job, pod)
-            hint = f"did you mean {' or '.join(close)}?" if close else ""
+            hint = did_you_mean(nearest_pods(story, job, pod))
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=hint)
         retaken = self.lives.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self._asked.node)

@@ -5,7 +5,7 @@ Nothing here writes to a log. Messages and progress go to standard error, so tha
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -326,8 +326,13 @@ async def roster_of(log: Log, until: Point) -> Roster:
     return roster
 
 
+def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
+    """A hint at names that are close to the one given; what it says where none is."""
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
 def unknown_job(name: str, roster: Roster) -> NotFound:
     """The error for a job that the log doesn't know, `name` or `namespace/name`."""
     close = roster.nearest(name.rpartition("/")[2])
-    hint = f"did you mean {' or '.join(close)}?" if close else "was it refused at apply? arranger replay lists the jobs"
+    hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
     return NotFound(f"the log knows no job {name!r} up to there", hint=hint)

@@ -3,7 +3,6 @@
 What a file says of something that is there is an edit of it, and is told as one.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ import msgspec
 
 from arranger.cli.cluster_files import read_objects
 from arranger.cli.cluster_input import described
-from arranger.cli.reading import NotFound
+from arranger.cli.reading import NotFound, did_you_mean
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.names import KIND
@@ -21,7 +20,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
-from arranger.replay.explain import jobs_named
+from arranger.replay.explain import jobs_named, nearest
 from arranger.replay.overrides import Overrides
 from arranger.replay.what_if import Variation, edit_text
 
@@ -63,16 +62,15 @@ def _job(state: State, wanted: str) -> str:
         places = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
         raise UsageError(f"there are several jobs {name!r}: {places}", hint="say which as NAMESPACE/NAME")
     if not found:
-        close = difflib.get_close_matches(name, sorted({job.seen.name for job in state.jobs.values()}), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else "arranger replay lists the jobs"
+        known = {job.seen.name for job in state.jobs.values()}
+        hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
         raise NotFound(f"there is no job {wanted!r} at offset {state.offset}", hint=hint)
     return found[0].uid
 
 
 def _node(state: State, name: str) -> str:
     if not state.nodes.has(name):
-        close = difflib.get_close_matches(name, sorted(state.nodes.rows), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else "arranger replay lists the nodes"
+        hint = did_you_mean(nearest(name, state.nodes.rows), "arranger replay lists the nodes")
         raise NotFound(f"there is no node {name!r} at offset {state.offset}", hint=hint)
     return name
 

@@ -97,6 +97,11 @@ class Explanation(msgspec.Struct, frozen=True):
     spent: tuple[Spent, ...] = ()
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Of the known names those that are like this one, at most three."""
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+
+
 class Roster:
     """The jobs that a reading came across, by namespace and name, for finding one that isn't there any more."""
 
@@ -114,8 +119,7 @@ class Roster:
 
     def nearest(self, name: str) -> list[str]:
         """Labels of jobs whose name is like this one."""
-        names = sorted({known for _, known in self.jobs})
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        close = nearest(name, {known for _, known in self.jobs})
         return [f"{namespace}/{known}" for wanted in close for namespace, known in sorted(self.jobs) if known == wanted]
 
 
@@ -133,11 +137,11 @@ def knows_pod(story: Story, job: JobRecord, pod: str) -> bool:
 
 def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
     """Names like this one among the job's pods."""
-    return difflib.get_close_matches(pod, list(_pods(story, job)), n=3, cutoff=0.5)
+    return nearest(pod, _pods(story, job))
 
 
 def _pods(story: Story, job: JobRecord) -> dict[str, None]:
-    """The names of the job's pods, sorted."""
+    """The names of the job's pods."""
     name = job.seen.name
     found: dict[str, None] = {}
     for placement in story.placements:
@@ -147,7 +151,7 @@ def _pods(story: Story, job: JobRecord) -> dict[str, None]:
         for group_of in job.spec.groups:
             for index in range(group_of.count):
                 found[pod_name(name, group_of.name, index, job.attempt)] = None
-    return dict.fromkeys(sorted(found))
+    return found
 
 
 def explanation(
