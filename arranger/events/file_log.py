@@ -50,6 +50,7 @@ from arranger.events.log import (
     Position,
     SnapshotMark,
     StoredSnapshot,
+    epoch_after,
 )
 
 _MAGIC = b"arranger log 1\n"
@@ -328,7 +329,7 @@ class FileLog:
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
         index = self._become_writer()
         if index is None or index.start.epoch <= lost:
-            epoch = max(told_ms, lost + 1)
+            epoch = epoch_after(lost, told_ms)
             payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
             if index is not None:
                 self._keep_old(index.start.epoch)

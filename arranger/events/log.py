@@ -17,6 +17,18 @@ import msgspec
 from arranger.errors import LogError
 from arranger.events.kinds import Batch
 
+#: How far the number of an epoch may lie beyond that of the lost one while clocks are behind it, in milliseconds.
+_BEYOND_MS = 1000
+
+
+def epoch_after(lost: int, told_ms: int) -> int:
+    """The number of an epoch that begins in place of `lost`: the time `told_ms`, or beyond `lost` if that isn't.
+
+    How far beyond depends on the time as well: a log can be emptied again before all have heard of the epoch that
+    replaced the lost one, and whoever hasn't should not begin another one of the same number.
+    """
+    return told_ms if told_ms > lost else lost + 1 + told_ms % _BEYOND_MS
+
 
 class Position(msgspec.Struct, frozen=True):
     """How far a reader has come: the epoch, the offset of the last event read, and the chain up to it."""
@@ -115,8 +127,8 @@ class Log(Protocol):
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
         """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the present one.
 
-        Its number is the larger of `told_ms` and `lost` + 1. Nothing happens when the log's epoch is newer than
-        `lost`. The old epoch's cursors, snapshots and writers are dropped.
+        Its number is `epoch_after(lost, told_ms)`. Nothing happens when the log's epoch is newer than `lost`. The old
+        epoch's cursors, snapshots and writers are dropped.
         """
         ...
 

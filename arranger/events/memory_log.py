@@ -25,6 +25,7 @@ from arranger.events.log import (
     Position,
     SnapshotMark,
     StoredSnapshot,
+    epoch_after,
 )
 
 
@@ -151,7 +152,7 @@ class MemoryLog:
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
         if self.home.index is None or self.home.index.start.epoch <= lost:
-            epoch = max(told_ms, lost + 1)
+            epoch = epoch_after(lost, told_ms)
             begun = EpochBegun(epoch, lost, reason)
             self.home.begin(epoch, encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))))
         return await self.end()

@@ -44,6 +44,7 @@ from arranger.events.log import (
     Position,
     SnapshotMark,
     StoredSnapshot,
+    epoch_after,
 )
 from arranger.events.redis_connection import connect, translated
 from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, LOAD, PUT_SNAPSHOT, TRIM
@@ -364,7 +365,7 @@ class RedisLog:
         return None if value is None else str(value.decode())
 
     async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
-        epoch = max(told_ms, lost + 1)
+        epoch = epoch_after(lost, told_ms)
         payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
         present, end, chain = await self._run(BEGIN_EPOCH, lost, epoch, payload)
         position = Position(int(present), int(end), chain.decode())

@@ -245,7 +245,7 @@ async def test_a_new_epoch_begins_once_whoever_calls(place: Place) -> None:
         await log.put_snapshot(StoredSnapshot(await log.end(), b"old"))
         others = [home.log() for _ in range(3)] if home.many_writers else [log] * 3
 
-        ends = [await one.begin_epoch(lost=begun.epoch, reason="test", told_ms=1) for one in (log, *others)]
+        ends = [await one.begin_epoch(lost=begun.epoch, reason="test", told_ms=0) for one in (log, *others)]
 
         assert {end.epoch for end in ends} == {begun.epoch + 1}
         assert {end.offset for end in ends} == {1}
@@ -263,6 +263,16 @@ async def test_an_epoch_is_numbered_by_the_time_told_when_that_is_later(place: P
         later = begun.epoch + 1_000_000
         assert (await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=later)).epoch == later
         assert (await log.begin_epoch(lost=begun.epoch, reason="late", told_ms=later + 5)).epoch == later
+
+
+async def test_two_that_find_an_epoch_gone_one_after_the_other_begin_two_of_different_numbers(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        ahead = (await log.open()).epoch + 1_000_000  # begun by a clock that is ahead of all others
+        first = await log.begin_epoch(lost=ahead, reason="emptied", told_ms=5_007)
+        await home.lose_everything()
+        second = await log.begin_epoch(lost=ahead, reason="emptied again", told_ms=5_019)
+        assert ahead < first.epoch < second.epoch
 
 
 async def test_the_old_epoch_is_lost_to_readers_and_writers(place: Place) -> None:
@@ -308,7 +318,7 @@ async def test_after_everything_was_lost_nothing_works_until_a_new_epoch_begins(
         for lost in (log.end(), log.start(), log.read(begun), log.append(batch(2), epoch=begun.epoch)):
             with pytest.raises(EpochLost):
                 await lost
-        present = await log.begin_epoch(lost=begun.epoch, reason="emptied", told_ms=1)
+        present = await log.begin_epoch(lost=begun.epoch, reason="emptied", told_ms=0)
         assert (present.epoch, present.offset) == (begun.epoch + 1, 1)
         assert (await log.append(batch(2), epoch=present.epoch)).first == 2
 

@@ -61,14 +61,14 @@ class Oracle:
         self.story: list[tuple[str, str]] = []
 
     def begin(self, epoch: int, first: bytes) -> None:
-        """A new epoch: no number comes twice, and whoever knows of an epoch begins a higher one.
+        """A new epoch: no number comes twice, and each is higher than the one that whoever begins it knows of.
 
-        A process that finds an empty home knows of none and numbers by its own clock, which may be behind; the first
-        that does know replaces such an epoch at once.
+        A process that finds an empty home knows of none, and one that slept only of an old one; both number by their
+        own clocks, which may be behind. The first that knows of a higher one replaces such an epoch at once.
         """
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, k.EpochBegun)
-        if epoch in self.epochs or (begun.previous and epoch <= max(self.epochs)):
+        if epoch in self.epochs or epoch <= begun.previous:
             raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
         self.verify_snapshots()
         self.epochs.append(epoch)

@@ -319,7 +319,7 @@ async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Pa
     first = await whole(log)
     await archived(log, FolderShelf(tmp_path / "c"))
     old = (await log.end()).epoch
-    await log.begin_epoch(lost=old, reason="test", told_ms=1)
+    await log.begin_epoch(lost=old, reason="test", told_ms=0)
     await archived(log, FolderShelf(tmp_path / "c"))
     for epoch, found in ((None, await whole(log)), (old, first), (old + 1, await whole(log))):
         archive = await open_log(str(tmp_path), "c", read_only=True, epoch=epoch)
