@@ -18,7 +18,7 @@ from arranger.model.checks import Check, FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import NO_TRAITS, Phase, PodOwner, PodTraits
+from arranger.model.pod import DISRUPTED, NO_TRAITS, STOPPED, TERMINAL, Phase, PodOwner, PodTraits
 from arranger.model.quantity import amount
 from arranger.model.template import anti_affinity, effective_requests, host_ports
 from arranger.model.tyjob import job_spec
@@ -39,6 +39,8 @@ _MAX_STATUS_MESSAGE = 1000
 _MAX_FIELDS_TOLD = 5
 
 _NOTHING: Json = {}
+
+_ENDED = frozenset(phase.value for phase in TERMINAL)
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
 _encode = msgspec.json.Encoder().encode
@@ -77,8 +79,8 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     waiting, why_waiting = _first_waiting(containers)
     reason, message = status.get("reason") or "", status.get("message") or why_waiting
-    if phase == Phase.FAILED.value and not reason:
-        reason, message = _first_failed(containers, message)
+    if phase in _ENDED and not reason:
+        reason, message = _why_ended(phase, metadata, status, containers, message)
     owner = _owner(metadata)
     return PodSeen(
         term=term,
@@ -274,6 +276,27 @@ def _first_waiting(containers: list[Json]) -> tuple[str, str]:
         if waiting and waiting.get("reason") and waiting["reason"] not in _ON_ITS_WAY:
             return waiting["reason"], waiting.get("message") or ""
     return "", ""
+
+
+def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json], message: str) -> tuple[str, str]:
+    """Of an ended pod that gives no reason itself: who ended it, or why its first failed container did."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == DISRUPTED and condition.get("status") == "True":
+            why = condition.get("reason") or ""
+            return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
+    if phase == Phase.FAILED.value:
+        return _first_failed(containers, message)
+    return (STOPPED if _ended_when_told(metadata, containers) else ""), message
+
+
+def _ended_when_told(metadata: Json, containers: list[Json]) -> bool:
+    """Whether a pod is being deleted and was still running when it was told so; times have whole seconds."""
+    going_ms = time_ms(metadata.get("deletionTimestamp"))
+    if not going_ms:
+        return False
+    told_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
+    ended = [(container.get("state") or _NOTHING).get("terminated") or _NOTHING for container in containers]
+    return any(time_ms(each.get("finishedAt")) >= told_ms for each in ended)
 
 
 def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:

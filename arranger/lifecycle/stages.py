@@ -82,7 +82,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     leader = leader_pod(state, job)
     if leader is None:
         return _leader_missing(state, job) or _incomplete(job, config, told_ms)
-    if leader.phase == Phase.SUCCEEDED:
+    if leader.phase == Phase.SUCCEEDED and not blameless(leader):
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
     failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
     failed = failed or _image_missing(job, leader, config, told_ms) or _incomplete(job, config, told_ms)
@@ -140,13 +140,13 @@ def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
     assert job.spec is not None
     limit = job.spec.restart_limit
     used = job.restarts + leader.restarts
+    why = leader.reason or leader.message or "its containers failed"
+    if blameless(leader):
+        return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
     if leader.phase != Phase.FAILED:
         if used <= limit:
             return None
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
-    why = leader.reason or leader.message or "its containers failed"
-    if blameless(leader):
-        return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
     if used + 1 > limit:
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
     return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")

@@ -9,14 +9,17 @@ import msgspec
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Place, Replacement
-from arranger.model.pod import REFUSALS, Phase
+from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
 from arranger.model.taints import given, taint_text, untolerated
 from arranger.projections.fold import lacking
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import State
 
-#: How the reason of a failed pod begins that isn't its program's fault: such an end doesn't eat the restart budget.
-NOT_ITS_FAULT = ("Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", *REFUSALS)
+#: How the reason of a pod begins whose end isn't its program's doing: it doesn't eat the restart budget, and a program
+#: that saves its state and ends well because it is told to go hasn't done its work.
+NOT_ITS_DOING = (
+    "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
+)  # fmt: skip
 
 #: Before a set's second replacement in a row; doubled with each further one.
 _BACKOFF_MS = 10_000
@@ -32,8 +35,10 @@ class Fallen(msgspec.Struct):
 
 
 def blameless(pod: PodSeen) -> bool:
-    """Whether a failed pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
-    return pod.deleting or pod.reason.startswith(NOT_ITS_FAULT)
+    """Whether a pod ended by no doing of its program: evicted, refused, lost, or deleted while it ran."""
+    if pod.phase == Phase.FAILED and pod.deleting:
+        return True
+    return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
 def closed(state: State, job: JobRecord, place: PlaceKey) -> bool:
@@ -83,12 +88,11 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
                 shut[spot] = closed(state, job, place)
             if down[node] or shut[spot]:
                 found.lost.append((place, None))
+        elif blameless(pod):
+            if not pod.deleting:  # what is being deleted is created again once it is gone
+                found.lost.append((place, pod))
         elif pod.phase == Phase.FAILED:
-            if blameless(pod):
-                if not pod.deleting:  # what is being deleted is created again once it is gone
-                    found.lost.append((place, pod))
-            else:
-                found.failed.append((place, pod))
+            found.failed.append((place, pod))
         elif down[node] and pod.phase != Phase.SUCCEEDED:
             found.lost.append((place, pod))
         elif pod.restarts:

@@ -29,6 +29,14 @@ REFUSALS = (
 )  # fmt: skip
 
 
+#: How the reason begins of a pod that ended and gives none itself, where Kubernetes says that it disrupted it: its node
+#: is drained or gone, another pod preempts it, a taint drives it away.
+DISRUPTED = "DisruptionTarget"
+
+#: The reason of a pod that ended well only after it was told to go.
+STOPPED = "Deleted while it ran"
+
+
 class Toleration(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One toleration; an empty key with `Exists` tolerates every taint, an empty effect every effect."""
 

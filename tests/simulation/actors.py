@@ -542,6 +542,10 @@ class Caretaker:
             return
         checks.strangers.pop(name, None)
         with suppress(ApiError):
+            if gone and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                why = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+                failed = {"status": {"phase": "Failed", "conditions": [why]}}
+                store.patch(PODS, namespace, name, failed, subresource="status")
             store.delete(PODS, namespace, name, DeleteOptions(grace_s=0 if gone else None))
             self._world.step("care", f"deletes pod {name} of {node}, which is {'gone' if gone else 'lost'}")
 

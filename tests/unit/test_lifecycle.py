@@ -12,7 +12,7 @@ from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wante
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
-from arranger.model.pod import PodOwner
+from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.jobs import JobRecord, compact
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
 from tests.world import World, shape
@@ -333,6 +333,43 @@ def test_a_leader_deleted_by_the_user_does_not_eat_the_budget() -> None:
     world.pod_gone(uid)
     world.settle()
     assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+
+
+DISRUPTED = "DisruptionTarget: DeletionByPodGC"
+
+
+def test_a_leader_that_is_failed_because_its_node_is_gone_does_not_eat_the_budget() -> None:
+    """The caretaker of pods fails it before it deletes it, mostly before the node counts as lost for us."""
+    world, job = running_world(restart_limit=0)
+    world.node("n2", cpu=8)
+    world.node_gone("n1")
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False, reason=DISRUPTED)
+    world.control()
+    assert (job.stage, reason(job)) == (Stage.RESCHEDULING, "LeaderEvicted")
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "end", [{"deleting": True, "reason": STOPPED}, {"reason": "Terminated"}, {"reason": DISRUPTED, "deleting": True}]
+)
+def test_a_leader_that_ends_well_only_because_it_is_told_to_go_has_not_finished(end: dict[str, object]) -> None:
+    """One that saves its state at a SIGTERM: its node is drained or shut down, or somebody deletes its pod."""
+    world, job = running_world(restart_limit=0)
+    uid = job.bound[LEADER]
+    world.change_pod(uid, phase="Succeeded", ready=False, **end)
+    world.control()
+    assert (job.stage, reason(job)) == (Stage.RESCHEDULING, "LeaderEvicted")
+    world.pod_gone(uid)
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+
+
+def test_a_leader_that_had_finished_when_it_was_deleted_has() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False, deleting=True)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.SUCCEEDED, "LeaderSucceeded")
 
 
 def test_container_restarts_and_new_pods_eat_one_budget() -> None:

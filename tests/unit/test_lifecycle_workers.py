@@ -233,6 +233,14 @@ def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
     assert_sound(world.state)
 
 
+def test_a_worker_that_ends_well_because_its_node_shuts_down_is_replaced_and_one_that_finished_is_not() -> None:
+    world, job = running(restart_limit=0)
+    world.change_pod(job.bound[(1, 0)], phase="Succeeded", ready=False, reason="Terminated")
+    world.change_pod(job.bound[(1, 1)], phase="Succeeded", ready=False)
+    [worker] = decided(world).workers
+    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 0), "Elsewhere", False)
+
+
 def test_the_room_of_a_deleted_worker_that_others_took_is_not_booked_twice() -> None:
     world, job = running(nodes=1, cpu=4)
     [uid] = fail(world, job, 1, deleting=True)

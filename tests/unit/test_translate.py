@@ -11,7 +11,7 @@ from arranger.events.kinds import PodSeen
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest, time_ms
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
-from arranger.model.pod import NO_TRAITS, HostPort, PodOwner, PodTerm, PodTraits, Requirement
+from arranger.model.pod import NO_TRAITS, STOPPED, HostPort, PodOwner, PodTerm, PodTraits, Requirement
 from arranger.model.tyjob import job_spec
 from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
 
@@ -190,6 +190,34 @@ def test_a_failed_pod_without_a_reason_tells_its_containers() -> None:
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     seen = pod_with({"status/phase": "Failed", "status/containerStatuses/0/state": ended})
     assert (seen.reason, seen.message) == ("OOMKilled", 'container "main" ended with exit code 137')
+
+
+DISRUPTION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "node no longer exists",
+}
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_kubernetes_disrupted_says_so_before_its_containers(phase: str) -> None:
+    """The caretaker of pods fails those of a node that is gone, and gives no reason but this condition."""
+    ended = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    told = {"status/phase": phase, "status/conditions": [DISRUPTION], "status/containerStatuses/0/state": ended}
+    seen = pod_with(told)
+    assert (seen.reason, seen.message) == ("DisruptionTarget: DeletionByPodGC", "node no longer exists")
+    assert pod_with(told | {"status/conditions": [DISRUPTION | {"status": "False"}]}).reason != seen.reason
+    assert pod_with(told | {"status/phase": "Running"}).reason == ""
+
+
+@pytest.mark.parametrize(("finished", "reason"), [("00:29:59", ""), ("00:30:00", STOPPED), ("00:30:31", STOPPED)])
+def test_a_pod_that_ended_well_only_when_it_was_told_to_go_says_so(finished: str, reason: str) -> None:
+    going = {"metadata/deletionTimestamp": "2026-01-01T00:31:00Z", "metadata/deletionGracePeriodSeconds": 60}
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": f"2026-01-01T{finished}Z"}}
+    done = {"status/phase": "Succeeded", "status/containerStatuses/0/state": ended}
+    assert pod_with(going | done).reason == reason
+    assert pod_with(done).reason == ""
 
 
 def test_a_pod_that_is_being_made_smaller_holds_what_it_held() -> None:
