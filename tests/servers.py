@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from tests.build_servers import BuildFailed, build, cached_assets
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TYJOB_CRD = REPOSITORY / "crds" / "tyjob.yaml"
+MERGE = "application/merge-patch+json"
 BINARIES = ("kube-apiserver", "etcd", "kubectl")
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
@@ -371,7 +373,55 @@ def real_redis(
             redis.close()
 
 
-class RealKube:
+class KubeServer(ABC):
+    """An API server under test: `kubeconfig` and `token` are the administrator's; kubectl writes below `home`."""
+
+    kubeconfig: Path
+    token: str
+    home: Path
+
+    @abstractmethod
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection to it."""
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator. With `check`, a failure raises with what kubectl said."""
+        done = subprocess.run(
+            [str(kube_assets() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            # Keeps its discovery cache out of the user's home.
+            env={**os.environ, "HOME": str(self.home), "KUBECACHEDIR": str(self.home / "kubectl-cache")},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        check: bool = True,
+    ) -> tuple[int, dict[str, Any]]:
+        """One raw request as the administrator: HTTP status and decoded body."""
+        with contextlib.closing(self.connect()) as connection:
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            raw = response.read()
+        if check and response.status >= 400:
+            raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
+        # /readyz and its like answer in plain text.
+        return response.status, json.loads(raw) if raw[:1] == b"{" else {}
+
+
+class RealKube(KubeServer):
     """A kube-apiserver with its etcd, RBAC on, no controllers and no kubelets.
 
     `kubeconfig` is for the administrator, `stranger_kubeconfig` for a user without any right. `api` and `etcd` are
@@ -386,7 +436,7 @@ class RealKube:
         self.token = "test-administrator"
         self.kubeconfig = folder / "kubeconfig"
         self.stranger_kubeconfig = folder / "stranger-kubeconfig"
-        self._folder = folder
+        self.home = folder
         self._certificates = Certificates(folder)
         self._tls = ssl.create_default_context(cafile=str(self.ca_file))
         self._namespaces = 0
@@ -415,42 +465,9 @@ class RealKube:
         self.api.stop(kill=True)
         self.etcd.stop(kill=True)
 
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator. With `check`, a failure raises with what kubectl said."""
-        done = subprocess.run(
-            [str(self.assets / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            # Keeps its discovery cache out of the user's home.
-            env={**os.environ, "HOME": str(self._folder), "KUBECACHEDIR": str(self._folder / "kubectl-cache")},
-        )
-        if check and done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        content_type: str = "application/json",
-        check: bool = True,
-    ) -> tuple[int, dict[str, Any]]:
-        """One raw request as the administrator: HTTP status and decoded body."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
-        with contextlib.closing(connection):
-            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = connection.getresponse()
-            raw = response.read()
-        if check and response.status >= 400:
-            raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
-        # /readyz and its like answer in plain text.
-        return response.status, json.loads(raw) if raw[:1] == b"{" else {}
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection to the API server."""
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
 
     def install_crd(self) -> None:
         """Install the TYJob definition from `crds/`, unless it is there, and wait until it is served."""
@@ -485,7 +502,7 @@ class RealKube:
                         f"{kind.format('namespaces/' + item['metadata']['namespace'] + '/')}/{item['metadata']['name']}"
                     )
                     patch = {"metadata": {"finalizers": None}}
-                    self.request("PATCH", name, patch, content_type="application/merge-patch+json", check=False)
+                    self.request("PATCH", name, patch, content_type=MERGE, check=False)
             for namespace in namespaces:
                 if namespace in holders:
                     self.request("DELETE", kind.format(f"namespaces/{namespace}/") + at_once)
@@ -518,7 +535,7 @@ class RealKube:
         client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{free_port()}"
         return [
             str(self.assets / "etcd"),
-            f"--data-dir={self._folder / 'etcd'}",
+            f"--data-dir={self.home / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -531,11 +548,11 @@ class RealKube:
         ]
 
     def _api_argv(self) -> list[str]:
-        tokens = self._folder / "tokens.csv"
+        tokens = self.home / "tokens.csv"
         tokens.write_text(
             f'{self.token},administrator,administrator,"system:masters"\ntest-stranger,stranger,stranger\n'
         )
-        key = self._folder / "service-account.key"
+        key = self.home / "service-account.key"
         _openssl("genrsa", "-out", str(key), "2048")
         return [
             str(self.assets / "kube-apiserver"),
@@ -545,7 +562,7 @@ class RealKube:
             f"--secure-port={self.port}",
             f"--tls-cert-file={self._certificates.certificate_file}",
             f"--tls-private-key-file={self._certificates.key_file}",
-            f"--cert-dir={self._folder}",
+            f"--cert-dir={self.home}",
             f"--token-auth-file={tokens}",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",

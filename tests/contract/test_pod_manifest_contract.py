@@ -9,7 +9,7 @@ from arranger.kube.manifests import leader_service, pod_manifest
 from arranger.kube.translate import job_seen, pod_seen, status_digest
 from arranger.model.allocations import encode_allocations
 from arranger.model.job import PlacedPods
-from tests.servers import RealKube
+from tests.servers import MERGE, RealKube
 from tests.unit.tyjob_table import LEADER, NODE_TERMS, template, tyjob_with
 
 LIMITED = {"requests": {"cpu": "1", "memory": "1.5Gi"}, "limits": {"nvidia.com/gpu": 2, "memory": "2Gi", "cpu": 2}}
@@ -76,7 +76,7 @@ def test_the_status_of_a_job_of_5000_workers_on_as_many_nodes_is_kept(kube_serve
         "PATCH",
         TYJOBS.path(namespace, "job", "status"),
         {"status": status},
-        content_type="application/merge-patch+json",
+        content_type=MERGE,
     )
     seen = job_seen(job, 1, with_status=True)
     assert seen.status is not None
@@ -92,7 +92,7 @@ def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealK
         "PATCH",
         TYJOBS.path(namespace, "job", "status"),
         {"status": {**status, "restarts": 2, "message": "5 workers wait"}},
-        content_type="application/merge-patch+json",
+        content_type=MERGE,
     )
     narrow = kube_server.kubectl("get", "tyj", "-n", namespace).stdout.splitlines()
     assert narrow[0].split() == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]

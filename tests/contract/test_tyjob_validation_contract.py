@@ -18,7 +18,7 @@ from arranger.kube.translate import status_digest
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
-from tests.servers import TYJOB_CRD, RealKube
+from tests.servers import MERGE, TYJOB_CRD, RealKube
 from tests.unit.tyjob_table import BAD, CHANGES, GOOD, UNSEEN_CHANGES, Bad, Change, Good, Object, tyjob
 
 STRICT = WriteOptions(strictness="Strict")
@@ -62,7 +62,7 @@ class Real:
 
     def change(self, name: str, patch: Object, *, subresource: str = "") -> Object:
         below = f"/{name}/{subresource}" if subresource else f"/{name}"
-        return self._ask("PATCH", below, patch, "application/merge-patch+json")
+        return self._ask("PATCH", below, patch, MERGE)
 
     def _ask(self, method: str, below: str, body: Object, content_type: str) -> Object:
         path = f"{TYJOBS.path(self._namespace)}{below}"

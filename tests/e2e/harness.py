@@ -18,7 +18,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -26,7 +26,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.config import find_access
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
-from tests.servers import REPOSITORY, TYJOB_CRD, RealRedis, kube_assets
+from tests.servers import MERGE, REPOSITORY, TYJOB_CRD, KubeServer, RealRedis, kube_assets
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 PATIENCE_S = 120.0
@@ -35,26 +35,6 @@ TYJOBS = "/apis/arranger.dev/v1/namespaces/default/tyjobs"
 PODS = "/api/v1/namespaces/default/pods"
 
 _Found = TypeVar("_Found")
-
-
-class KubeServer(Protocol):
-    """An API server under test: the real one of `tests.servers`, or the embedded one."""
-
-    kubeconfig: Path
-
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run kubectl against it."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        content_type: str = "application/json",
-        check: bool = True,
-    ) -> tuple[int, dict[str, Any]]:
-        """One raw request."""
 
 
 def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIENCE_S, every_s: float = 0.1) -> _Found:
@@ -336,40 +316,21 @@ def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
         running.close()
 
 
-class EmbeddedKube:
+class EmbeddedKube(KubeServer):
     """The embedded cluster, served from a thread, with the same handles as the real one."""
 
     def __init__(self, folder: Path, *, crds: Sequence[Path] = (TYJOB_CRD,)) -> None:
-        self._folder = folder
+        self.home = folder
         self._thread = LoopThread()
         self._cluster = EmbeddedCluster(crds=crds)
         self._thread.call(self._cluster.__aenter__())
         self.kubeconfig = self._cluster.kubeconfig(folder / "embedded-kubeconfig")
+        self.token = self._cluster.token
 
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run kubectl against it."""
-        return run_kubectl(self.kubeconfig, self._folder, *arguments, stdin=stdin, check=check)
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        content_type: str = "application/json",
-        check: bool = True,
-    ) -> tuple[int, dict[str, Any]]:
-        """One raw request."""
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection to it."""
         address = urllib.parse.urlsplit(self._cluster.url)
-        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
-        with contextlib.closing(connection):
-            headers = {"Authorization": f"Bearer {self._cluster.token}", "Content-Type": content_type}
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = connection.getresponse()
-            raw = response.read()
-        if check and response.status >= 400:
-            raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
-        return response.status, json.loads(raw) if raw[:1] == b"{" else {}
+        return http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
 
     def close(self) -> None:
         """Stop it."""
@@ -382,24 +343,6 @@ def kubectl_process(kube: KubeServer, *arguments: str) -> "subprocess.Popen[str]
     argv = [str(kube_assets() / "kubectl"), f"--kubeconfig={kube.kubeconfig}", *arguments]
     environment = {**os.environ, "HOME": str(kube.kubeconfig.parent)}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-
-
-def run_kubectl(
-    kubeconfig: Path, home: Path, *arguments: str, stdin: str, check: bool
-) -> subprocess.CompletedProcess[str]:
-    """Run kubectl with everything that it writes below `home`."""
-    done = subprocess.run(
-        [str(kube_assets() / "kubectl"), f"--kubeconfig={kubeconfig}", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env={**os.environ, "HOME": str(home), "KUBECACHEDIR": str(home / "kubectl-cache")},
-    )
-    if check and done.returncode:
-        raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-    return done
 
 
 # --- jobs --------------------------------------------------------------------------------------------------
@@ -478,7 +421,7 @@ def finish_leader(kube: KubeServer, name: str) -> None:
     """Let a job's leader, which runs for ever, end well now."""
     leader = next(pod for pod in pods_of(kube, name) if pod["metadata"]["labels"]["arranger.dev/role"] == "leader")
     path = f"{PODS}/{leader['metadata']['name']}/status"
-    kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type="application/merge-patch+json")
+    kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE)
 
 
 class Leaders:

@@ -19,10 +19,9 @@ from tests.e2e.harness import (
     stages,
     status_of,
 )
-from tests.servers import RealKube, RealRedis
+from tests.servers import MERGE, RealKube, RealRedis
 
 NODES = [NodeTemplate(f"node-{number}", cpu="4") for number in range(3)]
-MERGE = "application/merge-patch+json"
 
 
 def by_name(kube: RealKube, name: str) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,6 @@ from tests.e2e.harness import (
     TYJOBS,
     EmbeddedKube,
     Kubelets,
-    KubeServer,
     apply,
     await_stage,
     eventually,
@@ -29,7 +28,7 @@ from tests.e2e.harness import (
     pods_of,
     status_of,
 )
-from tests.servers import real_redis
+from tests.servers import KubeServer, real_redis
 
 WAIT = ("--timeout=120s",)
 

@@ -25,9 +25,8 @@ from tests.e2e.harness import (
     pods_of,
     status_of,
 )
-from tests.servers import RealKube, real_redis
+from tests.servers import MERGE, RealKube, real_redis
 
-MERGE = "application/merge-patch+json"
 WAIT = "--timeout=60s"
 STARTED = ["Accepted", "Scheduled", "WorkersReady"]
 AGAIN = ["Scheduled", "WorkersReady"]

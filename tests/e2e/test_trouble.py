@@ -33,11 +33,10 @@ from tests.e2e.harness import (
     status_of,
 )
 from tests.e2e.history import History
-from tests.servers import TYJOB_CRD, RealKube, RealRedis, kube_assets, real_redis
+from tests.servers import MERGE, TYJOB_CRD, RealKube, RealRedis, kube_assets, real_redis
 
 NODE = NodeTemplate("node-1", cpu="16")
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tyjobs.arranger.dev"
-MERGE = "application/merge-patch+json"
 
 
 def checks(worker: Worker) -> dict[str, str]:
