@@ -86,19 +86,15 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
     failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
     failed = failed or _image_missing(job, leader, config, told_ms) or _incomplete(job, config, told_ms)
-    decided = failed or _workers_ended(state, job, config, told_ms)
-    if decided is not None:
-        return decided
-    if not job.leader_address and leader.ip and not leader.deleting:
-        return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
-    if job.leader_address and leader.ip not in ("", job.leader_address) and not leader.deleting:
-        return _leader_moved(job, leader)
-    if job.stage == Stage.STARTING and leader.phase == Phase.RUNNING and job.leader_address:
-        ready = sum(counts.ready + counts.succeeded for counts in worker_counts(state, job))
-        assert job.spec is not None
-        if ready >= job.spec.min_workers:
-            return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
-    return None
+    if failed is not None or _going(state, leader, told_ms):
+        return failed
+    return _workers_ended(state, job, config, told_ms) or _addressed(job, leader) or _ready(state, job, leader)
+
+
+def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
+    """Whether the leader is being deleted or its node can't be reached. Its workers can't last then: what they do is
+    the next attempt's if it goes, and if its node comes back they are looked at again."""
+    return leader.deleting or state.nodes.down_for_ms(leader.node, told_ms) >= 0
 
 
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
@@ -127,13 +123,24 @@ def _leader_lost(
     return _decide(job, Stage.RESCHEDULING, "NodeLost", message)
 
 
-def _leader_moved(job: JobRecord, leader: PodSeen) -> Decided:
-    """The leader's pod got another address: where a name stands for it, the workers find it there. Else they have been
-    told one that is no more, and are started anew with it."""
-    if job.spec is not None and job.spec.leader_service:
+def _addressed(job: JobRecord, leader: PodSeen) -> Decided | None:
+    """The leader's pod has an address, or another one: where a name stands for it, the workers find it there. Else they
+    have been told one that is no more, and are started anew with it."""
+    if leader.ip in ("", job.leader_address):
+        return None
+    if not job.leader_address or (job.spec is not None and job.spec.leader_service):
         return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
     message = f"the leader's address changed from {job.leader_address} to {leader.ip}; scheduled again"
     return _decide(job, Stage.RESCHEDULING, "LeaderMoved", message)
+
+
+def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
+    if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader_address:
+        return None
+    assert job.spec is not None
+    if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.spec.min_workers:
+        return None
+    return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:

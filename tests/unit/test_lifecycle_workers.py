@@ -1,5 +1,7 @@
 """Workers that end while their job goes on: replaced alone, on which node, at whose expense, and given up when."""
 
+from collections.abc import Callable
+
 import pytest
 
 from arranger.events import kinds as k
@@ -106,11 +108,12 @@ def test_a_worker_whose_room_was_taken_meanwhile_goes_elsewhere() -> None:
 
 def test_a_worker_fails_over_from_a_node_that_is_cordoned_or_not_ready() -> None:
     for trouble in ({"cordoned": True}, {"ready": False}):
-        world, job = running(cpu=4)
+        world, job = spread_over(3)
+        world.node("n4", cpu=1)
         fail(world, job, 0)
-        world.node("n1", cpu=4, **trouble)  # type: ignore[arg-type]
+        world.node("n2", cpu=1, **trouble)  # type: ignore[arg-type]
         later(world)
-        assert job.placements[(1, 0)] == "n2" and job.stage == Stage.RUNNING
+        assert job.placements[(1, 0)] == "n4" and job.stage == Stage.RUNNING
 
 
 def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> None:
@@ -658,3 +661,40 @@ def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_agai
     world.node("n2", cpu=2)
     world.settle()
     assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
+
+
+def _told_to_go(world: World, job: JobRecord) -> None:
+    world.change_pod(job.bound[LEADER], deleting=True)
+
+
+def _out_of_reach(world: World, job: JobRecord) -> None:
+    world.node(job.placements[LEADER], cpu=4, ready=False)
+
+
+@pytest.mark.parametrize("trouble", [_told_to_go, _out_of_reach])
+def test_workers_that_fail_while_their_leader_goes_are_another_attempts(
+    trouble: Callable[[World, JobRecord], None],
+) -> None:
+    """A learner may take minutes to save its state, and a node one to count as lost: its actors don't last as long."""
+    world, job = running(cpu=4, restart_limit=0, min_workers=2)
+    trouble(world, job)
+    fail(world, job, 0, 1)
+    world.change_pod(job.bound[(1, 2)], restarts=2)
+    world.pass_time(30)
+    assert world.control() == [] and wanted_pods(world.state, job).delete == []
+    world.pass_time(30)
+    if not world.control():
+        world.pod_gone(job.bound[LEADER])
+    world.settle()
+    assert (job.stage, job.attempt, job.given_up) == (Stage.RUNNING, 1, {})
+
+
+def test_workers_that_failed_are_answered_when_the_leaders_node_is_back() -> None:
+    world, job = running(cpu=4)
+    _out_of_reach(world, job)
+    fail(world, job, 1)
+    later(world, 20)
+    assert job.spent == {}
+    world.node("n1", cpu=4)
+    later(world)
+    assert (job.stage, job.attempt, job.spent) == (Stage.RUNNING, 0, {"actors": 1}) and len(job.bound) == 4
