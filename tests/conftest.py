@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import inspect
 import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
 
-REAL_FIXTURES = {"redis_server", "kube_server"}
+REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
 
 
 def pytest_configure() -> None:
@@ -62,6 +63,19 @@ def redis_server() -> Iterator[RealRedis]:
     """A real Redis without password or TLS, shared by the session: use a database or keys of your own."""
     with _required(), real_redis() as server:
         yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RealRedis]:
+    """A real Redis for this test alone, which may stop, fill and empty it; a stop loses its data."""
+    with _required(), real_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster() -> str:
+    """The name of a cluster that no other test has keys of in the shared Redis."""
+    return f"c{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")

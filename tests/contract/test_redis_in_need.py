@@ -1,38 +1,18 @@
 """What else than the log needs a Redis that is full, or a read-only replica: members, leases and ticks wait for it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
-from arranger.workers.membership import Lease, Membership
+from arranger.workers.membership import Lease
 from arranger.workers.ticks import Ticker, TickLoop
-from tests.servers import RealRedis, free_port, real_redis
+from tests.members import connected, member
+from tests.servers import RealRedis, free_port
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture
-def own_redis() -> Iterator[RealRedis]:
-    with real_redis() as server:
-        yield server
-
-
-@contextlib.asynccontextmanager
-async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
-    client = redis.asyncio.Redis.from_url(server.url)
-    try:
-        yield client
-    finally:
-        await client.aclose()
-
-
-def _member(client: redis.asyncio.Redis, name: str) -> Membership:
-    return Membership(client, cluster="c", member_id=name, roles=("controller",), clock=SystemClock(), heartbeat_s=30.0)
 
 
 def _lease(client: redis.asyncio.Redis, name: str, holder: str) -> Lease:
@@ -43,7 +23,7 @@ async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has
     own_redis: RealRedis,
 ) -> None:
     async with connected(own_redis) as client:
-        one, other = _member(client, "one"), _member(client, "other")
+        one, other = member(client, "c", "one"), member(client, "c", "other")
         held, wanted = _lease(client, "nodes", "one"), _lease(client, "pods", "one")
         await one.join()
         assert await held.acquire()
@@ -53,7 +33,7 @@ async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has
         with pytest.raises(LogUnavailable):
             await wanted.acquire()
         assert await held.acquire()  # who watches goes on watching
-        assert [member.id for member in await one.live()] == ["one"]
+        assert [each.id for each in await one.live()] == ["one"]
         await held.release()
         own_redis.command("CONFIG", "SET", "maxmemory", "0")
         await other.join()
@@ -62,14 +42,14 @@ async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has
 
 async def test_a_read_only_replica_can_be_asked_who_lives_and_gives_no_lease(own_redis: RealRedis) -> None:
     async with connected(own_redis) as client:
-        one, held = _member(client, "one"), _lease(client, "nodes", "one")
+        one, held = member(client, "c", "one"), _lease(client, "nodes", "one")
         await one.join()
         assert await held.acquire()
         own_redis.command("REPLICAOF", "127.0.0.1", str(free_port()))
         for refused in (one.join(), held.acquire()):
             with pytest.raises(LogUnavailable):
                 await refused
-        assert [member.id for member in await one.live()] == ["one"]
+        assert [each.id for each in await one.live()] == ["one"]
         own_redis.command("REPLICAOF", "NO", "ONE")
         await one.join()
         assert await held.acquire()

@@ -1,11 +1,8 @@
 """Members see each other, share the work without talking, and hold back trimming; on a real Redis."""
 
 import asyncio
-import contextlib
 import subprocess
 import sys
-import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 import redis.asyncio
@@ -14,7 +11,8 @@ from redis.backoff import NoBackoff
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
-from arranger.workers.membership import Lease, Membership, owner
+from arranger.workers.membership import Lease, owner
+from tests.members import connected, member
 from tests.servers import RealRedis, free_port
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,33 +28,6 @@ class FrozenClock(SystemClock):
 
     def monotonic_s(self) -> float:
         return self.at_s
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid.uuid4().hex[:8]}"
-
-
-@contextlib.asynccontextmanager
-async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
-    client = redis.asyncio.Redis.from_url(server.url)
-    try:
-        yield client
-    finally:
-        await client.aclose()
-
-
-def member(
-    client: redis.asyncio.Redis,
-    cluster: str,
-    name: str,
-    *,
-    roles: tuple[str, ...] = ("controller",),
-    heartbeat_s: float = 30.0,
-) -> Membership:
-    return Membership(
-        client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=heartbeat_s
-    )
 
 
 def lease(client: redis.asyncio.Redis, cluster: str, holder: str, **changed: object) -> Lease:
@@ -98,8 +69,8 @@ def test_every_process_names_the_same_owner() -> None:
 
 async def test_members_see_each_other_by_role(redis_server: RealRedis, cluster: str) -> None:
     async with connected(redis_server) as client:
-        one = member(client, cluster, "one", roles=("controller", "applier"))
-        two = member(client, cluster, "two", roles=("controller",))
+        one = member(client, cluster, "one", "controller", "applier")
+        two = member(client, cluster, "two")
         await one.join()
         await two.join()
         assert [m.id for m in await one.live("controller")] == ["one", "two"]

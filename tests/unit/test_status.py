@@ -1,10 +1,7 @@
 """`arranger status`: what it shows of members, shares, watches and the log, and what it finds missing."""
 
 import asyncio
-import contextlib
 import json
-import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +19,13 @@ from arranger.events.redis_log import RedisLog
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.workers.membership import ROLES, Lease, Membership, owner, read_lease, read_members
+from arranger.workers.membership import ROLES, Lease, owner, read_lease, read_members
 from arranger.workers.status import LogStatus, MemberStatus, Status, WatchStatus, problems
+from tests.members import connected, member
 from tests.servers import RealRedis
 from tests.world import World
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid.uuid4().hex[:8]}"
-
-
-@contextlib.asynccontextmanager
-async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
-    client = redis.asyncio.Redis.from_url(server.url)
-    try:
-        yield client
-    finally:
-        await client.aclose()
-
-
-def member(client: redis.asyncio.Redis, cluster: str, name: str, *roles: str) -> Membership:
-    return Membership(client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=30.0)
 
 
 async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import sys
 import threading
-import uuid
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -14,29 +13,16 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.workers.ticks import Ticker, TickLoop, queue_name
-from tests.servers import RealRedis, real_redis
+from tests.members import connected
+from tests.servers import RealRedis
 
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture
-def own_redis() -> Iterator[RealRedis]:
-    with real_redis() as server:
-        yield server
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid.uuid4().hex[:8]}"
-
-
 @contextlib.asynccontextmanager
 async def ticker_of(server: RealRedis, cluster: str) -> AsyncIterator[Ticker]:
-    client = redis.asyncio.Redis.from_url(server.url)
-    try:
+    async with connected(server) as client:
         yield Ticker(client, cluster=cluster, clock=SystemClock())
-    finally:
-        await client.aclose()
 
 
 @contextlib.asynccontextmanager
