@@ -101,7 +101,7 @@ async def test_a_server_that_comes_back_without_its_last_entries_is_noticed() ->
         await fresh.append(batch(1, writer="another"), epoch=begun.epoch)
         with pytest.raises(EpochLost, match="written anew"):
             await fresh.read(read)
-        assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", told_ms=1)).epoch == begun.epoch + 1
+        assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", told_ms=0)).epoch == begun.epoch + 1
         for one in (log, fresh):
             await one.close()
 
@@ -167,7 +167,7 @@ async def test_an_older_epoch_restored_over_a_newer_one_is_replaced(redis_server
     async with emptied(redis_server) as url:
         log = RedisLog(url, "c")
         begun = await log.open()
-        assert (await log.begin_epoch(lost=begun.epoch + 5, reason="restored", told_ms=1)).epoch == begun.epoch + 6
+        assert (await log.begin_epoch(lost=begun.epoch + 5, reason="restored", told_ms=0)).epoch == begun.epoch + 6
         await log.close()
 
 
@@ -176,7 +176,7 @@ async def test_the_two_newest_old_streams_are_kept_under_one_hash_tag(redis_serv
         log = RedisLog(url, "c", now_ms=lambda: 10)
         await log.open()
         for lost in (10, 11, 12):
-            await log.begin_epoch(lost=lost, reason="test", told_ms=1)
+            await log.begin_epoch(lost=lost, reason="test", told_ms=0)
         async with redis.asyncio.Redis.from_url(url) as client:
             keys = sorted(key.decode() for key in await client.keys())
         assert keys == [f"arranger:{{c}}:{name}" for name in ("log", "log:old:11", "log:old:12", "meta")]
