@@ -170,6 +170,30 @@ async def entries(log: Log, after: Position, *, until: int | None = None) -> Asy
                 return
 
 
+class Seen:
+    """How far a client knows its log. What it appends says so, that a log which went back in between is noticed."""
+
+    def __init__(self) -> None:
+        self._last: Position | None = None
+
+    def in_epoch(self, epoch: int) -> Position:
+        """The farthest position that is known in an epoch; its beginning where none is."""
+        last = self._last
+        return last if last is not None and last.epoch == epoch else Position(epoch, 0, "")
+
+    def passed(self, position: Position) -> None:
+        """The log was read or appended to up to there."""
+        last = self._last
+        if last is None or (last.epoch, last.offset) < (position.epoch, position.offset):
+            self._last = position
+
+    def ended(self, position: Position) -> None:
+        """The log said that it ends there. Only what was read or appended in an epoch counts there: an end may be gone
+        from a log that has grown since."""
+        if self._last is None or self._last.epoch < position.epoch:
+            self._last = position
+
+
 class OnlyRead:
     """What a `Log` that is never written answers to whoever would write to it: a `LogError`."""
 

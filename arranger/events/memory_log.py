@@ -23,6 +23,7 @@ from arranger.events.log import (
     Cursor,
     Entry,
     Position,
+    Seen,
     SnapshotMark,
     StoredSnapshot,
     epoch_after,
@@ -88,7 +89,7 @@ class MemoryLog:
     def __init__(self, home: MemoryHome | None = None, *, now_ms: Callable[[], int] = _first_epoch) -> None:
         self.home = home if home is not None else MemoryHome()
         self._now_ms = now_ms
-        self._seen: Position | None = None
+        self._seen = Seen()
 
     async def open(self) -> Position:
         if self.home.index is None:
@@ -98,8 +99,9 @@ class MemoryLog:
     async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
         payload = encode_batch(batch)
         index = check_epoch(self.home.index, epoch)
-        if self._seen is not None and self._seen.epoch == epoch and self._seen.offset > index.start.offset:
-            index.after(self._seen)
+        seen = self._seen.in_epoch(epoch)
+        if seen.offset > index.start.offset:
+            index.after(seen)
         seq, first, last = self.home.writers.get(batch.writer, (0, 0, 0))
         if batch.seq == seq:
             return Appended(first, last, duplicate=True)
@@ -109,19 +111,8 @@ class MemoryLog:
         self.home.writers[batch.writer] = (batch.seq, entry.first, entry.last)
         if cursor is not None:
             self.home.cursors[cursor.name] = cursor.value
-        self._saw(Position(epoch, entry.last, entry.chain))
+        self._seen.passed(Position(epoch, entry.last, entry.chain))
         return Appended(entry.first, entry.last, duplicate=False)
-
-    def _saw(self, position: Position) -> None:
-        seen = self._seen
-        if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
-            self._seen = position
-
-    def _saw_end(self, position: Position) -> Position:
-        """Only what was read or appended in an epoch counts there: it may be gone from a log that has grown since."""
-        if self._seen is None or self._seen.epoch < position.epoch:
-            self._seen = position
-        return position
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         stored = await self.read_stored(after, limit=limit)
@@ -133,7 +124,7 @@ class MemoryLog:
             stored = await self.read_stored(after, limit=limit)
         found = verified_run(stored, after)
         if found:
-            self._saw(Position(after.epoch, found[-1].last, found[-1].chain))
+            self._seen.passed(Position(after.epoch, found[-1].last, found[-1].chain))
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
@@ -142,7 +133,9 @@ class MemoryLog:
         return self.home.stored[first:until]
 
     async def end(self) -> Position:
-        return self._saw_end(check_begun(self.home.index).end)
+        end = check_begun(self.home.index).end
+        self._seen.ended(end)
+        return end
 
     async def start(self) -> Position:
         return check_begun(self.home.index).start

@@ -42,6 +42,7 @@ from arranger.events.log import (
     Cursor,
     Entry,
     Position,
+    Seen,
     SnapshotMark,
     StoredSnapshot,
     epoch_after,
@@ -91,7 +92,7 @@ class RedisLog:
         self._keys = [prefix + name for name in ("log", "meta", "writers", "cursors", "snapshots")]
         self._stream, self._meta, _, self._cursors, self._snapshots = self._keys
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
-        self._seen: Position | None = None
+        self._seen = Seen()
         #: Where the log ended at the last read: who goes on from there waits at once.
         self._ended_at: Position | None = None
 
@@ -119,7 +120,7 @@ class RedisLog:
 
     async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
         payload = encode_batch(batch)
-        seen = self._seen if self._seen is not None and self._seen.epoch == epoch else Position(epoch, 0, "")
+        seen = self._seen.in_epoch(epoch)
         named, value = (cursor.name, cursor.value) if cursor is not None else ("", "")
         answer = await self._run(
             *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
@@ -127,7 +128,7 @@ class RedisLog:
         )
         match answer[0]:
             case b"appended":
-                self._saw(Position(epoch, int(answer[2]), answer[3].decode()))
+                self._seen.passed(Position(epoch, int(answer[2]), answer[3].decode()))
                 return Appended(int(answer[1]), int(answer[2]), duplicate=False)
             case b"duplicate":
                 return Appended(int(answer[1]), int(answer[2]), duplicate=True)
@@ -150,16 +151,6 @@ class RedisLog:
                     raise EpochLost("the log's end lies before entries that it held once") from error
                 raise
         return answer
-
-    def _saw(self, position: Position) -> None:
-        seen = self._seen
-        if seen is None or (seen.epoch, seen.offset) < (position.epoch, position.offset):
-            self._seen = position
-
-    def _saw_end(self, position: Position) -> None:
-        """Only what was read or appended in an epoch counts there: it may be gone from a log that has grown since."""
-        if self._seen is None or self._seen.epoch < position.epoch:
-            self._seen = position
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         loop = asyncio.get_running_loop()
@@ -191,7 +182,7 @@ class RedisLog:
             return []
         if found:
             last = Position(after.epoch, found[-1].last, found[-1].chain)
-            self._saw(last)
+            self._seen.passed(last)
             self._ended_at = last if len(found) < limit else None
         return found
 
@@ -215,7 +206,7 @@ class RedisLog:
             raise
         last = Position(after.epoch, found[-1].last, found[-1].chain) if found else after
         if found:
-            self._saw(last)
+            self._seen.passed(last)
         self._ended_at = last if last.offset == end.offset else None
         return found
 
@@ -341,7 +332,7 @@ class RedisLog:
         if epoch is None:
             return None
         position = Position(int(epoch), int(end), chain.decode())
-        self._saw_end(position)
+        self._seen.ended(position)
         return position
 
     async def end(self) -> Position:
@@ -369,7 +360,7 @@ class RedisLog:
         payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
         present, end, chain = await self._run(BEGIN_EPOCH, lost, epoch, payload)
         position = Position(int(present), int(end), chain.decode())
-        self._saw_end(position)
+        self._seen.ended(position)
         return position
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
