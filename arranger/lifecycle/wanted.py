@@ -190,8 +190,9 @@ def _message(state: State, job: JobRecord) -> str:
     decided = job.decided.message if job.decided is not None else "waits for the next scheduling cycle"
     if job.ended:
         return decided
-    if job.failure is not None:
-        return f"{job.failure.effect} refused: {job.failure.message}"
+    refusal = job.refusal()
+    if refusal is not None:
+        return f"{refusal.effect} refused: {refusal.message}"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if _of_earlier_attempt(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"

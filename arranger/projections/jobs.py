@@ -129,6 +129,11 @@ class JobRecord:
         """Whether the leader and at least `min_workers` workers have nodes."""
         return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
 
+    def refusal(self) -> EffectFailed | None:
+        """Why the API server refuses a pod that is wanted still; nothing brings news of one that isn't any more."""
+        place = self.failure.place if self.failure is not None else None
+        return self.failure if place is None or (place.group, place.index) in self.placements else None
+
     def short(self) -> bool:
         """Whether the job has begun to start and a part of its quorum isn't to be had."""
         if self.stage != Stage.STARTING or self.spec is None:

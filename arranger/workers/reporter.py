@@ -72,7 +72,8 @@ class Reporter:
             await self._update(job, told, _WORKERS, reason="WorkersReplaced", message=job.replacement)
         if told.step != step_of(job):
             await self._tell_steps(job, told)
-        refused = job.failure.message if job.failure is not None and not job.failure.permanent else ""
+        refusal = job.refusal()
+        refused = refusal.message if refusal is not None and not refusal.permanent else ""
         if refused != told.refused:
             told.refused = refused
             if refused:

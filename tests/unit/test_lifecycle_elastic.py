@@ -2,6 +2,7 @@
 
 import pytest
 
+from arranger.events import kinds as k
 from arranger.lifecycle.wanted import wanted_pods, wanted_status
 from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
@@ -90,6 +91,19 @@ def test_shrinking_below_what_waits_ends_the_waiting() -> None:
     elastic.edit(workers=3)
     assert (elastic.job.schedule_state, elastic.job.waits) == (ScheduleState.SUCCEED, None)
     assert elastic.world.cycle() == ()
+
+
+def test_workers_that_are_refused_and_then_not_wanted_any_more_are_told_no_more() -> None:
+    elastic = running()
+    world, job = elastic.world, elastic.job
+    elastic.edit(workers=4)
+    world.cycle()
+    [*_, (place, _)] = wanted_pods(world.state, job).create
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(*place), 403, "Forbidden", "exceeded quota", False))
+    assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
+    elastic.edit(workers=2)
+    elastic.settle()
+    assert wanted_status(world.state, job)["message"] == "the leader runs and enough workers are ready"
 
 
 def test_a_pod_created_for_a_place_that_was_given_up_meanwhile_is_deleted() -> None:
