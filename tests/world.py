@@ -13,6 +13,7 @@ from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
@@ -63,6 +64,7 @@ class World:
         self.now_ms = 1_700_000_000_000
         self.config = config or CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000)
         self.lifecycle = LifecycleConfig()
+        self.images = ImageWaits()
         self.changes = Changes()
         self.verdicts: list[Verdict] = []
         self._seq = 0
@@ -238,7 +240,16 @@ class World:
     def control(self) -> list[k.Event]:
         """Every decision that the controllers have now, appended and folded."""
         jobs = [self.state.jobs[uid] for uid in sorted(self.state.jobs)] if self.state.synced else []
-        decisions = [next_decision(self.state, job, self.lifecycle, self.now_ms) for job in jobs]
+        decisions = [
+            next_decision(
+                self.state,
+                job,
+                self.lifecycle,
+                self.now_ms,
+                no_image_ms=self.images.since_ms(self.state, job, self.now_ms),
+            )
+            for job in jobs
+        ]
         events: list[k.Event] = [decision for decision in decisions if decision is not None]
         if events:
             self.say(*events)

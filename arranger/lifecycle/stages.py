@@ -22,8 +22,13 @@ IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"
 Decided = StageDecided | LeaderAddressed | WorkersReplaced
 
 
-def next_decision(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
-    """The next decision on one job. Call again once it is folded: there may be another."""
+def next_decision(
+    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int, *, no_image_ms: int | None = None
+) -> Decided | None:
+    """The next decision on one job. Call again once it is folded: there may be another.
+
+    `no_image_ms` is since when its leader's image can't be pulled, if it can't (`ImageWaits`).
+    """
     if job.ended or job.seen.deleting:
         return None
     if job.seen.invalid or job.refused:
@@ -40,7 +45,8 @@ def next_decision(state: State, job: JobRecord, config: LifecycleConfig, told_ms
         return _decide(job, Stage.FAILED, "PodRefused", f"the API server refuses its pods: {job.failure.message}")
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(job)
-    return _with_leader(state, job, config, told_ms)
+    missing = _image_missing(state, job, config, told_ms, no_image_ms)
+    return missing or _with_leader(state, job, config, told_ms)
 
 
 def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
@@ -85,7 +91,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     if leader.phase == Phase.SUCCEEDED and not blameless(leader):
         return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
     failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
-    failed = failed or _image_missing(job, leader, config, told_ms) or _incomplete(job, config, told_ms)
+    failed = failed or _incomplete(job, config, told_ms)
     if failed is not None or _going(state, leader, told_ms):
         return failed
     return _workers_ended(state, job, config, told_ms) or _addressed(job, leader) or _ready(state, job, leader)
@@ -159,10 +165,19 @@ def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
     return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")
 
 
-def _image_missing(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
-    if leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
+def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
+    """The leader's pod if it waits for an image that can't be pulled."""
+    leader = leader_pod(state, job)
+    if leader is None or leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
         return None  # a pod that has run had its image: the kubelet's back-off is enough
-    if told_ms - job.stage_since_ms < config.image_grace_ms:
+    return leader
+
+
+def _image_missing(
+    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int, no_image_ms: int | None
+) -> StageDecided | None:
+    leader = leader_without_image(state, job)
+    if leader is None or no_image_ms is None or told_ms - no_image_ms < config.image_grace_ms:
         return None
     return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
 

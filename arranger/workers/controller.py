@@ -11,6 +11,7 @@ from arranger.clock import Clock
 from arranger.errors import EpochLost
 from arranger.events.kinds import Event
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.logs import log_event
 from arranger.projections.state import Changes
@@ -37,6 +38,7 @@ class Controller:
         self._membership = membership
         self._config = config
         self._clock = clock
+        self._images = ImageWaits()
         self._touched: dict[str, None] = {}
         self._woken = asyncio.Event()
 
@@ -49,6 +51,7 @@ class Controller:
     def epoch_began(self) -> None:
         """What was touched in another projection says nothing about this one; the next sweep sees all."""
         self._touched.clear()
+        self._images.clear()
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -84,8 +87,10 @@ class Controller:
             del self._touched[uid]
             job = state.jobs.get(uid)
             if job is None or not self._membership.owns(uid, ROLE):
+                self._images.forget(uid)
                 continue
-            decision = next_decision(state, job, self._config, now_ms)
+            no_image_ms = self._images.since_ms(state, job, now_ms)
+            decision = next_decision(state, job, self._config, now_ms, no_image_ms=no_image_ms)
             if decision is not None:
                 decisions.append(decision)
         return decisions

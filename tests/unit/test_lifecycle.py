@@ -238,7 +238,9 @@ def test_a_worker_that_has_finished_its_work_counts_as_ready() -> None:
 def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_not_before(waiting: str) -> None:
     world, job = starting_world()
     uid = world.run_pod(job, LEADER, "n1", phase="Pending")
+    world.pass_time(world.lifecycle.image_grace_ms / 1000 + 1)
     world.change_pod(uid, waiting=waiting, ready=False, ip="")
+    assert world.control() == []
     world.pass_time(world.lifecycle.image_grace_ms / 1000 - 1)
     assert world.control() == []
     world.pass_time(1)
@@ -246,6 +248,19 @@ def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_
     assert (job.stage, reason(job)) == (Stage.FAILED, "ImageError")
     assert job.decided is not None and waiting in job.decided.message
     assert not world.state.nodes.used.any()
+
+
+def test_an_image_that_can_be_pulled_in_between_has_its_grace_again() -> None:
+    world, job = starting_world()
+    uid = world.run_pod(job, LEADER, "n1", phase="Pending")
+    for _ in range(3):  # of several containers one after the other, say
+        world.change_pod(uid, waiting="ErrImagePull", ready=False, ip="")
+        assert world.control() == []
+        world.pass_time(world.lifecycle.image_grace_ms / 1000 - 1)
+        assert world.control() == []
+        world.change_pod(uid, waiting="")
+        assert world.control() == []
+        world.pass_time(1)
 
 
 @pytest.mark.parametrize("waiting", ["CrashLoopBackOff", "ContainerCreating", ""])
