@@ -17,7 +17,7 @@ from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
-from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup
+from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
 from arranger.projections import snapshot
@@ -292,3 +292,30 @@ class World:
     def _version(self) -> str:
         self._versions += 1
         return str(self._versions)
+
+
+class Edited:
+    """The job `ppo` in a world, and its user's edits of its spec; arguments are those of `World.job`."""
+
+    def __init__(self, world: World, **spec: object) -> None:
+        self.world = world
+        self.spec = spec
+        self.generation = 0
+        self.job = self.edit()
+
+    def edit(self, **changes: object) -> JobRecord:
+        """The user changes this; the rest stays."""
+        self.generation += 1
+        self.spec = {**self.spec, **changes}
+        return self.world.job("ppo", generation=self.generation, **self.spec)  # type: ignore[arg-type]
+
+
+def starting(*, cpu: float, **job: object) -> tuple[World, JobRecord]:
+    """The job `ppo` as it starts: what of it fits the one node `n1` has room there, and no pod of it is there yet."""
+    world = World()
+    world.node("n1", cpu=cpu)
+    record = world.job("ppo", **job)  # type: ignore[arg-type]
+    world.cycle()
+    world.control()
+    assert record.stage == Stage.STARTING and not record.bound
+    return world, record

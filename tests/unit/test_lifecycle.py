@@ -15,7 +15,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.jobs import JobRecord, compact
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
-from tests.world import World, shape
+from tests.world import World, shape, starting
 
 LEADER = (0, 0)
 
@@ -29,14 +29,8 @@ def running_world(**job: object) -> tuple[World, JobRecord]:
 
 
 def starting_world(**job: object) -> tuple[World, JobRecord]:
-    """A job whose leader was asked for, and no pod of it is there."""
-    world = World()
-    world.node("n1", cpu=8)
-    record = world.job("ppo", **{"workers": 3, "min_workers": 2, **job})  # type: ignore[arg-type]
-    world.cycle()
-    world.control()
-    assert record.stage == Stage.STARTING and not record.bound
-    return world, record
+    """A job of three workers whose leader was asked for, and no pod of it is there."""
+    return starting(cpu=8, **{"workers": 3, "min_workers": 2, **job})
 
 
 def reason(job: JobRecord) -> str:

@@ -5,28 +5,20 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import wanted_pods, wanted_status
 from arranger.model.job import ScheduleState, Stage
-from arranger.projections.jobs import JobRecord
 from tests.random_worlds import assert_sound
-from tests.world import World, shape
+from tests.world import Edited, World, shape
 
 LEADER = (0, 0)
 
 
-class Elastic:
+class Elastic(Edited):
     """A job with one set of workers on nodes of one kind, and its edits."""
 
     def __init__(self, *, nodes: int = 2, cpu: float = 4, **job: object) -> None:
-        self.world = World()
+        world = World()
         for number in range(nodes):
-            self.world.node(f"n{number}", cpu=cpu)
-        self.spec: dict[str, object] = {"workers": 2, "min_workers": 1, **job}
-        self.generation = 0
-        self.job: JobRecord = self.edit()
-
-    def edit(self, **changes: object) -> JobRecord:
-        self.generation += 1
-        self.spec = {**self.spec, **changes}
-        return self.world.job("ppo", generation=self.generation, **self.spec)  # type: ignore[arg-type]
+            world.node(f"n{number}", cpu=cpu)
+        super().__init__(world, **{"workers": 2, "min_workers": 1, **job})
 
     def settle(self) -> None:
         self.world.settle()

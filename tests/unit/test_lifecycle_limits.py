@@ -6,27 +6,19 @@ from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.wanted import expires_ms, wanted_pods, wanted_status
 from arranger.model.job import ScheduleState, Stage
-from arranger.projections.jobs import JobRecord
 from tests.random_worlds import assert_sound
-from tests.world import World
+from tests.world import Edited, World
 
 LEADER = (0, 0)
 
 
-class Asked:
+class Asked(Edited):
     """A job of a leader and three workers on one node, and what its user asks of it."""
 
     def __init__(self, **spec: object) -> None:
-        self.world = World()
-        self.world.node("n1", cpu=4)
-        self.spec: dict[str, object] = {"workers": 3, "min_workers": 1, **spec}
-        self.generation = 0
-        self.job: JobRecord = self.edit()
-
-    def edit(self, **changes: object) -> JobRecord:
-        self.generation += 1
-        self.spec = {**self.spec, **changes}
-        return self.world.job("ppo", generation=self.generation, **self.spec)  # type: ignore[arg-type]
+        world = World()
+        world.node("n1", cpu=4)
+        super().__init__(world, **{"workers": 3, "min_workers": 1, **spec})
 
     def settle(self) -> tuple[Stage, str]:
         self.world.settle()

@@ -4,16 +4,12 @@ from arranger.events import kinds as k
 from arranger.model.job import Place, Stage
 from arranger.projections import snapshot
 from tests.random_worlds import assert_sound
-from tests.world import World
+from tests.world import starting
 
 
 def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_the_grace_and_not_before() -> None:
-    world = World()
-    world.node("n1", cpu=3)
-    job = world.job("ppo", workers=4, min_workers=1)
-    world.cycle()
-    world.control()
-    assert (job.stage, len(job.placements)) == (Stage.STARTING, 3)
+    world, job = starting(cpu=3, workers=4, min_workers=1)
+    assert len(job.placements) == 3
     world.pass_time(60)
     world.job("ppo", workers=4, min_workers=4, generation=2)
     grace_s = world.lifecycle.quorum_ms / 1000
@@ -33,11 +29,7 @@ def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_
 
 
 def test_a_minimum_raised_and_lowered_again_in_time_costs_a_starting_job_nothing() -> None:
-    world = World()
-    world.node("n1", cpu=3)
-    job = world.job("ppo", workers=4, min_workers=1)
-    world.cycle()
-    world.control()
+    world, job = starting(cpu=3, workers=4, min_workers=1)
     world.job("ppo", workers=4, min_workers=4, generation=2)
     world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
     world.job("ppo", workers=4, min_workers=2, generation=3)
@@ -47,11 +39,7 @@ def test_a_minimum_raised_and_lowered_again_in_time_costs_a_starting_job_nothing
 
 
 def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() -> None:
-    world = World()
-    world.node("n1", cpu=3)
-    job = world.job("ppo", workers=2, min_workers=2)
-    world.cycle()
-    world.control()
+    world, job = starting(cpu=3, workers=2, min_workers=2)
     world.run_pod(job, (0, 0), "n1")
     world.control()
     world.run_pod(job, (1, 0), "n1")
@@ -70,11 +58,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
 
 
 def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_nodes_up() -> None:
-    world = World()
-    world.node("n1", cpu=4)
-    job = world.job("ppo", workers=3, min_workers=1)
-    world.cycle()
-    world.control()
+    world, job = starting(cpu=4, workers=3, min_workers=1)
     world.run_pod(job, (0, 0), "n1")
     world.control()
     uid = world.run_pod(job, (1, 0), "n1", phase="Pending")
@@ -86,11 +70,7 @@ def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_
 
 
 def test_since_when_a_quorum_lacks_a_part_is_in_a_snapshot() -> None:
-    world = World()
-    world.node("n1", cpu=3)
-    job = world.job("ppo", workers=4, min_workers=1)
-    world.cycle()
-    world.control()
+    world, job = starting(cpu=3, workers=4, min_workers=1)
     world.job("ppo", workers=4, min_workers=4, generation=2)
     assert job.short_since_ms == world.now_ms
     assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].short_since_ms == job.short_since_ms

@@ -13,7 +13,7 @@ from arranger.model.pod import Toleration
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from tests.random_worlds import assert_sound
-from tests.world import World, shape
+from tests.world import World, shape, starting
 
 LEADER = (0, 0)
 
@@ -539,12 +539,8 @@ def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -
 
 
 def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_never_created_there() -> None:
-    world = World()
-    world.node("n1", cpu=2)
-    job = world.job("ppo", leader=shape(cpu=2))
-    world.cycle()
-    world.control()
-    assert (job.stage, job.placements) == (Stage.STARTING, {LEADER: "n1"})
+    world, job = starting(cpu=2, leader=shape(cpu=2))
+    assert job.placements == {LEADER: "n1"}
     world.pod("stranger", "n1", cpu=1)
     assert wanted_pods(world.state, job).create == []
     [decision] = world.control()
@@ -648,11 +644,7 @@ def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() ->
 
 @pytest.mark.parametrize("how", CLOSED)
 def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_again(how: str) -> None:
-    world = World()
-    world.node("n1", cpu=2)
-    job = world.job("ppo", leader=shape(cpu=2))
-    world.cycle()
-    world.control()
+    world, job = starting(cpu=2, leader=shape(cpu=2))
     world.node("n1", cpu=2, **CLOSED[how])  # type: ignore[arg-type]
     assert wanted_pods(world.state, job).create == []
     world.control()
