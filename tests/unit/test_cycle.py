@@ -1,12 +1,8 @@
 """One scheduling cycle: what it says of jobs that wait, filters, and what holds on any cluster."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,6 +18,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters, untolerated
 from arranger.scheduling.view import ClusterView
+from tests.interpreter import told_elsewhere
 from tests.random_clusters import ALL_POLICIES, SHAPES, JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import GIB, World, shape
@@ -502,19 +499,7 @@ def test_the_plans_of_a_history_are_the_same_under_every_hash_seed() -> None:
         "plans = [e.batch for e in live_through(LONG).entries]\n"
         "print(len(plans), hashlib.sha1(msgspec.msgpack.encode(plans)).hexdigest())\n"
     )
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "4242")
-    }
-    assert len(answers) == 1
+    assert len({told_elsewhere(script, PYTHONHASHSEED=seed) for seed in ("0", "1", "4242")}) == 1
 
 
 def test_the_record_of_a_cycle_names_its_inputs() -> None:

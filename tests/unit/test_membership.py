@@ -1,8 +1,6 @@
 """Members see each other, share the work without talking, and hold back trimming; on a real Redis."""
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
 import redis.asyncio
@@ -12,6 +10,7 @@ from redis.backoff import NoBackoff
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
 from arranger.workers.membership import Lease, owner
+from tests.interpreter import told_elsewhere
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
 
@@ -58,13 +57,8 @@ def test_every_process_names_the_same_owner() -> None:
         "from arranger.workers.membership import owner\n"
         "print([owner(f'uid-{n}', ['a', 'b', 'c']) for n in range(50)])\n"
     )
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert answers == {(str([owner(key, ["a", "b", "c"]) for key in KEYS[:50]]) + "\n").encode()}
+    answers = {told_elsewhere(program, PYTHONHASHSEED=seed) for seed in ("1", "2")}
+    assert answers == {str([owner(key, ["a", "b", "c"]) for key in KEYS[:50]]) + "\n"}
 
 
 async def test_members_see_each_other_by_role(redis_server: RealRedis, cluster: str) -> None:

@@ -1,11 +1,7 @@
 """Placing in closed form, and the shortcuts of a cycle: as one by one, on arrays and with many jobs alike."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -22,6 +18,7 @@ from arranger.scheduling.placer import Attempt, Placer, Witness
 from arranger.scheduling.policies.base import Ask, PodPolicy
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen
+from tests.interpreter import told_elsewhere
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import asking_worlds
 from tests.world import World, shape
@@ -121,6 +118,7 @@ def test_a_hundred_equal_jobs_go_where_each_for_itself_would() -> None:
 
 # --- determinism --------------------------------------------------------------------------------------------------
 
+#: Prints the plan of a fixed world, as a digest.
 _DIGEST = (
     "import hashlib, sys\n"
     "from arranger.events import kinds as k\n"
@@ -136,19 +134,6 @@ _DIGEST = (
 )
 
 
-def digest_in_another_process(**environment: str) -> str:
-    """The plan of the fixed world, as a digest, computed by a new interpreter."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", _DIGEST],
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
-
-
 def simd_features() -> str:
     """Everything beyond numpy's baseline that it would use on this machine."""
     umath = np._core._multiarray_umath  # type: ignore[attr-defined]
@@ -157,9 +142,9 @@ def simd_features() -> str:
 
 def test_a_plan_is_the_same_in_every_process_under_every_hash_seed_and_without_simd() -> None:
     features = simd_features()
-    plain = digest_in_another_process(PYTHONHASHSEED="0")
+    plain = told_elsewhere(_DIGEST, PYTHONHASHSEED="0")
     assert int(plain.split()[0]) > 20, "many jobs are placed"
-    assert digest_in_another_process(PYTHONHASHSEED="4242", NPY_DISABLE_CPU_FEATURES=features) == plain
+    assert told_elsewhere(_DIGEST, PYTHONHASHSEED="4242", NPY_DISABLE_CPU_FEATURES=features) == plain
 
 
 def test_a_plan_without_simd_is_one_where_it_was_switched_off() -> None:
@@ -170,9 +155,7 @@ def test_a_plan_without_simd_is_one_where_it_was_switched_off() -> None:
         "import numpy._core._multiarray_umath as umath\n"
         "print(sum(umath.__cpu_features__[name] for name in umath.__cpu_dispatch__))\n"
     )
-    environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": features}
-    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "0"
+    assert told_elsewhere(script, NPY_DISABLE_CPU_FEATURES=features).strip() == "0"
 
 
 # --- what pods ask of each other and prefer -------------------------------------------------------------------------

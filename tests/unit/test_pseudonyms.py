@@ -23,11 +23,9 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.snapshot import StateImage
 from arranger.projections.state import Changes, State
-from arranger.replay.history import Span
 from arranger.replay.pseudonyms import _SPECIAL, LEFT_OUT, RULES, Pseudonyms
-from arranger.replay.verify import Report, Survey, Verification
 from tests.random_worlds import Step, live_through, steps
-from tests.unit.replay_worlds import crowded
+from tests.unit.replay_worlds import crowded, verified
 from tests.world import World, shape
 
 
@@ -44,16 +42,6 @@ def renamed(entries: list[Entry]) -> list[Entry]:
     return found
 
 
-def report_of(entries: list[Entry]) -> Report:
-    survey = Survey(Span())
-    for entry in entries:
-        survey.feed(entry)
-    verification = Verification(State(), survey)
-    for entry in entries:
-        verification.feed(entry)
-    return verification.report
-
-
 def written(entries: list[Entry]) -> bytes:
     return b"\n".join(encode_batch(entry.batch) for entry in entries)
 
@@ -65,7 +53,7 @@ def written(entries: list[Entry]) -> bytes:
 @given(steps(least=10, most=60))
 def test_every_cycle_of_any_history_is_taken_again_identically(history: list[Step]) -> None:
     entries = live_through(history).entries
-    report, before = report_of(renamed(entries)), report_of(entries)
+    report, before = verified(renamed(entries)), verified(entries)
     assert before.different == 0
     assert (report.cycles, report.identical, report.decisions) == (before.cycles, before.identical, before.decisions)
 
@@ -123,7 +111,7 @@ def test_nothing_of_a_name_or_a_message_is_left_and_every_plan_is_the_same() -> 
     found = re.findall(rb"[^\xa0-\xdb]{0,20}secret[\w/.-]*", re.sub(rb"uid-secret[\w-]*", b"", written(told)))
     assert not found
     assert b"192.168" not in written(told)
-    before, after = report_of(entries), report_of(told)
+    before, after = verified(entries), verified(told)
     assert before.identical == before.cycles > 3
     assert after.identical == after.cycles == before.cycles, after.first_difference
     reasons = {reason for entry in told for event in entry.batch.events if isinstance(event, k.Waits)
@@ -136,7 +124,7 @@ def test_a_snapshot_without_names_is_the_state_of_the_log_without_names() -> Non
     names, state = Pseudonyms(), State()
     for entry in entries:
         names.collect(entry.batch)
-    before = report_of(entries)
+    before = verified(entries)
     assert before.different == 0
     for entry in entries:
         apply_entry(state, entry, Changes())

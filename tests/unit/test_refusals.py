@@ -9,11 +9,9 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import State
-from arranger.replay.history import Span
-from arranger.replay.verify import Survey, Verification
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.refusals import next_end_ms
+from tests.unit.replay_worlds import verified
 from tests.world import World, shape
 
 REASONS = ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"]
@@ -127,13 +125,7 @@ def test_cycles_with_refusals_are_verified_and_survive_a_snapshot() -> None:
     world.pass_time(61)
     world.settle()
     assert job.placements[(1, 2)] == "n1" or job.placements[(1, 1)] == "n1"
-    survey = Survey(Span())
-    for entry in world.entries:
-        survey.feed(entry)
-    verification = Verification(State(), survey)
-    for entry in world.entries:
-        verification.feed(entry)
-    report = verification.report
+    report = verified(world.entries)
     assert report.cycles == report.identical >= 3 and report.sound
     restored = snapshot.restore(snapshot.encode(world.state))
     assert restored.jobs[job.uid].refusals == {"n1": job.refusals["n1"]}

@@ -1,11 +1,7 @@
 """Snapshots and digests: from the log, from a snapshot and its tail, or step by step, the same bytes; else refused."""
 
 import hashlib
-import os
-import subprocess
-import sys
 from itertools import permutations
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,6 +14,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.snapshot import UnusableSnapshot
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import take_cycle
+from tests.interpreter import told_elsewhere
 from tests.random_worlds import LONG, Step, assert_sound, live_through, steps
 from tests.world import World
 
@@ -102,16 +99,7 @@ def test_the_digest_is_the_same_under_every_hash_seed(long_world: World) -> None
         "print(world.digest(), snapshot.digest(snapshot.restore(snapshot.encode(world.state))))\n"
     )
     for seed in ("0", "1", "4242"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        assert done.stdout.split() == [long_world.digest()] * 2
+        assert told_elsewhere(script, PYTHONHASHSEED=seed).split() == [long_world.digest()] * 2
 
 
 def test_the_order_in_which_unrelated_nodes_and_pods_were_seen_leaves_no_trace() -> None:

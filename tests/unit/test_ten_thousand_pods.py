@@ -5,10 +5,8 @@ import msgspec
 from arranger.lifecycle.wanted import wanted_status
 from arranger.model.job import Stage
 from arranger.projections import snapshot
-from arranger.projections.state import State
-from arranger.replay.history import Span
-from arranger.replay.verify import Survey, Verification
 from tests.random_worlds import assert_sound
+from tests.unit.replay_worlds import verified
 from tests.world import World, shape
 
 WORKERS = 9_999
@@ -42,10 +40,5 @@ def test_a_job_of_ten_thousand_pods_lives_its_whole_life() -> None:
     assert (job.stage, world.state.pods_of) == (Stage.SUCCEEDED, {})
     assert world.used("n000") == 0
 
-    survey = Survey(Span())
-    for entry in world.entries:
-        survey.feed(entry)
-    verification = Verification(State(), survey)
-    for entry in world.entries:
-        verification.feed(entry)
-    assert verification.report.sound and verification.report.identical == verification.report.cycles > 0
+    report = verified(world.entries)
+    assert report.sound and report.identical == report.cycles > 0
