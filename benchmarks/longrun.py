@@ -21,17 +21,15 @@ from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import pod_name
-from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner, PodShape, PodTraits
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, take_cycle
+from benchmarks.workload import GIB, node_facts
 
-GIB = 1 << 30
 BEGAN_MS = 1_700_000_000_000
 _BATCH = 500
-_ZONES = 5
 _STRANGERS = 80_000
 _JOBS_A_SECOND = 4
 #: Changes that a watcher finds together at most, when pods are created in a burst and it gathers for 10 ms.
@@ -226,16 +224,9 @@ class LongRun:
 
     def _node(self, number: int) -> k.NodeSeen:
         name = self._node_names[number]
-        amounts = (("cpu", 64_000), ("ephemeral-storage", 500 * GIB), ("memory", 256 * GIB), ("nvidia.com/gpu", 8))
-        labels = (
-            ("kubernetes.io/arch", "amd64"),
-            ("kubernetes.io/hostname", name),
-            ("kubernetes.io/os", "linux"),
-            ("node.kubernetes.io/instance-type", "gpu-8"),
-            ("topology.kubernetes.io/zone", f"zone-{number % _ZONES}"),
+        return k.NodeSeen(
+            self._terms[k.Watched.NODE], name, uid_of("node", number), self._next(), node_facts(name, number)
         )
-        facts = NodeFacts((*amounts, ("pods", 110)), ready=True, cordoned=False, labels=labels)
-        return k.NodeSeen(self._terms[k.Watched.NODE], name, uid_of("node", number), self._next(), facts)
 
     def _stranger(self, number: int) -> k.PodSeen:
         app = f"app-{number % 400:03}"

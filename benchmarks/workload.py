@@ -35,21 +35,15 @@ class History:
         return first
 
     def nodes(self, count: int) -> list[str]:
-        """Nodes of 64 cores, 256 GiB and 8 GPUs with the labels that nodes have."""
-        amounts = (("cpu", 64_000), ("ephemeral-storage", 500 * GIB), ("memory", 256 * GIB), ("nvidia.com/gpu", 8))
+        """Nodes as in `node_facts`; answers their names."""
         names = [f"node-{number:05}" for number in range(count)]
-        seen: list[k.Event] = []
-        for number, name in enumerate(names):
-            labels = (
-                ("kubernetes.io/arch", "amd64"),
-                ("kubernetes.io/hostname", name),
-                ("kubernetes.io/os", "linux"),
-                ("node.kubernetes.io/instance-type", "gpu-8"),
-                ("topology.kubernetes.io/zone", f"zone-{number % _ZONES}"),
-            )
-            facts = NodeFacts((*amounts, ("pods", 110)), ready=True, cordoned=False, labels=labels)
-            seen.append(k.NodeSeen(self.terms[k.Watched.NODE], name, uid("node", number), str(number), facts))
-        self._say_in_batches(seen)
+        term = self.terms[k.Watched.NODE]
+        self._say_in_batches(
+            [
+                k.NodeSeen(term, name, uid("node", number), str(number), node_facts(name, number))
+                for number, name in enumerate(names)
+            ]
+        )
         return names
 
     def pods(self, count: int, nodes: list[str], *, jobs: int = 0) -> None:
@@ -93,6 +87,19 @@ class History:
     def _say_in_batches(self, events: list[k.Event]) -> None:
         for begin in range(0, len(events), _BATCH):
             self.say(*events[begin : begin + _BATCH])
+
+
+def node_facts(name: str, number: int) -> NodeFacts:
+    """A node of 64 cores, 256 GiB and 8 GPUs with the labels that nodes have."""
+    amounts = (("cpu", 64_000), ("ephemeral-storage", 500 * GIB), ("memory", 256 * GIB), ("nvidia.com/gpu", 8))
+    labels = (
+        ("kubernetes.io/arch", "amd64"),
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("node.kubernetes.io/instance-type", "gpu-8"),
+        ("topology.kubernetes.io/zone", f"zone-{number % _ZONES}"),
+    )
+    return NodeFacts((*amounts, ("pods", 110)), ready=True, cordoned=False, labels=labels)
 
 
 def pod_seen(term: int, number: int, nodes: list[str], count: int, jobs: int, *, round_: int = 0) -> k.PodSeen:
