@@ -424,6 +424,14 @@ def finish_leader(kube: KubeServer, name: str) -> None:
     kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE)
 
 
+def finish_jobs(kube: KubeServer, *names: str) -> None:
+    """Let the leaders of running jobs end well, and wait until the jobs have succeeded and their pods are cleaned."""
+    for name in names:
+        finish_leader(kube, name)
+    await_stage(kube, "Succeeded", *names)
+    eventually("all pods are cleaned", lambda: not any(pods_of(kube, name) for name in names))
+
+
 class Leaders:
     """Lets each leader end once its job is Running: real ones wait for their workers too, however late these are."""
 

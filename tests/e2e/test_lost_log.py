@@ -16,6 +16,7 @@ from tests.e2e.harness import (
     await_stage,
     epoch_of,
     eventually,
+    finish_jobs,
     finish_leader,
     fleet,
     job,
@@ -72,11 +73,8 @@ def end_well(scene: Scene, names: list[str] = NAMES) -> None:
     """Nothing was taken from them so far; let the leaders end, and see that all is as it should be."""
     assert scene.deleted() == []
     assert scene.created() == 4 * len(names)
-    for name in names:
-        assert scene.history.stages(name)[-1] == "Running"
-        finish_leader(scene.kube, name)
-    await_stage(scene.kube, "Succeeded", *names)
-    eventually("all pods are cleaned", lambda: not any(pods_of(scene.kube, name) for name in names))
+    assert {scene.history.stages(name)[-1] for name in names} == {"Running"}
+    finish_jobs(scene.kube, *names)
     assert scene.history.faults() == []
 
 
@@ -111,11 +109,8 @@ def test_an_emptied_redis_costs_no_running_pod(scene: Scene) -> None:
     assert len(pods_of(scene.kube, "later")) == 2
     scene.kube.kubectl("delete", "tyj", "later")
     eventually("its pods are gone", lambda: not pods_of(scene.kube, "later"))
-    for name in NAMES:
-        assert len(pods_of(scene.kube, name)) == 4
-        finish_leader(scene.kube, name)
-    await_stage(scene.kube, "Succeeded", *NAMES)
-    eventually("all pods are cleaned", lambda: not any(pods_of(scene.kube, name) for name in NAMES))
+    assert [len(pods_of(scene.kube, name)) for name in NAMES] == [4] * 5
+    finish_jobs(scene.kube, *NAMES)
     assert scene.created() == 4 * 5 + 2
     assert scene.history.faults() == []
     assert scene.history.stages(NAMES[0])[-2:] == ["Running", "Succeeded"]

@@ -24,7 +24,7 @@ from tests.e2e.harness import (
     end_offset,
     epoch_of,
     eventually,
-    finish_leader,
+    finish_jobs,
     fleet,
     job,
     kubelets,
@@ -94,10 +94,7 @@ def test_an_api_server_that_goes_away_and_comes_back(kube: RealKube, redis: Real
         for worker in (early, late):
             worker.wait_ready()
         await_stage(kube, "Running", *names)
-        for name in names:
-            finish_leader(kube, name)
-        await_stage(kube, "Succeeded", *names)
-        eventually("all pods are cleaned", lambda: not any(pods_of(kube, name) for name in names))
+        finish_jobs(kube, *names)
         history.stop()
     assert history.faults() == []
 
@@ -268,10 +265,7 @@ def test_sigterm_in_the_middle_leaves_nothing_half_done(kube: RealKube, redis: R
             worker.start()
         worker.wait_ready()
         await_stage(kube, "Running", *names)
-        for name in names:
-            finish_leader(kube, name)
-        await_stage(kube, "Succeeded", *names)
-        eventually("all pods are cleaned", lambda: not any(pods_of(kube, name) for name in names))
+        finish_jobs(kube, *names)
         history.stop()
     assert history.faults() == []
 
