@@ -30,7 +30,7 @@ def next_decision(
     `no_image_ms` is since when its leader's image can't be pulled, if it can't (`ImageWaits`).
     """
     if job.ended or job.seen.deleting:
-        return None
+        return None if job.ended else _deleted(job)
     if job.seen.invalid or job.refused:
         return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
     if job.spec is None:
@@ -47,6 +47,14 @@ def next_decision(
         return _pending(job)
     missing = _image_missing(state, job, config, told_ms, no_image_ms)
     return missing or _with_leader(state, job, config, told_ms)
+
+
+def _deleted(job: JobRecord) -> StageDecided | None:
+    """Kubernetes takes its pods along. Places without a pod nobody fills any more: their room is free, also while
+    somebody's finalizer keeps the TYJob."""
+    if len(job.bound) == len(job.placements):
+        return None
+    return _decide(job, Stage.FAILED, "Deleted", "it is being deleted; places without a pod are given up")
 
 
 def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:

@@ -460,11 +460,31 @@ def test_an_ended_job_is_never_reopened() -> None:
     assert (job.stage, job.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
 
 
-@pytest.mark.parametrize("start", [starting_world, running_world])
-def test_a_job_being_deleted_is_left_to_the_garbage_collector(start: object) -> None:
-    world, _ = start()  # type: ignore[operator]
+def test_a_job_being_deleted_is_left_to_the_garbage_collector() -> None:
+    world, _ = running_world()
     world.job("ppo", workers=3, min_workers=2, deleting=True)
     assert world.cycle() == () and world.control() == [] and world.apply() == 0
+
+
+def test_room_that_no_pod_of_a_job_being_deleted_will_fill_is_free_however_long_a_finalizer_keeps_it() -> None:
+    for start in (starting_world, running_world):
+        world, job = start()
+        world.job("ppo", workers=3, min_workers=2, deleting=True)
+        for uid in list(job.bound.values()):
+            world.pod_gone(uid)
+        [decision] = world.control()
+        assert isinstance(decision, k.StageDecided) and (decision.stage, decision.reason) == ("Failed", "Deleted")
+        assert world.used("n1") == 0 and not job.placements
+        assert world.cycle() == () and world.control() == [] and world.apply() == 0
+
+
+def test_pods_of_a_job_being_deleted_hold_their_room_while_they_are_there() -> None:
+    world, job = running_world()
+    world.job("ppo", workers=3, min_workers=2, deleting=True)
+    world.pod_gone(job.bound[(1, 0)])
+    assert world.used("n1") == 4000
+    world.settle()
+    assert world.used("n1") == 3000 and len(world.state.pods) == 3
 
 
 def test_pods_whose_job_is_gone_are_deleted_once_the_jobs_are_listed() -> None:
