@@ -72,7 +72,8 @@ def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
     assert job.spec is not None
     if job.spec.terminating:
         return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
-    if job.decided is None or job.decided.reason != SUSPENDED:
+    placed_since = job.spec.suspend and job.placements  # while it was resumed for a moment
+    if job.decided is None or job.decided.reason != SUSPENDED or placed_since:
         message = "suspended by spec.suspend; it holds no nodes"
         return _overdue(job, told_ms) or _decide(job, Stage.PENDING, SUSPENDED, message)
     if not job.spec.suspend:

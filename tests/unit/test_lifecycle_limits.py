@@ -83,6 +83,19 @@ def test_a_job_suspended_from_the_start_is_not_scheduled_until_it_is_resumed() -
     assert (asked.job.stage, asked.job.attempt) == (Stage.RUNNING, 0)
 
 
+def test_a_job_resumed_placed_and_suspended_again_before_anybody_decided_holds_no_nodes() -> None:
+    asked = Asked(suspend=True)
+    asked.settle()
+    asked.edit(suspend=False)
+    asked.world.cycle()
+    assert asked.job.placements
+    asked.edit(suspend=True)
+    assert asked.settle() == (Stage.PENDING, "Suspended")
+    assert not asked.job.placements and not asked.world.state.nodes.used.any()
+    asked.edit(suspend=False)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+
+
 @pytest.mark.parametrize("until", ["placed", "starting", "rescheduling", "waiting"])
 def test_a_job_can_be_suspended_in_every_stage(until: str) -> None:
     asked = Asked(**({"workers": 9, "min_workers": 9} if until == "waiting" else {}))
