@@ -3,16 +3,15 @@
 The plugins are those on the path of that process; it answers the names and versions that its cycles recorded.
 """
 
-import asyncio
 import json
 import sys
 from pathlib import Path
 
 from arranger.events import kinds as k
-from arranger.events.file_log import FileLog
 from arranger.model.config import CycleConfig
 from arranger.plugins import installed
 from arranger.scheduling.cycle import take_cycle
+from tests.commands import to_file
 from tests.world import World, shape
 
 
@@ -33,20 +32,11 @@ def main() -> None:
         if events:
             world.say(*events)
     taken = [event for entry in world.entries for event in entry.batch.events if isinstance(event, k.CycleTaken)]
-    asyncio.run(write(Path(sys.argv[1]), world))
+    to_file(world.entries, Path(sys.argv[1]))
     placed = {
         job.seen.name: [job.placements[place] for place in sorted(job.placements)] for job in world.state.jobs.values()
     }
     print(json.dumps({"versions": dict(taken[0].config.versions), "placed": placed}))
-
-
-async def write(path: Path, world: World) -> None:
-    """The world's log as a file."""
-    log = FileLog(path, now_ms=lambda: 1)
-    await log.open()
-    for entry in world.entries[1:]:  # the log itself began its epoch
-        await log.append(entry.batch, epoch=1)
-    await log.close()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry
 from arranger.events.redis_log import RedisLog
 from arranger.projections.jobs import LEADER
-from tests.e2e.test_replay_commands import Run, _to_file
+from tests.commands import Run, to_file
 from tests.servers import RealRedis
 from tests.unit.replay_worlds import crowded
 from tests.unit.test_pseudonyms import secretive
@@ -25,7 +25,7 @@ CLUSTER = "imported"
 
 @pytest.fixture
 def log(tmp_path: Path) -> list[str]:
-    return _to_file(crowded().entries, tmp_path / "run.log")
+    return to_file(crowded().entries, tmp_path / "run.log")
 
 
 def export(capsys: pytest.CaptureFixture[str], log: list[str], target: Path, *more: str) -> Any:
@@ -92,7 +92,7 @@ def test_a_job_that_has_not_ended_takes_the_end_of_the_log_along_and_another_say
     world.settle()
     last = world.state.offset
     world.node("n2")
-    log = _to_file(world.entries, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     end = world.state.offset
     made = export(capsys, log, tmp_path / "waits.arranger", "--job", "waits")
     assert (made["last"], made["log_ends"]) == (end, end)
@@ -227,7 +227,7 @@ def test_hashed_names_are_nowhere_in_the_file_and_verify_and_explain_still_answe
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = secretive()
-    log = _to_file(world.entries, tmp_path / "run.log", snapshot_after=40)
+    log = to_file(world.entries, tmp_path / "run.log", snapshot_after=40)
     target, part = tmp_path / "all.arranger", tmp_path / "job.arranger"
     made = export(capsys, log, target, "--hash-names")
     assert made["hashed"]

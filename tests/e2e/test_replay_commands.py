@@ -13,36 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from arranger.cli.main import main
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
-from arranger.events.log import Entry, Log, Position, StoredSnapshot
+from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import PlacedPods
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from tests.commands import Run, to_file, write
 from tests.servers import RealRedis
 from tests.unit.replay_worlds import crowded, entry_with, forged, late_cycle
 from tests.world import World, shape
 
 CLUSTER = "replayed"
-
-
-async def _write(log: Log, entries: list[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
-    """The world's entries as a log of their own; a snapshot after that many entries, trimmed before that offset."""
-    await log.open()
-    state = State()
-    for number, entry in enumerate(entries, start=1):
-        if number > 1:  # the log itself began its epoch
-            await log.append(entry.batch, epoch=1)
-        apply_entry(state, entry, Changes())
-        if number == snapshot_after:
-            end = await log.end()
-            await log.put_snapshot(StoredSnapshot(Position(1, end.offset, end.chain), snapshot.encode(state)))
-    if trim:
-        await log.trim(trim, epoch=1)
-    await log.close()
 
 
 Writer = Callable[..., list[str]]
@@ -52,47 +36,17 @@ Writer = Callable[..., list[str]]
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Writer]:
     """Writes a world's entries to a file or to a real Redis, and answers the options that name this log."""
     if request.param == "file":
-
-        def to_file(entries: list[Entry], **options: int) -> list[str]:
-            asyncio.run(_write(FileLog(tmp_path / "run.log", now_ms=lambda: 1), entries, **options))
-            return ["--log", str(tmp_path / "run.log")]
-
-        yield to_file
+        yield lambda entries, **options: to_file(entries, tmp_path / "run.log", **options)
         return
     server: RealRedis = request.getfixturevalue("redis_server")
 
     def to_redis(entries: list[Entry], **options: int) -> list[str]:
-        asyncio.run(_write(RedisLog(server.url, CLUSTER, now_ms=lambda: 1), entries, **options))
+        asyncio.run(write(RedisLog(server.url, CLUSTER, now_ms=lambda: 1), entries, **options))
         return ["--log", server.url, "--cluster", CLUSTER]
 
     server.command("FLUSHDB")
     yield to_redis
     server.command("FLUSHDB")
-
-
-def _to_file(entries: list[Entry], path: Path, **options: int) -> list[str]:
-    asyncio.run(_write(FileLog(path, now_ms=lambda: 1), entries, **options))
-    return ["--log", str(path)]
-
-
-class Run:
-    """The status and the output of one command."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
-        capsys.readouterr()
-        self.status = main(arguments, prog_name="arranger")
-        captured = capsys.readouterr()
-        self.out, self.err = captured.out, captured.err
-
-    @property
-    def json(self) -> Any:
-        """The output as one JSON value."""
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[Any]:
-        """The output as JSON lines."""
-        return [json.loads(line) for line in self.out.splitlines()]
 
 
 def _with_other_node(entries: list[Entry]) -> tuple[int, tuple[k.Event, ...]]:
@@ -146,7 +100,7 @@ def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_com
     entries = crowded().entries
     number = entry_with(entries, k.Placed, last=True)
     path = tmp_path / "run.log"
-    options = _to_file(entries, path)
+    options = to_file(entries, path)
     content = bytearray(path.read_bytes())
     at = content.index(b"\xa2n2", content.rindex(b"Placed.1"))
     content[at + 2] ^= 1
@@ -161,7 +115,7 @@ def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_com
 
 def test_verify_takes_a_stretch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
-    options = _to_file(entries, tmp_path / "run.log")
+    options = to_file(entries, tmp_path / "run.log")
     cycles = [entry.first for entry in entries if type(entry.batch.events[0]) is k.CycleTaken]
     run = Run(capsys, "verify", *options, "--from", str(cycles[1]), "--to", str(cycles[2]), "-o", "json")
     assert run.json["cycles"] == run.json["identical"] == 2
@@ -181,7 +135,7 @@ def test_verify_of_a_trimmed_log_says_what_it_could_not_reach(
 
 
 def test_verify_of_a_log_without_cycles_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, "verify", *_to_file(World().entries, tmp_path / "run.log"))
+    run = Run(capsys, "verify", *to_file(World().entries, tmp_path / "run.log"))
     assert run.status == 0 and "there is no cycle to verify" in run.out
 
 
@@ -228,20 +182,20 @@ def test_replay_goes_to_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
     world.node("n1")
     world.pass_time(3600)
     world.node("n2")
-    options = _to_file(world.entries, tmp_path / "run.log")
+    options = to_file(world.entries, tmp_path / "run.log")
     run = Run(capsys, "replay", *options, "--at", "2023-11-14T22:13:30Z", "-o", "json")
     assert [node["name"] for node in run.json["nodes"]] == ["n1"]
 
 
 def test_replay_beyond_the_end_says_where_the_log_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
-    run = Run(capsys, "replay", *_to_file(world.entries, tmp_path / "run.log"), "--at", "9999")
+    run = Run(capsys, "replay", *to_file(world.entries, tmp_path / "run.log"), "--at", "9999")
     assert run.status == 1
     assert run.err.count("\n") == 1 and f"it ends at {world.state.offset}" in run.err
 
 
 def test_replay_to_before_the_log_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = _to_file(World().entries, tmp_path / "run.log")
+    options = to_file(World().entries, tmp_path / "run.log")
     for words in (["replay"], ["explain", "j"]):
         run = Run(capsys, *words, *options, "--at", "0")
         assert run.status == 1 and "nothing had been said yet at that point (the log begins at offset 1, " in run.err
@@ -249,7 +203,7 @@ def test_replay_to_before_the_log_says_so(tmp_path: Path, capsys: pytest.Capture
 
 def test_replay_to_what_was_trimmed_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
-    options = _to_file(entries, tmp_path / "run.log", snapshot_after=20, trim=entries[18].first)
+    options = to_file(entries, tmp_path / "run.log", snapshot_after=20, trim=entries[18].first)
     run = Run(capsys, "replay", *options, "--at", "3")
     assert run.status == 1 and "the log was trimmed up to offset" in run.err
     run = Run(capsys, "replay", *options, "--digest-only")
@@ -279,7 +233,7 @@ def test_events_lists_a_stretch_and_from_a_snapshot_too(written: Writer, capsys:
 
 
 def test_events_without_a_match_says_so_beside_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = _to_file(crowded().entries, tmp_path / "run.log")
+    options = to_file(crowded().entries, tmp_path / "run.log")
     run = Run(capsys, "events", *options, "--job", "wide", "--kind", "NodeGone")
     assert (run.status, run.out, run.err) == (0, "", "arranger: no such events\n")
 
@@ -302,7 +256,7 @@ def test_a_job_whose_events_lie_outside_of_the_stretch_is_known_all_the_same(
     world.job_gone(world.state.jobs["uid-wide"])
     gone = world.state.offset
     world.node("n7")
-    options = _to_file(world.entries, tmp_path / "run.log", snapshot_after=len(world.entries) - 1)
+    options = to_file(world.entries, tmp_path / "run.log", snapshot_after=len(world.entries) - 1)
     run = Run(capsys, "events", *options, "--job", "wide", "--to", "3")
     assert (run.status, run.err) == (0, "arranger: no such events\n")
     run = Run(capsys, "events", *options, "--job", "wide", "--from", str(gone + 1))
@@ -312,7 +266,7 @@ def test_a_job_whose_events_lie_outside_of_the_stretch_is_known_all_the_same(
 def test_events_follows_what_is_appended(tmp_path: Path) -> None:
     world = World()
     path = tmp_path / "run.log"
-    _to_file(world.entries, path)
+    to_file(world.entries, path)
     before = len(world.entries)
     command = [sys.executable, "-m", "arranger.cli.main", "events", "--log", str(path), "--follow", "-o", "json"]
     with subprocess.Popen([*command, "--kind", "NodeSeen", "--kind", "JobSeen"], stdout=subprocess.PIPE) as child:
@@ -336,7 +290,7 @@ async def _append(path: Path, entries: list[Entry]) -> None:
 
 
 def test_following_up_to_a_point_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, "events", *_to_file(World().entries, tmp_path / "run.log"), "--follow", "--to", "3")
+    run = Run(capsys, "events", *to_file(World().entries, tmp_path / "run.log"), "--follow", "--to", "3")
     assert run.status == 2 and "--follow" in run.err
 
 
@@ -455,7 +409,7 @@ def test_explain_reads_a_log_without_snapshots_once(
 ) -> None:
     world = crowded()
     world.job_gone(world.job("gone"))
-    options = _to_file(world.entries, tmp_path / "run.log")
+    options = to_file(world.entries, tmp_path / "run.log")
     read = FileLog.read_stored
     offsets: list[int] = []
 
@@ -487,7 +441,7 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
 
 def test_explain_passes_over_snapshots_that_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
-    options = _to_file(entries, tmp_path / "run.log")
+    options = to_file(entries, tmp_path / "run.log")
 
     async def spoil() -> None:
         log = FileLog(tmp_path / "run.log")
@@ -503,7 +457,7 @@ def test_explain_passes_over_snapshots_that_it_cannot_use(tmp_path: Path, capsys
 
 
 def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = _to_file(crowded().entries, tmp_path / "run.log")
+    options = to_file(crowded().entries, tmp_path / "run.log")
     run = Run(capsys, "explain", "smal", *options)
     assert run.status == 1 and "did you mean default/small?" in run.err
     run = Run(capsys, "explain", "wide", "--pod", "wide-actor-3", *options)
@@ -513,7 +467,7 @@ def test_explain_offers_the_nearest_names(tmp_path: Path, capsys: pytest.Capture
 def test_explain_of_a_deleted_job_shows_it_as_it_was_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = crowded()
     world.job_gone(world.state.jobs["uid-wide"])
-    run = Run(capsys, "explain", "wide", *_to_file(world.entries, tmp_path / "run.log"), "-o", "json")
+    run = Run(capsys, "explain", "wide", *to_file(world.entries, tmp_path / "run.log"), "-o", "json")
     assert run.status == 0 and f"deleted at offset {world.state.offset}" in run.err
     assert run.json["standing"]["pods_placed"] == 11
 
@@ -526,7 +480,7 @@ def test_explain_of_a_job_that_came_and_went_at_once_is_one_clear_line(
     term = world.terms[k.Watched.JOB]
     seen = msgspec.structs.replace(seen, name="brief", uid="brief")
     world.say(seen, k.JobGone(term, "default", "brief", "brief"))
-    run = Run(capsys, "explain", "brief", *_to_file(world.entries, tmp_path / "run.log"))
+    run = Run(capsys, "explain", "brief", *to_file(world.entries, tmp_path / "run.log"))
     assert run.status == 1 and "arranger events --job brief" in run.err
 
 
@@ -535,7 +489,7 @@ def test_explain_asks_which_of_several_jobs(tmp_path: Path, capsys: pytest.Captu
     job = world.job("j", leader=shape(cpu=1))
     other = msgspec.structs.replace(job.seen, namespace="team-a", uid="another")
     world.say(other)
-    options = _to_file(world.entries, tmp_path / "run.log")
+    options = to_file(world.entries, tmp_path / "run.log")
     run = Run(capsys, "explain", "j", *options)
     assert run.status == 2 and "default/j, team-a/j" in run.err
     assert Run(capsys, "explain", "j", "-n", "team-a", *options, "-o", "json").json["standing"]["uid"] == "another"
@@ -545,7 +499,7 @@ def test_explain_asks_which_of_several_jobs(tmp_path: Path, capsys: pytest.Captu
 def test_explain_of_a_job_that_the_log_never_saw_asks_whether_it_was_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run(capsys, "explain", "zzzz", *_to_file(crowded().entries, tmp_path / "run.log"))
+    run = Run(capsys, "explain", "zzzz", *to_file(crowded().entries, tmp_path / "run.log"))
     assert run.status == 1
     assert "the log knows no job 'zzzz' up to there (was it refused at apply?" in run.err
 
@@ -582,7 +536,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
 def test_explain_leaves_out_what_changed_nothing_and_lists_it_when_asked_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = _to_file(_ended_after_waiting().entries, tmp_path / "run.log")
+    options = to_file(_ended_after_waiting().entries, tmp_path / "run.log")
     run = Run(capsys, "explain", "waits", *options)
     assert "seen again" not in run.out and "superseded" not in run.out
     assert "1 decision about it took no effect because another scheduler's cycle came first: normal" in run.out
@@ -617,7 +571,7 @@ def test_a_point_that_is_none_is_refused(words: list[str], capsys: pytest.Captur
 
 @pytest.mark.parametrize("words", [["events"], ["replay"], ["explain", "wide"], ["verify"]], ids=lambda words: words[0])
 def test_reading_writes_nothing_to_a_file(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = _to_file(crowded().entries, tmp_path / "run.log", snapshot_after=20)
+    options = to_file(crowded().entries, tmp_path / "run.log", snapshot_after=20)
     before = _content(tmp_path)
     assert Run(capsys, *words, *options).status == 0
     assert _content(tmp_path) == before
@@ -634,7 +588,7 @@ def test_reading_writes_nothing_to_redis(
     words: list[str], redis_server: RealRedis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     redis_server.command("FLUSHDB")
-    asyncio.run(_write(RedisLog(redis_server.url, CLUSTER, now_ms=lambda: 1), crowded().entries))
+    asyncio.run(write(RedisLog(redis_server.url, CLUSTER, now_ms=lambda: 1), crowded().entries))
     before = _changes(redis_server)
     assert Run(capsys, *words, "--log", redis_server.url, "--cluster", CLUSTER).status == 0
     assert _changes(redis_server) == before
@@ -692,7 +646,7 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
 ) -> None:
     entries = crowded().entries
     number = entry_with(entries, k.Placed, last=True)
-    log = _to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
+    log = to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
     run = Run(capsys, "bisect", *log, "--job", "big", "--blocked")
     assert run.status == 1 and "the quorum of default/big finds no room: it holds all along" in run.out
     run = Run(capsys, "bisect", *log, "--job", "big", "--waits", "-o", "json")
@@ -703,7 +657,7 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
 
 def test_a_time_after_the_end_of_the_log_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
-    log = _to_file(entries, tmp_path / "run.log")
+    log = to_file(entries, tmp_path / "run.log")
     for words in (["replay"], ["explain", "wide"], ["what-if"]):
         run = Run(capsys, *words, *log, "--at", "2038-01-01T00:00:00")
         assert run.status == 0 and run.err.count("the log ends at ") == 1
@@ -716,9 +670,9 @@ def test_a_time_after_the_end_of_the_log_is_said_once(tmp_path: Path, capsys: py
 def test_replay_says_whose_else_use_a_node_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     world.node("n1", gpus=4)
-    log = _to_file(world.entries, tmp_path / "without.log")
+    log = to_file(world.entries, tmp_path / "without.log")
     assert "not Arranger's" not in Run(capsys, "replay", *log).out
     world.pod("notebook", "n1", gpus=3)
-    log = _to_file(world.entries, tmp_path / "with.log")
+    log = to_file(world.entries, tmp_path / "with.log")
     told = "1 pod that is not Arranger's holds resources too: default/notebook (3 nvidia.com/gpu on n1)"
     assert told in Run(capsys, "replay", *log).out

@@ -1,6 +1,5 @@
 """`arranger bisect`, run as a user runs it on a log file."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -8,32 +7,19 @@ import pytest
 
 from arranger.cli.main import main
 from arranger.events import kinds as k
-from arranger.events.file_log import FileLog
-from arranger.events.log import Entry
+from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded
 from tests.world import World, shape
 
 
-async def _write(entries: list[Entry], path: Path) -> None:
-    log = FileLog(path, now_ms=lambda: 1)
-    await log.open()
-    for entry in entries[1:]:  # the log itself began its epoch
-        await log.append(entry.batch, epoch=1)
-    await log.close()
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> list[str]:
-    path = tmp_path / "run.log"
-    asyncio.run(_write(crowded().entries, path))
-    return ["--log", str(path)]
+    return to_file(crowded().entries, tmp_path / "run.log")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    status = main(["bisect", *arguments], prog_name="arranger")
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+    done = Run(capsys, "bisect", *arguments)
+    return done.status, done.out, done.err
 
 
 def test_what_blocks_a_job_is_shown_with_what_it_changed(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +64,7 @@ def test_room_is_not_asked_of_a_job_that_has_ended_nor_before_nodes_were_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = _ended_unplaced()
-    asyncio.run(_write(world.entries, tmp_path / "run.log"))
-    log = ["--log", str(tmp_path / "run.log")]
+    log = to_file(world.entries, tmp_path / "run.log")
     (ended,) = [o for o, e in _events(world) if isinstance(e, k.StageDecided) and e.stage == "Failed"]
     (came,) = [o for o, e in _events(world) if isinstance(e, k.JobSeen) and e.name == "never"]
     status, out, _ = run(capsys, *log, "--job", "never", "--fits")

@@ -7,20 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.cli.main import main
 from arranger.projections.state import State
 from arranger.replay.difference import Change, Difference, difference, picture
+from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded
 from tests.unit.test_cli_simulate_files import job, node
-from tests.unit.test_cli_what_if import written
 from tests.world import World, shape
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    status = main(arguments, prog_name="arranger")
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+    done = Run(capsys, *arguments)
+    return done.status, done.out, done.err
 
 
 def changes_of(found: Difference, name: str) -> dict[str, tuple[str, str]]:
@@ -87,7 +84,7 @@ def test_only_jobs_that_changed_places_with_each_other_are_told_as_moved() -> No
 
 
 def test_two_points_of_a_log_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     status, out, err = run(capsys, "diff", "28", "47", *log)
     assert status == 0, err
     rows = out.splitlines()
@@ -112,7 +109,7 @@ def test_a_state_without_anything_can_be_compared_too() -> None:
 
 
 def test_two_what_ifs_are_compared_by_their_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     files = []
     for policy in ("BinPack", "LeaderFirst"):
         _, out, _ = run(capsys, "what-if", *log, "--at", "29", "--policy", policy, "-o", "json")
@@ -160,6 +157,6 @@ def test_what_cannot_be_compared_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("some.json").write_text("{}")
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     status, _, err = run(capsys, "diff", *names, *log)
     assert status == 2 and complaint in err and err.count("\n") == 1

@@ -10,8 +10,8 @@ import pytest
 
 from arranger.cli.main import _paged
 from arranger.cli.pager import pager_command
+from tests.commands import to_file
 from tests.unit.replay_worlds import crowded
-from tests.unit.test_cli_what_if import written
 
 
 def on_terminal(arguments: list[str], *, lines: int, **environ: str) -> str:
@@ -39,7 +39,7 @@ def on_terminal(arguments: list[str], *, lines: int, **environ: str) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> list[str]:
-    return written(crowded(), tmp_path / "run.log")
+    return to_file(crowded().entries, tmp_path / "run.log")
 
 
 def test_what_is_longer_than_the_terminal_goes_through_the_pager_whole(log: list[str]) -> None:

@@ -17,8 +17,8 @@ from arranger.cli.events import KindType
 from arranger.cli.main import main
 from arranger.cli.output import Times, Told, print_table, print_text
 from arranger.cli.terminal import Layout, folded
+from tests.commands import to_file
 from tests.unit.replay_worlds import crowded
-from tests.unit.test_cli_what_if import written
 
 AT_MS = 1_780_000_000_007  # 2026-05-28 22:26:40.007 in Berlin
 
@@ -86,7 +86,7 @@ def test_the_last_column_is_folded_under_itself(terminal: Callable[[], list[str]
 def test_columns_makes_an_explanation_the_page_that_a_terminal_of_that_width_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    asked = ["explain", "big", *written(crowded(), tmp_path / "run.log")]
+    asked = ["explain", "big", *to_file(crowded().entries, tmp_path / "run.log")]
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PAGER", "cat")

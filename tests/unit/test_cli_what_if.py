@@ -1,6 +1,5 @@
 """`arranger what-if`, run as a user runs it on a log file."""
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -9,27 +8,19 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.cli.main import main
 from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
+from tests.commands import Run, to_file
 from tests.unit.replay_worlds import contended, crowded
-from tests.unit.test_cli_bisect import _write
 from tests.unit.test_cli_simulate_files import job, node
 from tests.unit.test_replay_continuation import one_node
 from tests.world import World, shape
 
 
-def written(world: World, path: Path) -> list[str]:
-    asyncio.run(_write(world.entries, path))
-    return ["--log", str(path)]
-
-
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    status = main(["what-if", *arguments], prog_name="arranger")
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+    done = Run(capsys, "what-if", *arguments)
+    return done.status, done.out, done.err
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -42,7 +33,7 @@ def test_with_nothing_otherwise_the_recorded_cycle_is_reproduced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = crowded()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     for entry in world.entries:
         if isinstance(entry.batch.events[0], k.CycleTaken):
             found = answer(capsys, *log, "--at", str(entry.last))
@@ -52,7 +43,7 @@ def test_with_nothing_otherwise_the_recorded_cycle_is_reproduced(
 
 def test_another_queue_policy_is_shown_beside_what_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = contended()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     cycle = next(entry for entry in world.entries if any(_places(e, "large") for e in entry.batch.events))
     status, out, _ = run(capsys, *log, "--at", str(cycle.first), "--queue-policy", "DRF")
     assert status == 0
@@ -69,7 +60,7 @@ def _places(event: k.Event, name: str) -> bool:
 
 
 def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     manifest = tmp_path / "more.yaml"
     manifest.write_text(yaml.safe_dump_all([node("n7", gpus="4"), job("extra", priority=10), job("other", workers=1)]))
     found = answer(capsys, *log, "--with", str(manifest), "--without", "big", "--without-node", "n6")
@@ -98,13 +89,13 @@ def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytes
 def test_what_cannot_be_asked_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, complaint: str
 ) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     found, _, err = run(capsys, *log, *arguments)
     assert found == status and complaint in err and err.count("\n") == 1
 
 
 def test_a_manifest_that_is_invalid_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     manifest = tmp_path / "wrong.yaml"
     manifest.write_text(yaml.safe_dump(job("extra", priority=11)))
     status, _, err = run(capsys, *log, "--with", str(manifest))
@@ -118,7 +109,7 @@ def _at_first_job(world: World) -> str:
 
 def test_both_go_on_until_nothing_happens_any_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = one_node().play()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     arguments = (*log, "--at", _at_first_job(world), "--queue-policy", "DRF", "--until", "drained")
     found = answer(capsys, *arguments)["until"]
     assert (found["asItWas"]["makespan_ms"], found["asItWas"]["wait_p50_ms"]) == (180_000, 90_000)
@@ -134,7 +125,7 @@ def test_both_go_on_until_nothing_happens_any_more(tmp_path: Path, capsys: pytes
 def test_the_horizon_may_be_a_span_an_offset_or_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     timeline = one_node()
     world = timeline.play()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     tiny = next(
         entry for entry in world.entries if any(getattr(e, "uid", "") == "uid-tiny" for e in entry.batch.events)
     )
@@ -147,7 +138,7 @@ def test_the_horizon_may_be_a_span_an_offset_or_a_time(tmp_path: Path, capsys: p
 def test_both_courses_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, begins: bytes) -> None:
     pytest.importorskip("matplotlib")
     world = one_node().play()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     picture = tmp_path / f"courses.{ending}"
     status, _, err = run(capsys, *log, "--at", _at_first_job(world), "--until", "drained", "--plot", str(picture))
     assert status == 0, err
@@ -169,7 +160,7 @@ def _tainted_node(path: Path) -> list[str]:
     world.node("n2", cpu=8, gpus=4, labels={"zone": "a"}, taints=[Taint("maintenance", "yes", "NoSchedule")])
     world.job("train", leader=shape(gpus=1))
     world.settle()
-    return written(world, path)
+    return to_file(world.entries, path)
 
 
 def _with(path: Path, item: dict[str, Any]) -> tuple[str, str]:
@@ -204,7 +195,7 @@ def test_a_node_as_an_api_server_gives_it_is_taken_whole(tmp_path: Path, capsys:
 
 
 def test_an_edit_of_a_job_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     found = answer(capsys, *log, *_with(tmp_path / "job.yaml", job("big", workers=1)))
     assert found["edits"] == ["job default/big: its spec is replaced by the one in the file"]
     assert answer(capsys, *log, *_with(tmp_path / "job.yaml", job("new", workers=1)))["edits"] == []
@@ -213,7 +204,7 @@ def test_an_edit_of_a_job_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureF
 def test_why_nothing_goes_on_is_told_with_the_jobs_that_have_no_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = written(crowded(), tmp_path / "run.log")
+    log = to_file(crowded().entries, tmp_path / "run.log")
     status, out, _ = run(capsys, *log, "--until", "drained")
     assert status == 0
     assert "the log shows no end of default/small, default/wide, so what they hold is never free again" in out
@@ -229,7 +220,7 @@ def test_a_second_attempt_is_no_further_job(tmp_path: Path, capsys: pytest.Captu
     timeline.job(300, "restarted", runs=None, leader=shape(gpus=4))
     timeline.at(310, lambda: timeline.over("restarted", Phase.FAILED))
     timeline.play()
-    log = written(world, tmp_path / "run.log")
+    log = to_file(world.entries, tmp_path / "run.log")
     _, out, _ = run(capsys, *log, "--at", _at_first_job(world), "--until", "drained")
     row = next(line for line in out.splitlines() if line.startswith("jobs started"))
     assert "5, and 1 again" in row

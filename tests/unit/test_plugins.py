@@ -1,6 +1,5 @@
 """Policies and filters of other packages: found, used, named in the record, listed; and what is wrong with bad ones."""
 
-import asyncio
 import itertools
 import json
 import subprocess
@@ -20,8 +19,8 @@ from arranger.scheduling.filters import NodeReady
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.policies.queues import Priority
 from arranger.scheduling.registry import BUILT_IN
+from tests.commands import to_file
 from tests.example_package import install_example, run
-from tests.plugin_log import write
 from tests.servers import TYJOB_CRD
 from tests.world import World, shape
 
@@ -297,6 +296,6 @@ def test_a_log_from_before_they_were_installed_is_verified_all_the_same(example:
     world.node("n1", labels={"example.com/maintenance": "true"})
     world.job("j", leader=shape(cpu=1))
     world.settle()
-    asyncio.run(write(tmp_path / "run.log", world))
+    to_file(world.entries, tmp_path / "run.log")
     verified = arranger("verify", "--log", str(tmp_path / "run.log"), "-o", "json", plugins=example)
     assert (verified.returncode, json.loads(verified.stdout)["identical"]) == (0, 1)

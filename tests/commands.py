@@ -1,0 +1,58 @@
+"""Commands as a user runs them, in this process, on logs that are written from a world's entries."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.cli.main import main
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Log, Position, StoredSnapshot
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+
+
+async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
+    """The world's entries as a log of their own; a snapshot after that many entries, trimmed before that offset."""
+    await log.open()
+    state = State()
+    for number, entry in enumerate(entries, start=1):
+        if number > 1:  # the log itself began its epoch
+            await log.append(entry.batch, epoch=1)
+        apply_entry(state, entry, Changes())
+        if number == snapshot_after:
+            end = await log.end()
+            await log.put_snapshot(StoredSnapshot(Position(1, end.offset, end.chain), snapshot.encode(state)))
+    if trim:
+        await log.trim(trim, epoch=1)
+    await log.close()
+
+
+def to_file(entries: Sequence[Entry], path: Path, **options: int) -> list[str]:
+    """The entries as a log file; the options that name it to a command."""
+    asyncio.run(write(FileLog(path, now_ms=lambda: 1), entries, **options))
+    return ["--log", str(path)]
+
+
+class Run:
+    """The status and the output of one command."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+        capsys.readouterr()
+        self.status = main(arguments, prog_name="arranger")
+        captured = capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+
+    @property
+    def json(self) -> Any:
+        """The output as one JSON value."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
