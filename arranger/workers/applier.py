@@ -19,12 +19,13 @@ from arranger.errors import ClusterError, EpochLost
 from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import PODS, SERVICES, TYJOBS, ApiError, Cluster, Object, Resource
 from arranger.kube.manifests import leader_service, pod_manifest
-from arranger.kube.translate import QUEUE_POSITION, status_digest
+from arranger.kube.translate import QUEUE_POSITION, pod_seen, status_digest
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place, Stage
+from arranger.model.names import LABEL_PREFIX
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.workers.follower import Follower, Writer
@@ -539,7 +540,8 @@ class Applier:
             return False
 
     async def _ours(self, job: JobRecord, place: PlaceKey, resource: Resource, name: str) -> bool:
-        """An object of that name exists: ours by owner UID, or a stranger's, which we never touch."""
+        """An object of that name exists: ours by owner UID, or a stranger's, which we never touch. A pod must tell
+        its place too, else nobody will ever see it there."""
         try:
             there = await self._cluster.get(resource, job.seen.namespace, name)
         except ApiError as refused:
@@ -549,7 +551,11 @@ class Applier:
             raise
         owners = there["metadata"].get("ownerReferences") or ()
         if any(owner.get("uid") == job.uid for owner in owners) and not there["metadata"].get("deletionTimestamp"):
-            return True
+            if resource != PODS or pod_seen(there, 0).owner is not None:
+                return True
+            what = f"the labels {LABEL_PREFIX}* of pod {name} were changed; delete it"
+            await self._refused(job, place, ApiError(409, "AlreadyExists", what))
+            return False
         jobs = self._follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         if not there["metadata"].get("deletionTimestamp") and not passing:

@@ -508,6 +508,22 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
     assert (told.message, told.permanent) == (text, False)
 
 
+async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited_for() -> None:
+    """The projection takes it for nobody's, so its place looks empty, and its name is taken."""
+    scene = Scene()
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.store.patch(PODS, "default", "j-learner-0", {"metadata": {"labels": {"arranger.dev/index": "7"}}})
+        scene.applier._progress[scene.job.uid].settling.clear()
+        await until(lambda: bool(scene.gone() or writer.events))
+    [told] = writer.events
+    assert isinstance(told, k.EffectFailed) and not told.permanent
+    assert told.message == "the labels arranger.dev/* of pod j-learner-0 were changed; delete it"
+
+
 async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene = Scene()
     scene.applier._writer = Appended()  # type: ignore[assignment]
