@@ -122,7 +122,7 @@ class _Queue:
 
     def position(self, state: State, job: JobRecord, now_s: float) -> int | None:
         """The place of a job without any nodes, from 1; None if it isn't in the queue."""
-        if self._order is None or job.placements or job.ended:
+        if self._order is None or job.placements or job.ended or job.suspended:
             return None
         if now_s - self._since_s >= _QUEUE_S:
             self._places = {of.uid: place for place, of in enumerate(self._order(state), start=1)}

@@ -455,6 +455,15 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
         await until(lambda: scene.stored_stage() == "Starting" and shown() is None)
 
 
+def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
+    """The queue is worked out once in a while, and nothing would write the suspended job's status again."""
+    scene = Scene()
+    job, queue = scene.job, _Queue(lambda _state: [scene.job])
+    assert queue.position(scene.world.state, job, 1.0) == 1
+    scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, k.SUSPENDED, "suspended"))
+    assert queue.position(scene.world.state, job, 1.0) is None
+
+
 def test_the_place_in_the_queue_is_no_part_of_what_a_status_is_known_by() -> None:
     status = {"stage": "Pending", "attempt": 0}
     assert status_digest({**status, "queuePosition": 7}) == status_digest(status) != status_digest({"stage": "Pending"})
