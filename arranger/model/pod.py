@@ -46,7 +46,7 @@ class Toleration(msgspec.Struct, frozen=True, array_like=True, gc=False):
     effect: str
 
 
-class Requirement(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Requirement(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """One node-selector requirement: operator In, NotIn, Exists, DoesNotExist, Gt or Lt.
 
     `field` says that `key` is a node field (only `metadata.name` exists) and not a label.
@@ -80,7 +80,7 @@ class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False, order=Tru
     address: str = ""
 
 
-class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """One term of required pod affinity or anti-affinity: pods selected by label, in the topology of a node label.
 
     `namespaces` are those where the selected pods live, None for all of them.
@@ -138,7 +138,7 @@ class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: tuple[Requirement, ...]
 
 
-class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What decides where a pod may run, and where it would rather.
 
     `requests` are sorted `(resource name, integer amount)` pairs: cpu in millicores, memory and

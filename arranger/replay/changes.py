@@ -26,8 +26,7 @@ from arranger.replay.edits import shown, told_from_before
 from arranger.replay.story import Story
 from arranger.replay.surroundings import Edit, Surroundings, Turn
 from arranger.scheduling.filters import amount
-from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, within
-from arranger.scheduling.pod_filters import selected_by
+from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
 from arranger.scheduling.queue import old_pods
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.view import ClusterView

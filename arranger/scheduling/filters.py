@@ -16,10 +16,13 @@ from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
 from arranger.model.taints import given, taint_text, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
-from arranger.scheduling.view import ClusterView, Mask
+from arranger.scheduling.view import ClusterView, Mask, integer
 
 Counts = npt.NDArray[np.int64]
 
+
+#: The number of no label's value.
+_NO_VALUE = -1
 
 #: Why a node without the labels of a pod's nodeSelector doesn't take it.
 NO_SELECTED = "node selector doesn't match"
@@ -166,7 +169,8 @@ class NodeSelector(Filter):
         """Nodes that have all the labels."""
         found = np.ones(len(view), bool)
         for key, value in shape.node_selector:
-            found &= view.roster.labelled(key).get(value, False)
+            label = view.roster.label(key)
+            found &= label.codes == label.numbers.get(value, _NO_VALUE)
         return found
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
@@ -255,14 +259,25 @@ def _satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
 
 
 def _holding(view: ClusterView, requirement: Requirement) -> Mask:
-    """Nodes that satisfy one requirement; asked once for each different value of the label."""
-    if requirement.field:
-        return np.array([_holds(requirement, name) for name in view.names], bool)
-    values = view.roster.labelled(requirement.key)
-    found = np.full(len(view), _holds(requirement, None))
-    for value, rows in values.items():
-        found[rows] = _holds(requirement, value)
-    return found
+    """Nodes that satisfy one requirement, by Kubernetes' node selector operators; Gt and Lt compare integers only.
+
+    Asked for each different value of the label at once: a term may have many requirements, and each many values.
+    """
+    label = view.roster.name_column() if requirement.field else view.roster.label(requirement.key)
+    found = np.zeros(len(label.numbers) + 1, bool)
+    match requirement.operator:
+        case "In" | "NotIn":
+            found[[label.numbers[value] for value in requirement.values if value in label.numbers]] = True
+        case "Exists" | "DoesNotExist":
+            found[1:] = True
+        case "Gt" | "Lt":
+            bound = integer(requirement.values[0]) if requirement.values else None
+            if bound is not None:
+                known, amounts = label.integers()
+                found = known & (amounts > bound if requirement.operator == "Gt" else amounts < bound)
+    if requirement.operator in ("NotIn", "DoesNotExist"):
+        found = ~found
+    return found[label.codes]
 
 
 #: The filters that look at facts alone, in the order in which a node's refusal is counted.
@@ -348,6 +363,8 @@ class Filters:
         found = self.static(shape).copy()
         for _, refused in self._refusals(shape, pod):
             found &= ~refused
+            if not found.any():
+                break  # a pod may ask for thousands of things
         return found
 
     def preference(self, shape: PodShape) -> Counts | None:
@@ -368,9 +385,11 @@ class Filters:
         room *= self.static(shape)
         if self._only is not None:
             room *= self._only
-        for _, refused in self._refusals(shape, pod):
-            room[refused] = 0
-        if pod is not None:
+        if pod is not None and room.any():
+            for _, refused in self._refusals(shape, pod):
+                room[refused] = 0
+                if not room.any():
+                    break
             for of in self._of_pods:
                 most = of.most(self._view, shape, pod)
                 if most is not None:
@@ -409,9 +428,11 @@ class Filters:
             if hit.any():
                 counts[reason] = counts.get(reason, 0) + int(hit.sum())
                 left &= ~hit
+            if not left.any():
+                break
         for resource, column, need in self._by_scarcity(shape):
             if not left.any():
-                break  # a pod may ask for thousands of things that nobody has
+                break
             short = left & (view.free[:, column] < need)
             if short.any():
                 most = max(int(view.free[short, column].max()), 0)
@@ -451,35 +472,6 @@ def fitting(view: ClusterView, shape: PodShape) -> Counts:
         np.minimum(part, view.free[:, column] / request[column], out=part)
     room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
     return room
-
-
-def _holds(requirement: Requirement, value: str | None) -> bool:
-    """Kubernetes' node selector operators on a label's value (None: absent); Gt and Lt compare integers only."""
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            left, right = _integer(value), _integer(requirement.values[0] if requirement.values else None)
-            if left is None or right is None:
-                return False
-            return left > right if requirement.operator == "Gt" else left < right
-        case _:
-            return False
-
-
-def _integer(text: str | None) -> int | None:
-    """A decimal number of 64 bits, else None."""
-    digits = text[1:] if text and text[0] in "+-" else text
-    if not text or not digits or len(digits) > 32 or not digits.isascii() or not digits.isdigit():
-        return None
-    number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def amount(resource: str, value: int) -> str:

@@ -21,6 +21,7 @@ from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 
 Counts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 #: Names of namespaces; None for all of them.
 Namespaces = tuple[str, ...] | None
 
@@ -29,7 +30,7 @@ _TALLIES = 64
 _NO_RULES = PodRules()
 
 
-class Neighbour(msgspec.Struct, frozen=True, gc=False):
+class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A pod as others see it. `labels` are all that selectors may ask for: a pod of ours shows no index, no attempt."""
 
     namespace: str
@@ -60,15 +61,31 @@ class Taking(msgspec.Struct, frozen=True, gc=False):
 
     def matches(self, pod: Neighbour) -> bool:
         """Whether such a pod is among them."""
-        wanted = self.port
-        return any(
-            (port.port, port.protocol) == (wanted.port, wanted.protocol)
-            and ("" in (port.address, wanted.address) or port.address == wanted.address)
-            for port in pod.host_ports
-        )
+        return _first_taken((self.port,), pod.host_ports) is not None
+
+
+def _first_taken(wanted: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> int | None:
+    """Which of the ports wanted is the first that can't be had beside those taken."""
+    places: dict[tuple[int, str], list[int]] = {}
+    for at, port in enumerate(wanted):
+        places.setdefault((port.port, port.protocol), []).append(at)
+    return min(
+        (
+            at
+            for port in taken
+            for at in places.get((port.port, port.protocol), ())
+            if "" in (port.address, wanted[at].address) or port.address == wanted[at].address
+        ),
+        default=None,
+    )
 
 
 Question = Selected | Taking
+
+
+def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
+    """The pods that a term of this pod selects."""
+    return Selected(((within(term.namespaces, pod.namespace), term.selector),))
 
 
 def within(namespaces: Namespaces, own: str) -> Namespaces:
@@ -130,11 +147,13 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Repeller:
-    """One term of required anti-affinity, in the namespace of the pods that have it, and where those are."""
+    """One term of required anti-affinity, in the namespace of the pods that have it, where those are, and what is known
+    of which kinds of pods it keeps away."""
 
     namespace: str
     term: PodTerm
     rows: dict[int, int] = field(default_factory=dict)
+    refuses: dict[Neighbour, bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -144,6 +163,11 @@ class _Tally:
     question: Question
     counts: Counts
     takes: dict[Neighbour, bool] = field(default_factory=dict)
+
+
+def alone_in(pod: Neighbour) -> tuple[str, ...]:
+    """The topologies in which such pods avoid each other."""
+    return tuple(term.topology_key for term in pod.anti_affinity if selected_by(term, pod).matches(pod))
 
 
 class Neighbours:
@@ -157,6 +181,10 @@ class Neighbours:
         self._repellers: dict[tuple[str, PodTerm], _Repeller] = {}
         self._repellers_by_label: dict[tuple[str, str] | None, list[_Repeller]] = {}
         self._tallies: dict[Hashable, _Tally] = {}
+        #: Those that take host ports, and what `_first_taken` says of their ports and those of others.
+        self._with_ports: list[_Kind] = []
+        self._first_taken: dict[tuple[tuple[HostPort, ...], tuple[HostPort, ...]], int | None] = {}
+        self._alone: dict[Neighbour, tuple[str, ...]] = {}
         self._journal: list[tuple[int, Neighbour, list[tuple[int, int]]]] = []
 
     def emptied(self) -> "Neighbours":
@@ -195,13 +223,37 @@ class Neighbours:
         found: dict[str, list[int]] = {}
         if not self._repellers:
             return found
-        labels = dict(pod.labels)
         for pair in (None, *pod.labels):
             for one in self._repellers_by_label.get(pair, ()):
-                namespaces = within(one.term.namespaces, one.namespace)
-                if one.rows and _selects(namespaces, one.term.selector, pod.namespace, labels):
+                if one.rows and self._refuses(one, pod):
                     found.setdefault(one.term.topology_key, []).extend(one.rows)
         return found
+
+    def _refuses(self, one: _Repeller, pod: Neighbour) -> bool:
+        known = one.refuses.get(pod)
+        if known is None:
+            namespaces = within(one.term.namespaces, one.namespace)
+            known = one.refuses[pod] = _selects(namespaces, one.term.selector, pod.namespace, dict(pod.labels))
+        return known
+
+    def ports_taken(self, pod: Neighbour) -> Iterator[tuple[HostPort, Mask]]:
+        """Ports of the pod that are taken, in their order, and where: each node with the first that is taken there."""
+        found: dict[int, Mask] = {}
+        for kind in self._with_ports if pod.host_ports else ():
+            pair = (pod.host_ports, kind.pod.host_ports)
+            if pair not in self._first_taken:
+                self._first_taken[pair] = _first_taken(*pair)
+            at = self._first_taken[pair]
+            if at is not None and kind.rows:
+                found.setdefault(at, np.zeros(self._nodes, bool))[list(kind.rows)] = True
+        return ((pod.host_ports[at], found[at]) for at in sorted(found))
+
+    def alone_in(self, pod: Neighbour) -> tuple[str, ...]:
+        """The topologies in which such pods avoid each other."""
+        known = self._alone.get(pod)
+        if known is None:
+            known = self._alone[pod] = alone_in(pod)
+        return known
 
     # --- changes -------------------------------------------------------------------------------------------
 
@@ -248,6 +300,8 @@ class Neighbours:
             kind = self._kinds[pod] = _Kind(pod)
             for pair in pod.labels:
                 self._by_label.setdefault(pair, []).append(kind)
+            if pod.host_ports:
+                self._with_ports.append(kind)
         return kind
 
     def _add_to_term(self, namespace: str, term: PodTerm, row: int, count: int) -> None:
@@ -293,10 +347,13 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
             found.see(of_pod(pod), row, leaving=pod.deleting)
     for job in state.jobs.values() if complete else asking:
         if len(job.bound) < len(job.placements):
+            alike: dict[int, Neighbour] = {}
             for place, node in job.placements.items():
                 row = rows.get(node)
                 if place not in job.bound and row is not None:
-                    found.see(neighbour_of(job, place[0]), row)
+                    if place[0] not in alike:
+                        alike[place[0]] = neighbour_of(job, place[0])
+                    found.see(alike[place[0]], row)
     return found
 
 

@@ -17,9 +17,9 @@ from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
-from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
+from arranger.scheduling.neighbours import Neighbour, around, neighbour_of, selected_by
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.pod_filters import places_of, selected_by
+from arranger.scheduling.pod_filters import places_of
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
 from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.refusals import wary_groups

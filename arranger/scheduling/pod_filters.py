@@ -9,9 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from arranger.model.pod import PodShape, PodTerm, SpreadRule
+from arranger.model.pod import PodShape, SpreadRule
 from arranger.scheduling.filters import NodeAffinity, NodeSelector, PodFilter, TaintToleration, answer
-from arranger.scheduling.neighbours import Counts, Neighbour, Neighbours, Selected, Taking, within
+from arranger.scheduling.neighbours import (
+    Counts,
+    Neighbour,
+    Neighbours,
+    Selected,
+    alone_in,
+    selected_by,
+    within,
+)
 from arranger.scheduling.view import ClusterView, Mask
 
 _HOSTNAME = "kubernetes.io/hostname"
@@ -35,9 +43,9 @@ class HostPorts(PodFilter):
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[str, Mask]]:
         """Port by port."""
-        for port in pod.host_ports:
+        for port, taken in neighbours.ports_taken(pod):
             protocol = "" if port.protocol == "TCP" else f"/{port.protocol}"
-            yield f"host port {port.port}{protocol} taken", neighbours.count(Taking(port)) > 0
+            yield f"host port {port.port}{protocol} taken", taken
 
 
 class PodAffinity(PodFilter):
@@ -72,7 +80,7 @@ class PodAntiAffinity(PodFilter):
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
         """Pods that avoid each other can't share a node that has the label."""
-        alone = [term.topology_key for term in pod.anti_affinity if selected_by(term, pod).matches(pod)]
+        alone = view.neighbours.alone_in(pod) if view.neighbours is not None else alone_in(pod)
         if not alone:
             return None
         labelled = np.logical_or.reduce([places_of(view, key) > 0 for key in alone])
@@ -93,11 +101,6 @@ class PodAntiAffinity(PodFilter):
             yield f"{_same(key)} pods that refuse it (anti-affinity)", _in_place(view, key, counts) > 0
 
 
-def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
-    """The pods that a term of this pod selects."""
-    return Selected(((within(term.namespaces, pod.namespace), term.selector),))
-
-
 class TopologySpread(PodFilter):
     """With the pod, no place would have more than `maxSkew` selected pods above the place that has the fewest.
 
@@ -114,7 +117,8 @@ class TopologySpread(PodFilter):
         rules = shape.rules.spread if shape.rules is not None else ()
         if not rules:
             return
-        labelled = np.logical_and.reduce([places_of(view, rule.topology_key) > 0 for rule in rules])
+        keys = tuple(rule.topology_key for rule in rules)
+        labelled = view.derived(("labelled", keys), lambda: _labelled(view, keys))
         for rule in rules:
             places = places_of(view, rule.topology_key)
             yield f"no label {rule.topology_key} (topology spread)", places == 0
@@ -133,25 +137,23 @@ class TopologySpread(PodFilter):
     def _skew(self, places: Counts, counts: Counts, counted: Mask, rule: SpreadRule) -> Counts:
         """By node: the pods in its place, above the place with the fewest."""
         pods = np.bincount(places, weights=counts * counted, minlength=1).astype(np.int64)
-        seen = np.unique(places[counted])
+        seen = np.flatnonzero(np.bincount(places[counted]))
         least = int(pods[seen].min()) if len(seen) >= max(rule.min_domains, 1) else 0
         skew: Counts = pods[places] - least
         return skew
 
 
 def places_of(view: ClusterView, key: str) -> Counts:
-    """The places of a topology, numbered from 1, by node; 0 for nodes without the label."""
+    """The places of a topology, numbered from 1, by node; 0 for nodes without the label. Don't write to it."""
+    return view.roster.label(key).codes
 
-    def numbered() -> Counts:
-        numbers: dict[str, int] = {}
-        found = np.zeros(len(view), np.int64)
-        for row, facts in enumerate(view.facts):
-            for name, value in facts.labels:
-                if name == key:
-                    found[row] = numbers.setdefault(value, len(numbers) + 1)
-        return found
 
-    return view.derived(("places", key), numbered)
+def _labelled(view: ClusterView, keys: tuple[str, ...]) -> Mask:
+    """The nodes that are in a place of each of these topologies."""
+    found = np.ones(len(view), bool)
+    for key in keys:
+        found &= places_of(view, key) > 0
+    return found
 
 
 def _in_place(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Counts:

@@ -37,6 +37,52 @@ class _Names:
         self.in_table: list[int] = self.table_rows.tolist()
         self.sorted = [nodes.names[row] for row in self.in_table]
         self.rows = {name: row for row, name in enumerate(self.sorted)}
+        self._column: LabelColumn | None = None
+
+    def column(self) -> "LabelColumn":
+        """The names as a label's values."""
+        if self._column is None:
+            self._column = LabelColumn(len(self.sorted))
+            for row, name in enumerate(self.sorted):
+                self._column.put(row, name)
+        return self._column
+
+
+class LabelColumn:
+    """One label of the present nodes: its values numbered from 1 in the order of rows (`numbers`), and the number of
+    each node's value (`codes`), 0 where a node doesn't have the label."""
+
+    def __init__(self, nodes: int) -> None:
+        self.numbers: dict[str, int] = {}
+        self.codes: Amounts = np.zeros(nodes, np.int64)
+        self._masks: dict[str, Mask] | None = None
+        self._integers: tuple[Mask, Amounts] | None = None
+
+    def put(self, row: int, value: str) -> None:
+        """A node has this value."""
+        self.codes[row] = self.numbers.setdefault(value, len(self.numbers) + 1)
+
+    def masks(self) -> dict[str, Mask]:
+        """Value → nodes that have it."""
+        if self._masks is None:
+            self._masks = {value: self.codes == number for value, number in self.numbers.items()}
+        return self._masks
+
+    def integers(self) -> tuple[Mask, Amounts]:
+        """By number of a value: whether it is a decimal number of 64 bits, and which. No label (0) is none."""
+        if self._integers is None:
+            found = [None, *map(integer, self.numbers)]
+            self._integers = (np.array([one is not None for one in found]), np.array([one or 0 for one in found]))
+        return self._integers
+
+
+def integer(text: str) -> int | None:
+    """A decimal number of 64 bits, else None."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits or len(digits) > 32 or not digits.isascii() or not digits.isdigit():
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 class Roster:
@@ -53,32 +99,32 @@ class Roster:
         self.tainted = [(row, facts.taints) for row, facts in enumerate(self.facts) if facts.taints]
         #: Some node has a taint that only advises against it.
         self.advised = any(taint.effect == "PreferNoSchedule" for _, taints in self.tainted for taint in taints)
-        self._labels: dict[str, dict[str, Mask]] | None = None
+        self._labels: dict[str, LabelColumn] | None = None
+        self._unlabelled = LabelColumn(len(self.facts))
 
     def labelled(self, key: str) -> dict[str, Mask]:
         """Value → nodes that have the label with that value; empty when no node has the label."""
+        return self.label(key).masks()
+
+    def label(self, key: str) -> LabelColumn:
+        """The nodes' values of a label."""
         if self._labels is None:
-            self._labels = _label_index(self.facts)
-        return self._labels.get(key, {})
+            self._labels = {}
+            for row, of_node in enumerate(self.facts):
+                for name, value in of_node.labels:
+                    column = self._labels.get(name)
+                    if column is None:
+                        column = self._labels[name] = LabelColumn(len(self.facts))
+                    column.put(row, value)
+        return self._labels.get(key, self._unlabelled)
+
+    def name_column(self) -> LabelColumn:
+        """The nodes' names, as if they were a label."""
+        return self._names.column()
 
     def rows(self) -> dict[str, int]:
         """Row by node name."""
         return self._names.rows
-
-
-def _label_index(facts: list[NodeFacts]) -> dict[str, dict[str, Mask]]:
-    rows_of: dict[str, dict[str, list[int]]] = {}
-    for row, of_node in enumerate(facts):
-        for key, value in of_node.labels:
-            rows_of.setdefault(key, {}).setdefault(value, []).append(row)
-    index: dict[str, dict[str, Mask]] = {}
-    for key, values in rows_of.items():
-        index[key] = {}
-        for value, rows in values.items():
-            mask = np.zeros(len(facts), bool)
-            mask[rows] = True
-            index[key][value] = mask
-    return index
 
 
 class ClusterView:
