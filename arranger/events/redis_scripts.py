@@ -66,6 +66,7 @@ return {ARGV[2], '1', chain}
 TRIM = """
 local epoch = redis.call('HGET', KEYS[2], 'epoch')
 if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end
+if tonumber(ARGV[2]) < 1 then return {'trimmed', 0} end
 local bound = ARGV[2] .. '-0'
 local newest = redis.call('XREVRANGE', KEYS[1], '(' .. bound, '-', 'COUNT', 1)[1]
 if not newest then return {'trimmed', 0} end

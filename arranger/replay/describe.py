@@ -7,9 +7,12 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
+from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.scheduling.filters import amount
+
+_GONE = "gone"
 
 #: What is said of a job that was seen with nothing changed that decisions depend on.
 SEEN_AGAIN = "seen again, its spec as before"
@@ -77,8 +80,22 @@ def describe(event: k.Event, state: State) -> str:
     return words(event, state) if words is not None else ""
 
 
+def what_it_was(event: k.Event, state: State) -> str:
+    """Of a pod, node or job that is gone: what the state before the event knew of it; empty for all other events."""
+    if isinstance(event, k.PodGone) and event.uid in state.pods:
+        return describe(state.pods[event.uid], state)
+    if isinstance(event, k.JobGone) and event.uid in state.jobs:
+        return str(state.jobs[event.uid].stage)
+    if isinstance(event, k.NodeGone) and state.nodes.has(event.name):
+        return _facts(state.nodes.facts[state.nodes.rows[event.name]])
+    return ""
+
+
 def _node_seen(event: k.NodeSeen, _state: State) -> str:
-    facts = event.facts
+    return _facts(event.facts)
+
+
+def _facts(facts: NodeFacts) -> str:
     health = ["ready" if facts.ready else "not ready", *(["cordoned"] if facts.cordoned else [])]
     health += [f"taint {t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints]
     return f"{', '.join(health)}; {amounts_text(facts.allocatable)}"
@@ -116,10 +133,14 @@ def _effect_failed(event: k.EffectFailed, _state: State) -> str:
 _WORDS: dict[type, Any] = {
     k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}",
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches",
+    k.ListingBegun: lambda event, _: "all of them are listed",
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
     k.NodeSeen: _node_seen,
+    k.NodeGone: lambda event, _: _GONE,
     k.PodSeen: _pod_seen,
+    k.PodGone: lambda event, _: _GONE,
     k.JobSeen: _job_seen,
+    k.JobGone: lambda event, _: _GONE,
     k.CycleTaken: lambda event, _: f"on offset {event.base}",
     k.Placed: _placed,
     k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",

@@ -112,7 +112,9 @@ class Listing:
             job=job,
             verdict=judged.verdict,
             reason=judged.reason,
-            text=SEEN_AGAIN if judged.again else describe(event, self.state),
+            text=SEEN_AGAIN
+            if judged.again
+            else describe(event, self.state) + (f", was {judged.was}" if judged.was else ""),
             event=event,
         )
 

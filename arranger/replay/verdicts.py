@@ -7,7 +7,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import Changes, State
-from arranger.replay.describe import job_uid_of
+from arranger.replay.describe import job_uid_of, what_it_was
 from arranger.replay.history import advance
 
 ACCEPTED = "accepted"
@@ -19,12 +19,13 @@ VOID = "void"
 class Judged(msgspec.Struct):
     """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
     observation, an outcome. `job_uid` names the job that it is about. `again`: a job seen with nothing changed that
-    decisions depend on, as after every write of its status."""
+    decisions depend on, as after every write of its status. `was`: what is gone, as it was known before."""
 
     offset: int
     event: k.Event
     job_uid: str
     again: bool
+    was: str
     verdict: str = ""
     reason: str = ""
 
@@ -40,11 +41,7 @@ def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) ->
 
 def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:
     """Fold one entry; answers its events of these numbers, ascending from 0, with their verdicts."""
-    events = entry.batch.events
-    found = [
-        Judged(entry.first + number, events[number], job_uid_of(events[number], state), _again(events[number], state))
-        for number in numbers
-    ]
+    found = [_unjudged(entry.first + number, entry.batch.events[number], state) for number in numbers]
     _void(state, entry, found)
     known = len(changes.verdicts)
     advance(state, entry, changes)
@@ -55,6 +52,10 @@ def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[
             judged.verdict = ACCEPTED if verdict.accepted else REJECTED
             judged.reason = verdict.reason
     return found
+
+
+def _unjudged(offset: int, event: k.Event, state: State) -> Judged:
+    return Judged(offset, event, job_uid_of(event, state), _again(event, state), what_it_was(event, state))
 
 
 def _void(state: State, entry: Entry, found: list[Judged]) -> None:

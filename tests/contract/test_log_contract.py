@@ -431,6 +431,17 @@ async def test_trimming_drops_whole_entries_before_the_offset_and_moves_the_star
         assert (await log.append(batch(4), epoch=origin.epoch)).first == 8
 
 
+@pytest.mark.parametrize("before", [-1, 0, 1])
+async def test_before_the_first_event_there_is_nothing_to_trim(place: Place, before: int) -> None:
+    async with place.home() as home:
+        log = home.log()
+        origin = await fill(log, (2, 3))
+        assert await log.trim(before, epoch=origin.epoch) == 0
+        assert await log.start() == origin
+        with pytest.raises(EpochLost):
+            await log.trim(before, epoch=origin.epoch + 1)
+
+
 async def test_a_reader_of_trimmed_entries_is_told_so_and_keeps_its_epoch(place: Place) -> None:
     async with place.home() as home:
         log = home.log()

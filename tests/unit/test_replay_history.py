@@ -144,7 +144,28 @@ def test_events_about_a_job_go_on_after_it_is_gone() -> None:
     pod = next(iter(world.state.pods))
     world.job_gone(job)
     world.pod_gone(pod)
-    assert [line.kind for line in _lines(world.entries, job="j")][-2:] == ["JobGone", "PodGone"]
+    lines = _lines(world.entries, job="j")
+    assert [line.kind for line in lines][-2:] == ["JobGone", "PodGone"]
+    assert [line.text for line in lines][-2:] == ["gone, was Running", "gone, was Running on n1, ready"]
+
+
+def test_what_goes_is_told_with_what_it_was_if_that_is_known() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    world.pod("p", "n1", phase="Failed", reason="Evicted", ready=False)
+    world.pod_gone("uid-p")
+    world.node_gone("n1")
+    world.say(k.PodGone(world.terms[k.Watched.POD], "default", "never-seen", "uid-x"))
+    world.say(k.NodeGone(world.terms[k.Watched.NODE], "never-seen", "uid-x"))
+    world.say(k.JobGone(world.terms[k.Watched.JOB], "default", "never-seen", "uid-x"))
+    gone = [line.text for line in _lines(world.entries, kinds=("PodGone", "NodeGone", "JobGone"))]
+    assert gone == ["gone, was Failed on n1, Evicted", "gone, was ready; 4 cpu, 256Gi memory, 110 pods", *["gone"] * 3]
+
+
+def test_every_kind_of_event_is_told_in_words() -> None:
+    world = crowded()
+    world.list_all()
+    assert [line.kind for line in _lines(world.entries) if not line.text] == []
 
 
 def test_a_node_is_followed_through_its_pods_and_placements() -> None:
