@@ -159,6 +159,35 @@ def test_a_job_outlives_the_nodes_that_are_deleted_under_it(scene: Scene) -> Non
     assert story == [*STARTED, "WorkersReplaced", "NodeLost", *AGAIN, "LeaderSucceeded"]
 
 
+def test_nodes_are_drained_under_a_job_and_none_of_its_pods_comes_back_to_them(scene: Scene) -> None:
+    on_pool = job("drained", workers=1, least=0, restartLimit=0)
+    for template in (on_pool["spec"]["leader"]["template"], on_pool["spec"]["workerSets"][0]["template"]):
+        template["spec"]["nodeSelector"] = {"pool": "drained"}
+    for number in range(3):
+        scene.kubelets.add(NodeTemplate(f"drained-{number}", cpu="1", labels={"pool": "drained"}))
+    name = scene.run(on_pool)
+
+    def nodes() -> dict[str, str]:
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods_of(scene.kube, name)}
+
+    eventually("its worker is ready", lambda: status_of(scene.kube, name)["ready"] == "1/1")
+    first = nodes()
+    scene.kubectl("drain", first[f"{name}-actors-0"], "--timeout=60s")
+    [last] = {"drained-0", "drained-1", "drained-2"}.difference(first.values())
+    eventually("its worker is elsewhere", lambda: nodes().get(f"{name}-actors-0") == last)
+    eventually("and ready", lambda: status_of(scene.kube, name)["ready"] == "1/1")
+    scene.kubectl("uncordon", first[f"{name}-actors-0"])
+    scene.kubectl("drain", first[f"{name}-learner-0"], "--timeout=60s")
+    eventually("a next attempt", lambda: status_of(scene.kube, name)["attempt"] == 1)
+    scene.kubectl("wait", f"tyj/{name}", "--for=condition=Running", WAIT)
+    eventually("its worker is ready again", lambda: status_of(scene.kube, name)["ready"] == "1/1")
+    assert first[f"{name}-learner-0"] not in nodes().values() and status_of(scene.kube, name)["restarts"] == 0
+    finish_leader(scene.kube, name)
+    scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
+    story = [reason for reason in scene.story(name) if reason != "FailedScheduling"]
+    assert story == [*STARTED, "WorkersReplaced", "LeaderLost", *AGAIN, "LeaderSucceeded"]
+
+
 def test_a_job_is_suspended_resumed_succeeds_and_goes_when_its_time_is_over(scene: Scene) -> None:
     name = scene.run(job("paused", workers=1))
     scene.edit(name, suspend=True)
