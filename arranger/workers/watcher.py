@@ -10,6 +10,8 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from arranger.clock import Clock
 from arranger.errors import EpochLost, LogUnavailable
 from arranger.events import kinds as k
@@ -274,7 +276,7 @@ class Watcher:
         if self._kind == k.Watched.NODE:
             return node_seen(item, self._term)
         if self._kind == k.Watched.POD:
-            return pod_seen(item, self._term)
+            return _without_far_owner(pod_seen(item, self._term), self._follower.state)
         return job_seen(item, self._term, with_status=with_status, checks=self._checks)
 
     def _known(self, event: Seen) -> bool:
@@ -289,6 +291,15 @@ class Watcher:
         job = state.jobs.get(event.uid)
         # Who writes a status must know the TYJob's resourceVersion.
         return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def _without_far_owner(pod: k.PodSeen, state: State) -> k.PodSeen:
+    """A pod as it was seen, nobody's if it names a job of another namespace as its owner: no API server looks whether
+    that is there, and the pod would fill the job's place until the garbage collector takes it."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    if job is None or job.seen.namespace == pod.namespace:
+        return pod
+    return msgspec.structs.replace(pod, owner=None)
 
 
 def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:

@@ -14,6 +14,7 @@ from arranger.events.log import Cursor
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import PODS
 from arranger.metrics import Metrics
+from arranger.model.names import pod_labels
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.follower import Follower, Writer
@@ -178,3 +179,19 @@ async def test_a_watcher_that_went_on_from_a_cursor_compares_later_too() -> None
         await scene.create("b")
         await scene.until(lambda: scene.names() == ["a", "b"])
         assert scene.watcher._listed_s > 0.0
+
+
+async def test_a_pod_belongs_to_no_job_of_another_namespace_whatever_its_owner_reference_says() -> None:
+    """Nobody checks the UID in it: whoever makes pods elsewhere could give the workers a leader of his own."""
+    owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": "uid-j", "controller": True}
+    labels = pod_labels("j", "learner", leader=True, index=0, attempt=0)
+    async with watching() as scene:
+        term = (await scene.stranger.append_and_fold([k.WatchClaimed(k.Watched.JOB, "stranger")])).first
+        job = k.JobSeen(term, "default", "j", "uid-j", "1", 1, 0, False, None, "not looked at here", "")
+        await scene.stranger.append_and_fold([job])
+        for namespace in ("kube-public", "default"):
+            metadata = {"namespace": namespace, "name": "j-learner-0", "labels": labels, "ownerReferences": [owner]}
+            await scene.cluster.create(PODS, namespace, {**POD, "metadata": metadata})
+        await scene.until(lambda: len(scene.names()) == 2)
+        owned = {pod.namespace: pod.owner is not None for pod in scene.follower.state.pods.values()}
+        assert owned == {"kube-public": False, "default": True}
