@@ -78,6 +78,8 @@ def assert_sound(state: State) -> None:
             if place not in job.bound:
                 assert job.spec is not None
                 _add(expected, node, job.spec.groups[place[0]].shape.requests)
+    for pod in state.assumed.values():
+        _add(expected, pod.node, pod.requests)
     assert state.repelling == {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}
     nodes = state.nodes
     present = {name for name, row in nodes.rows.items() if nodes.present(row)}

@@ -114,6 +114,11 @@ class World:
         """Later events are told this much later."""
         self.now_ms += round(seconds * 1000)
 
+    def wait_for_late_pods(self) -> None:
+        """Time passes until no pod that nobody has seen is waited for any more, and then something is said."""
+        self.pass_time(k.ASSUMED_MS / 1000)
+        self.say(k.ListingBegun(k.Watched.NODE, self.terms[k.Watched.NODE]))
+
     # --- observations --------------------------------------------------------------------------------------
 
     def node(

@@ -167,6 +167,8 @@ SUSPENDED = "Suspended"
 
 #: Failures of workers of one set that lie further apart than this are seen as different ones.
 FAILURES_APART_MS = 60_000
+#: For so long the room of a place that was given up is kept for its pod, if that was being created and was never seen.
+ASSUMED_MS = 10_000
 #: Replacements in a worker set that lie further apart than this are not in a row.
 STREAK_MS = 600_000
 

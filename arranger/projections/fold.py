@@ -5,7 +5,7 @@ its own offset, judged from the events before it alone. Observations under a sup
 way. Nothing here decides anything; it only says what is so.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
-from arranger.projections.state import Changes, State, Verdict
+from arranger.projections.state import Assumed, Changes, State, Verdict
 
 #: How a decision's verdict begins when its cycle was taken on a state that another cycle had left behind.
 SUPERSEDED = "superseded by the cycle at offset"
@@ -29,6 +29,8 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
+    if state.assumed:
+        forget_assumed(state, list(state.assumed_until(fold.told_ms)), changes)
     apply, offset = _APPLY, entry.first
     for event in entry.batch.events:
         apply[type(event)](fold, offset, event)
@@ -46,10 +48,19 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
+    forget_assumed(state, list(state.assumed_until(fold.told_ms)), changes)
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         _APPLY[type(event)](fold, offset, event)
         state.offset, state.told_ms = offset, fold.told_ms
         yield offset
+
+
+def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
+    """Nobody waits any more for these pods of `state.assumed`: they were seen and count themselves, or won't come."""
+    for pod in pods:
+        del state.assumed[pod.owner]
+        state.nodes.release(pod.node, pod.requests)
+        changes.schedulable = True
 
 
 _POD = k.Watched.POD
@@ -111,6 +122,8 @@ class _Fold:
             return
         old = state.pods.get(uid)
         state.pods[uid] = event
+        if state.assumed and old is None and owner in state.assumed:
+            forget_assumed(state, [state.assumed[owner]], self.changes)
         if event.traits.anti_affinity:
             state.repelling[uid] = event
         elif state.repelling:
@@ -211,9 +224,10 @@ class _Fold:
             job.retired.pop(pod.uid, None)
 
     def _keep_or_release(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
-        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now."""
+        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now, or
+        nobody fills it any more because its job is being deleted."""
         node = job.placements[place]
-        if holds(pod) or not lacking(self.state.nodes, job, {place: node}):
+        if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {place: node})):
             self.state.nodes.hold(node, _requests(job, place))
             return
         del job.placements[place]
@@ -295,7 +309,7 @@ class _Fold:
             self.changes.jobs[event.uid] = None
             self.changes.schedulable = True
             self.state.job_changes += 1
-            self._release_all(job)
+            self._release_all(job, job.stage)
 
     # --- decisions -----------------------------------------------------------------------------------------
 
@@ -351,11 +365,11 @@ class _Fold:
         if job.stage == Stage.STARTING and not job.start_ms:
             job.start_ms = self.told_ms
         if job.stage == Stage.RESCHEDULING:
-            self._begin_attempt(job, failed=event.reason == k.LEADER_FAILED)
+            self._begin_attempt(job, before, failed=event.reason == k.LEADER_FAILED)
         if job.stage == Stage.PENDING:
             self._begin_anew(job, before)
         if job.ended:
-            self._release_all(job)
+            self._release_all(job, before)
             job.completion_ms = self.told_ms
         self._note_turns(job)
         self._note_short(job)
@@ -399,7 +413,7 @@ class _Fold:
             self._count_restarts(job, place, self.state.pods[job.bound.pop(place)])
             self.state.nodes.hold(job.placements[place], _requests(job, place))
         else:
-            self._unplace(job, place)
+            self._unplace(job, place, job.stage)
         if worker.how == Replacement.GIVEN_UP:
             job.given_up[place] = None
         elif worker.pod_uid:
@@ -453,10 +467,10 @@ class _Fold:
             if is_so != job.turned.get(name, (False, 0))[0]:
                 job.turned[name] = (is_so, self.told_ms)
 
-    def _begin_attempt(self, job: JobRecord, *, failed: bool) -> None:
+    def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
         job.restarts += failed
-        self._unschedule(job)
+        self._unschedule(job, before)
         job.failing_since.clear()
         job.attempt += 1
         job.leader_address = ""
@@ -465,14 +479,14 @@ class _Fold:
     def _begin_anew(self, job: JobRecord, before: Stage) -> None:
         """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""
         if before != Stage.PENDING:
-            self._begin_attempt(job, failed=False)
+            self._begin_attempt(job, before, failed=False)
         else:
-            self._unschedule(job)
+            self._unschedule(job, before)
         job.start_ms = job.infeasible_since_ms = 0
         job.waits = None
 
-    def _unschedule(self, job: JobRecord) -> None:
-        self._release_all(job)
+    def _unschedule(self, job: JobRecord, before: Stage) -> None:
+        self._release_all(job, before)
         self._schedule_state(job, ScheduleState.UNSCHEDULED)
 
     def _bind_waiting(self, job: JobRecord) -> None:
@@ -514,13 +528,24 @@ class _Fold:
         job.placements[place] = node
         self.state.nodes.hold(node, _requests(job, place))
 
-    def _unplace(self, job: JobRecord, place: PlaceKey) -> None:
+    def _unplace(self, job: JobRecord, place: PlaceKey, stage: Stage) -> None:
+        """Give up a place of a job that was in that stage so far."""
         node = job.placements.pop(place)
         uid = job.bound.pop(place, None)
-        if uid is None:
-            self.state.nodes.release(node, _requests(job, place))
-        else:
+        if uid is not None:
             self._count_restarts(job, place, self.state.pods[uid])
+        elif _may_come(job, place, stage) and not self.state.nodes.overbooked(node, _requests(job, place)):
+            self._assume(job, place, node)
+        else:  # it can't have been created, or its kubelet refuses it
+            self.state.nodes.release(node, _requests(job, place))
+
+    def _assume(self, job: JobRecord, place: PlaceKey, node: str) -> None:
+        """Keep the room of a place for the pod that may come there."""
+        owner = job.owner_of(place)
+        if owner in self.state.assumed:  # since an earlier decision on the same place
+            forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
+        until_ms = self.told_ms + k.ASSUMED_MS
+        self.state.assumed[owner] = Assumed(owner, node, _requests(job, place), until_ms)
 
     def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
         """A pod leaves its place: what its containers restarted is kept."""
@@ -530,17 +555,19 @@ class _Fold:
             name = job.spec.groups[place[0]].name
             job.spent[name] = job.spent.get(name, 0) + pod.restarts
 
-    def _release_all(self, job: JobRecord) -> None:
-        for place in list(job.placements):
-            self._unplace(job, place)
+    def _release_all(self, job: JobRecord, stage: Stage) -> None:
+        for place in sorted(job.placements):  # the order in which they are assumed is part of the state
+            self._unplace(job, place, stage)
         self.changes.schedulable = True
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
+        for place in sorted(place for place in job.placements if not _exists(spec, place) and place not in job.bound):
+            self._unplace(job, place, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent = job.restarts, dict(job.spent)
         if job.spec is not None:
-            self._release_all(job)
+            self._release_all(job, Stage.PENDING)  # held again below: no pod is given up by that
         job.spec, job.restarts, job.spent = spec, restarts, spent
         if job.ended:
             return
@@ -558,7 +585,7 @@ class _Fold:
     def _settle_schedule(self, job: JobRecord) -> None:
         """What the schedule is after a change of the spec. A job that hasn't started never holds part of a quorum."""
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
-            self._unschedule(job)
+            self._unschedule(job, job.stage)
             job.infeasible_since_ms = 0
         elif len(job.placements) == job.pods_wanted():
             self._schedule_state(job, ScheduleState.SUCCEED)
@@ -587,6 +614,14 @@ def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...
 def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:
     """Whether the pod of a place that was being filled anew is the old one: it ended, goes, or is somewhere else."""
     return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(place)
+
+
+def _may_come(job: JobRecord, place: PlaceKey, stage: Stage) -> bool:
+    """Whether a pod that nobody has seen may be at a place, or on its way there, in a stage: the leader's until it has
+    an address, those of workers from then on, and none that the API server finds invalid."""
+    if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
+        return False
+    return (place == LEADER) == (job.leader_address == "")
 
 
 def _requests(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:

@@ -88,6 +88,12 @@ class JobRecord:
         """A valid job that has not ended and is not being deleted."""
         return self.spec is not None and not self.seen.invalid and not self.ended and not self.seen.deleting
 
+    def owner_of(self, place: PlaceKey) -> PodOwner:
+        """What the pod of a place of this attempt claims: the inverse of `place_of`."""
+        assert self.spec is not None
+        group, index = place
+        return PodOwner(self.uid, self.attempt, self.spec.groups[group].name, group == LEADER_GROUP, index)
+
     def place_of(self, owner: PodOwner) -> PlaceKey | None:
         """The place that a pod claims, None when this attempt of the job has no such place."""
         if self.spec is None or owner.attempt != self.attempt:

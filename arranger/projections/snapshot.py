@@ -16,10 +16,10 @@ from arranger.events.kinds import PodSeen
 from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, PlaceKey, holds
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
-from arranger.projections.state import State
+from arranger.projections.state import Assumed, State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 5
+LAYOUT = 6
 
 
 class NodeImage(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +57,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     nodes: list[NodeImage]
     pods: list[PodSeen]
     jobs: list[JobImage]
+    assumed: tuple[Assumed, ...]  # in the order in which they end
 
 
 #: Where the time told stands in a snapshot.
@@ -87,6 +88,7 @@ def encode(state: State) -> bytes:
             nodes=_node_images(state.nodes),
             pods=[state.pods[uid] for uid in sorted(state.pods)],
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
+            assumed=tuple(state.assumed.values()),
         )
     )
 
@@ -171,6 +173,7 @@ def _state(image: StateImage) -> State:
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)
+    state.assumed = {pod.owner: pod for pod in image.assumed}
     state.nodes.hold_all(_held(state))
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
@@ -207,7 +210,7 @@ def _restore_job(state: State, image: JobImage) -> None:
 
 
 def _held(state: State) -> Iterator[tuple[str, Requests]]:
-    """Who holds what on which node: pods, and placements whose pod isn't there yet."""
+    """Who holds what on which node: pods, placements whose pod isn't there yet, and pods that may still come."""
     for pod in state.pods.values():
         if holds(pod):
             yield pod.node, pod.requests
@@ -216,6 +219,8 @@ def _held(state: State) -> Iterator[tuple[str, Requests]]:
             for place, node in job.placements.items():
                 if place not in job.bound:
                     yield node, job.spec.groups[place[0]].shape.requests
+    for assumed in state.assumed.values():
+        yield assumed.node, assumed.requests
 
 
 def _node_images(nodes: NodeTable) -> list[NodeImage]:

@@ -4,11 +4,15 @@
 `Changes`, which is not part of the state: it only spares the readers a full look.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from arranger.events.kinds import PodSeen, Watched
+from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import NodeTable
+from arranger.projections.nodes import NodeTable, Requests
 
 
 @dataclass(slots=True)
@@ -31,6 +35,16 @@ class Changes:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
+class Assumed(msgspec.Struct, frozen=True, array_like=True):
+    """A pod that nobody has seen, of a place that was given up while it was being created: it may be on its way, or run
+    and the watch be late. Its room is kept for it until it is seen, or until `until_ms` (milliseconds since 1970)."""
+
+    owner: PodOwner
+    node: str
+    requests: Requests
+    until_ms: int
+
+
 @dataclass(slots=True, repr=False)
 class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
@@ -48,6 +62,8 @@ class State:
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     repelling: dict[str, PodSeen] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
+    #: By place, in the order in which they end.
+    assumed: dict[PodOwner, Assumed] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)
     last_cycle: int = 0
@@ -65,6 +81,13 @@ class State:
     def synced(self) -> bool:
         """Every kind has been listed in this epoch. Before that nobody may decide: absence says nothing yet."""
         return all(self.listed.get(kind, False) for kind in Watched)
+
+    def assumed_until(self, told_ms: int) -> Iterator[Assumed]:
+        """The assumed pods that aren't waited for any more at a time, which the next entry of the log forgets."""
+        for pod in self.assumed.values():
+            if pod.until_ms > told_ms:
+                return
+            yield pod
 
     def find_job(self, namespace: str, name: str) -> JobRecord | None:
         """The job of that name that is not being deleted, else the newest of that name, else None."""

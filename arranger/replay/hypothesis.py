@@ -87,6 +87,7 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         pods_of=pods_of,
         repelling=dict(state.repelling) if of_pods else state.repelling,
         jobs=jobs,
+        assumed=dict(state.assumed),
         terms=dict(state.terms),
         listed=dict(state.listed),
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},

@@ -26,6 +26,7 @@ from arranger.model import pod as p
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
 from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
+from arranger.projections.state import Assumed
 
 LEFT_OUT = "(left out of this export)"
 
@@ -365,6 +366,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "turned": keep,
     },
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
+    Assumed: {"node": _named("node"), "requests": keep},
     JobImage: {"placements": _second("node"), "bound": keep},
     StateImage: {"terms": keep, "listed": keep, "verdicts": keep},
 }

@@ -92,8 +92,8 @@ class Taker(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Capacity of that kind held without a decision that was read: a stranger's pod, or an adopted job. `since` is the
-    offset of its first event, 0 if that wasn't read."""
+    """Capacity of that kind held without a decision that was read: a stranger's pod, an adopted job, or pods that may
+    still come. `since` is the offset of its first event, 0 if that wasn't read."""
 
     who: str
     amounts: dict[str, int]
@@ -436,7 +436,33 @@ def _undecided(
         if amounts:
             since = story.around.came.get(pod.uid, 0)
             found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,), since))
+    found += _assumed(story.state, resources, nodes)
     return sorted(found, key=lambda holder: ([-holder.amounts.get(name, 0) for name in resources], holder.who))
+
+
+def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[Holder]:
+    """What is kept for pods that may still come, by attempt of their jobs."""
+    kept: dict[tuple[str, int], dict[str, int]] = {}
+    where: dict[tuple[str, int], dict[str, None]] = {}
+    for pod in state.assumed.values():
+        asked = {name: amount for name, amount in pod.requests if name in resources and amount}
+        if asked and pod.node in nodes:
+            of = (pod.owner.job_uid, pod.owner.attempt)
+            amounts = kept.setdefault(of, {})
+            for name, amount in asked.items():
+                amounts[name] = amounts.get(name, 0) + amount
+            where.setdefault(of, {})[pod.node] = None
+    return [
+        Holder(
+            f"pods of {_job_text(state, uid)}, attempt {attempt}, that may still come", amounts, (*where[uid, attempt],)
+        )
+        for (uid, attempt), amounts in kept.items()
+    ]
+
+
+def _job_text(state: State, uid: str) -> str:
+    job = state.jobs.get(uid)
+    return f"job {label(job)}" if job is not None else f"the deleted job {uid}"
 
 
 def _amounts(

@@ -13,7 +13,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
 from arranger.model.node import NodeFacts
-from arranger.projections.fold import apply_entry
+from arranger.projections.fold import apply_entry, forget_assumed
 from arranger.projections.jobs import LEADER, JobRecord, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.describe import amounts_text, label, pods_text
@@ -225,12 +225,13 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
 
 
 def say(state: State, told_ms: int, events: Sequence[k.Event]) -> Changes:
-    """Fold events as one more entry; answers what that touched."""
+    """Fold supposed events as one more entry; answers what that touched. Of them no pod comes but those they tell."""
     changes = Changes()
     if events:
-        first = state.offset + 1
+        first, assumed = state.offset + 1, dict(state.assumed)
         batch = k.Batch("what-if", first, told_ms, tuple(events))
         apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
+        forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
     return changes
 
 

@@ -92,7 +92,9 @@ def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | No
     decisions = [event for attempt in attempts for event in _decisions(placer, attempt, reasons)]
     if decisions:
         return Plan((CycleTaken(state.offset, told_ms, config), *decisions))
-    return Plan((), min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf))
+    due_ms = min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf)
+    awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > told_ms)
+    return Plan((), min(due_ms, next(awaited_ms, math.inf)))
 
 
 class _Reasons:

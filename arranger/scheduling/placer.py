@@ -137,14 +137,16 @@ class Placer:
         told_ms: int | None = None,
         witness: Witness | None = None,
     ) -> None:
+        self._told_ms = state.told_ms if told_ms is None else told_ms
         self.view = ClusterView(state.nodes)
+        for pod in state.assumed_until(self._told_ms):
+            self.view.count_free(pod.node, pod.requests)
         self.view.neighbours = around(state, self.view.roster.rows())
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
         self.shares = Shares(self.view)
         self._filters = Filters(self.view, policies.filters)
         self._config = config
-        self._told_ms = state.told_ms if told_ms is None else told_ms
         self._policies = policies
         self._witness = witness
         self._empty: tuple[ClusterView, Filters] | None = None

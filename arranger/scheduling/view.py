@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
-from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable
+from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable, Requests
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 
 Mask = npt.NDArray[np.bool_]
@@ -177,6 +177,14 @@ class ClusterView:
         view = ClusterView(self._table, empty=True)
         view.neighbours = self.neighbours.emptied() if self.neighbours is not None else None
         return view
+
+    def count_free(self, node: str, requests: Requests) -> None:
+        """Count what is held on a node for a pod as free: it won't come."""
+        row = self._roster.rows().get(node)
+        if row is not None:
+            amounts = self._table.vector(requests).copy()
+            amounts[self._table.columns[NOWHERE]] = 0
+            self.free[row] += amounts
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, 1 pod included. All that no node has stands as 1 in one column of which

@@ -209,6 +209,8 @@ class Checks:
         self._room: dict[str, Counter[str]] = {}
         #: (job, attempt, group, role, index) → UID of the pod that is there.
         self._there: dict[_Place, str] = {}
+        #: UIDs of pods for which nobody kept room all the time since they were created.
+        self._unawaited: set[str] = set()
         #: UID of each live pod → its place and node; and by node, with what it asks for.
         self._pods: dict[str, tuple[_Place, str]] = {}
         self._on: dict[str, dict[str, tuple[_Place, dict[str, int]]]] = {}
@@ -251,6 +253,7 @@ class Checks:
             return
         if change == "DELETED" or not _live(pod):
             found = self._pods.pop(uid, None)
+            self._unawaited.discard(uid)
             if found is not None:
                 del self._on[found[1]][uid]
                 if self._there.get(found[0]) == uid:
@@ -272,15 +275,27 @@ class Checks:
         self._fits(node, place.job)
 
     def _fits(self, node: str, job: str) -> None:
-        """Our pods that are where the log wants them fit their node; late effects of old decisions aside."""
+        """Our pods that are where the log wants them fit their node, together with all whose places were given up, but
+        for those that came when nobody waited for them any more."""
         total: Counter[str] = Counter()
-        for place, requests in self._on[node].values():
-            if self._wanted(place, node):
+        for uid, (place, requests) in self._on[node].items():
+            if self._counts(uid, place, node):
                 total.update(requests)
         room = self._room.get(node, Counter())
         short = sorted(name for name, asked in total.items() if asked > room[name])
         if short:
             raise Violation(f"node {node} is oversubscribed: {short}, {dict(total)} of {dict(room)}", job=job)
+
+    def _counts(self, uid: str, place: _Place, node: str) -> bool:
+        """Whether a pod has its room: as its job's, because the log has seen it there, or because it still may come."""
+        state = self._world.oracle.state
+        if self._wanted(place, node):
+            return True
+        claimed = (place.job, place.attempt, place.group, place.index)
+        assumed = ((one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index) for one in state.assumed)
+        if uid not in state.pods and claimed not in assumed:
+            self._unawaited.add(uid)
+        return uid not in self._unawaited
 
     def _wanted(self, place: _Place, node: str) -> bool:
         job = self._world.oracle.state.jobs.get(place.job)

@@ -448,7 +448,9 @@ def image_missing(world: Haystack) -> int:
     uid = world.run_pod(job, LEADER, job.placements[LEADER], phase="Pending")
     world.hay()
     world.change_pod(uid, ready=False, waiting="ImagePullBackOff")
-    return _then_decide(world, _now(world), 130)
+    cause = _now(world)
+    world.control()  # the grace begins when a controller sees it
+    return _then_decide(world, cause, 130)
 
 
 def refused_by_server(world: Haystack) -> int:

@@ -444,6 +444,7 @@ def test_after_everything_is_gone_nothing_is_held() -> None:
         world.pod_gone(uid)
     world.node_gone("n1")
     world.node_gone("n2")
+    world.wait_for_late_pods()
     nodes = world.state.nodes
     assert not nodes.used.any() and not nodes.allocatable.any() and not nodes.rows and not any(nodes.holders)
     assert not world.state.pods_of and not world.state.jobs
@@ -461,6 +462,7 @@ def test_capacity_never_leaks_in_whatever_order_things_go(order: tuple[str, ...]
     }
     for step in order:
         gone[step]()
+    world.wait_for_late_pods()
     assert total_used(world) == 0 and not world.state.pods and not world.state.pods_of
 
 

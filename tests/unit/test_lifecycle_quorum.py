@@ -23,6 +23,7 @@ def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_
     world.settle()
     assert (job.stage, job.placements) == (Stage.RESCHEDULING, {})
     world.node("n2", cpu=2)
+    world.wait_for_late_pods()
     world.settle()
     assert (job.stage, len(job.bound)) == (Stage.RUNNING, 5)
     assert_sound(world.state)
@@ -52,6 +53,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
     assert decision.reason == "QuorumIncomplete" and "exceeded quota: compute" in decision.message
+    world.wait_for_late_pods()
     world.settle()
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 1, 3)
     assert_sound(world.state)

@@ -581,6 +581,8 @@ def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has
     world.list_all()
     assert [wanted_pods(world.state, job).create for job in jobs] == [[], []]
     world.settle()
+    world.wait_for_late_pods()
+    world.settle()
     assert sorted(str(job.stage) for job in jobs) == ["Rescheduling", "Running"]
     assert_sound(world.state)
 

@@ -87,6 +87,7 @@ def test_once_everything_is_gone_nothing_is_left_of_any_history(history: list[St
         world.pod_gone(uid)
     for name, row in list(world.state.nodes.rows.items()):
         world.node_gone(name, uid=world.state.nodes.uids[row])
+    world.wait_for_late_pods()
     nodes = world.state.nodes
     assert not nodes.rows and not nodes.used.any() and not nodes.allocatable.any() and not world.state.pods_of
 

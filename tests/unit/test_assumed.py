@@ -1,0 +1,133 @@
+"""Pods that nobody has seen, of places that were given up while those were being created: their room is kept."""
+
+from arranger.events import kinds as k
+from arranger.model.job import Stage
+from arranger.model.pod import PodOwner
+from arranger.projections import snapshot
+from arranger.replay.what_if import say
+from arranger.scheduling.cycle import Cycles
+from tests.random_worlds import assert_sound
+from tests.unit.replay_worlds import explained
+from tests.world import Edited, World, shape, starting
+
+LEADER = (0, 0)
+
+
+def rescheduled() -> tuple[World, k.JobSeen]:
+    """The job `ppo` was scheduled again before anybody saw the leader's pod of its first attempt."""
+    world, job = starting(cpu=2, leader=shape(cpu=2))
+    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "Test", ""))
+    assert not job.placements and world.used("n1") == 2000
+    return world, job.seen
+
+
+def test_the_room_of_a_pod_that_may_come_is_given_to_nobody_for_a_while() -> None:
+    world, _ = rescheduled()
+    other = world.job("other", leader=shape(cpu=2), priority=9)
+    world.pass_time(k.ASSUMED_MS / 1000 - 0.001)
+    world.cycle()
+    assert not other.placements and other.waits is not None
+    world.pass_time(0.001)
+    world.cycle()  # time alone frees it: nothing else was said
+    assert other.placements == {LEADER: "n1"}
+    assert_sound(world.state)
+
+
+def test_who_looks_only_when_something_has_changed_looks_again_when_nobody_waits_for_the_pod_any_more() -> None:
+    world, _ = rescheduled()
+    cycles = Cycles()
+    world.say(*cycles.take(world.state, world.config, world.now_ms))  # that it waits
+    assert cycles.take(world.state, world.config, world.now_ms) == ()
+    world.pass_time(k.ASSUMED_MS / 1000)
+    assert [type(event) for event in cycles.take(world.state, world.config, world.now_ms)] == [k.CycleTaken, k.Placed]
+
+
+def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_gone() -> None:
+    world, seen = rescheduled()
+    uid = world.pod("ppo-learner-0", "n1", cpu=2, owner=PodOwner(seen.uid, 0, "learner", True, 0))
+    assert not world.state.assumed and world.used("n1") == 2000
+    world.pod_gone(uid)
+    assert world.used("n1") == 0
+    assert_sound(world.state)
+
+
+def test_room_is_kept_only_for_what_may_have_been_created() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    job = world.job("ppo", workers=3, min_workers=3)
+    world.cycle()
+    world.say(k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "not started yet"))
+    assert not world.state.nodes.used.any()
+
+    world, job = starting(cpu=4, workers=3, min_workers=3)
+    world.say(k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "its leader has no address yet"))
+    assert [owner.leader for owner in world.state.assumed] == [True] and world.used("n1") == 1000
+
+    world, job = starting(cpu=4, workers=3, min_workers=3)
+    world.settle()
+    world.pod_gone(job.bound[LEADER])
+    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", "its pod was seen, and is gone"))
+    assert not world.state.assumed
+    assert_sound(world.state)
+
+
+def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_room_for_a_while() -> None:
+    world = World()
+    world.node("n1", cpu=6)
+    elastic = Edited(world, workers=2, min_workers=1)
+    world.settle()
+    job = elastic.edit(workers=5)
+    world.cycle()
+    assert len(job.placements) == 6
+    elastic.edit(workers=3)
+    assert [owner.index for owner in world.state.assumed] == [3, 4] and world.used("n1") == 6000
+    assert_sound(world.state)
+    elastic.edit(workers=5)  # it grows again: these places are other rooms until those pods are there or aren't
+    world.cycle()
+    assert len(job.placements) == 4
+    world.wait_for_late_pods()
+    world.settle()
+    assert len(job.bound) == 6 and not world.state.assumed
+    assert_sound(world.state)
+
+
+def test_a_deleted_jobs_late_pods_keep_their_room_too() -> None:
+    world, job = starting(cpu=2, leader=shape(cpu=2))
+    world.job_gone(job)
+    assert world.used("n1") == 2000
+    world.wait_for_late_pods()
+    assert world.used("n1") == 0 and not world.state.assumed
+
+
+def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
+    world, job = starting(cpu=5, workers=4, min_workers=4)
+    uid = world.run_pod(job, LEADER, "n1")
+    world.control()
+    assert job.bound == {LEADER: uid} and job.leader_address
+    restored = World()
+    restored.state = snapshot.restore(snapshot.encode(world.state))
+    decided = k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "")
+    for one in (world, restored):
+        one.now_ms = 1_800_000_000_000
+        one.say(decided)
+    assert len(world.state.assumed) == 4
+    assert snapshot.encode(restored.state) == snapshot.encode(world.state)
+    assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
+
+
+def test_what_is_only_supposed_makes_nobody_wait_for_pods() -> None:
+    world, job = starting(cpu=2, leader=shape(cpu=2))
+    changes = say(world.state, world.now_ms, [k.StageDecided(job.uid, job.version, 0, "Rescheduling", "Test", "")])
+    assert changes.schedulable and not world.state.assumed and not world.state.nodes.used.any()
+    assert job.stage == Stage.RESCHEDULING
+
+
+def test_explain_names_them_among_those_who_have_the_room() -> None:
+    world, _ = rescheduled()
+    world.job("other", leader=shape(cpu=2), priority=9)
+    world.cycle()
+    waiting = explained(world.entries, "other").waiting
+    assert waiting is not None
+    [holder] = waiting.holders
+    assert (holder.who, holder.amounts) == ("pods of job default/ppo, attempt 0, that may still come", {"cpu": 2000})
+    assert holder.nodes == ("n1",)
