@@ -88,7 +88,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
                 shut[spot] = closed(state, job, place)
             if down[node] or shut[spot]:
                 found.lost.append((place, None))
-        elif blameless(pod):
+        elif pod.phase in TERMINAL and blameless(pod):
             if not pod.deleting:  # what is being deleted is created again once it is gone
                 found.lost.append((place, pod))
         elif pod.phase == Phase.FAILED:
@@ -118,7 +118,8 @@ def _over_limit(
         excess = used - job.spec.restart_limit - sum(group == number for group, _ in job.given_up)
         if excess > 0:
             in_order = sorted(of_set, key=lambda one: -one[0][1])
-            in_order += sorted(crashed, key=lambda one: (-one[1].restarts, -one[0][1]))
+            going_on = [one for one in crashed if one[1].phase != Phase.SUCCEEDED]
+            in_order += sorted(going_on, key=lambda one: (-one[1].restarts, -one[0][1]))
             found += in_order[:excess]
     return found
 

@@ -223,6 +223,16 @@ def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_
     assert restarts(world, job) == (3, 3) and job.stage == Stage.RUNNING
 
 
+def test_a_worker_that_finished_after_restarts_is_not_the_one_that_is_given_up() -> None:
+    world, job = running(restart_limit=3)
+    world.change_pod(job.bound[(1, 0)], restarts=3, phase="Succeeded", ready=False)
+    world.change_pod(job.bound[(1, 1)], restarts=1)
+    world.pass_time(3)
+    world.control()
+    assert job.given_up == {(1, 1): None} and (1, 0) in job.bound
+    assert restarts(world, job)[0] == 4
+
+
 def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
     world, job = running(restart_limit=0)
     for _ in range(3):
