@@ -56,6 +56,8 @@ class Oracle:
         #: Cycles that were taken again and gave the identical plan.
         self.cycles = 0
         self.epochs: list[int] = []
+        #: The first batch of each epoch.
+        self._begun: dict[int, bytes] = {}
         #: (writer, sequence number) of every batch of this epoch.
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
@@ -63,12 +65,15 @@ class Oracle:
     def begin(self, epoch: int, first: bytes) -> None:
         """A new epoch: no number comes twice, and each is higher than the one that whoever begins it knows of.
 
+        Two that begin the same epoch in the same millisecond say the same to the byte: should the log have been emptied
+        between them, whoever has read the first finds the second as one whose tail was lost.
+
         A process that finds an empty home knows of none, and one that slept only of an old one; both number by their
         own clocks, which may be behind. The first that knows of a higher one replaces such an epoch at once.
         """
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, k.EpochBegun)
-        if epoch in self.epochs or epoch <= begun.previous:
+        if self._begun.setdefault(epoch, first) != first or epoch <= begun.previous:
             raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
         self.verify_snapshots()
         self.epochs.append(epoch)
