@@ -198,7 +198,8 @@ class ZipWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._part = path.with_name(path.name + _PART)
+        # Of its own: what a killed export left may still be the very file that was put in its place.
+        self._part = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PART}")
         self.where = str(path)
         try:
             self._zip = zipfile.ZipFile(self._part, "w", zipfile.ZIP_STORED)
