@@ -22,6 +22,10 @@ class UsageError(ArrangerError):
     exit_status = 2
 
 
+class NoLog(UsageError):
+    """There is no log where one was to be read."""
+
+
 class LogError(ArrangerError):
     """The event log can't be read or written as asked."""
 

@@ -162,10 +162,11 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     start = await log.start()
     if start.offset == 0:
         return State(), start
-    raise LogError(
-        f"the log was trimmed up to offset {start.offset}, and it holds no snapshot before the point asked for",
-        hint="ask for a later point",
-    )
+    trimmed = f"the log was trimmed up to offset {start.offset}, and it holds no snapshot"
+    if point == Point():
+        other = "use the version of Arranger that runs there; what was trimmed is in the archive, if there is one"
+        raise LogError(f"{trimmed} that this version can use", hint=other)
+    raise LogError(f"{trimmed} before the point asked for", hint="ask for a later point")
 
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:

@@ -4,18 +4,19 @@ import asyncio
 
 import click
 import msgspec
+import redis.asyncio
 
 from arranger.cli.output import duration, local_time, output_option, print_json, print_table, print_text
 from arranger.cli.reading import begin, feed, log_options
 from arranger.clock import SystemClock
-from arranger.errors import LogUnavailable, UsageError
+from arranger.errors import LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.projections.state import State
 from arranger.replay.history import Journey, Point
 from arranger.settings import Settings
-from arranger.workers.membership import ROLES
+from arranger.workers.membership import ROLES, read_members
 from arranger.workers.status import SHARING, MemberStatus, Moment, Status, problems, read_status
 
 
@@ -64,7 +65,7 @@ async def _read(url: str, settings: Settings, *, named: bool) -> Status:
     log = RedisLog(url, settings.cluster, read_only=True)
     client = connect(url)
     try:
-        await log.open()
+        await _open(log, client, settings)
         state, snapshot = await _folded(log)
         now_ms = SystemClock().now_ms()
         return await read_status(log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms)
@@ -76,6 +77,18 @@ async def _read(url: str, settings: Settings, *, named: bool) -> Status:
     finally:
         await log.close()
         await client.aclose()
+
+
+async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) -> None:
+    """Open the log. Where there is none, what to do depends on who runs there."""
+    try:
+        await log.open()
+    except NoLog as problem:
+        there = len(await read_members(client, settings.cluster))
+        if not there:
+            raise LogError(problem.message, hint=f"{problem.hint}; arranger run begins a log") from problem
+        who = "1 process is there" if there == 1 else f"{there} processes are there"
+        raise LogError(f"{problem.message}, but {who}", hint="they begin a new one: look again") from problem
 
 
 async def _folded(log: RedisLog) -> tuple[State, Moment | None]:

@@ -27,6 +27,7 @@ from arranger.errors import (
     EpochLost,
     LogError,
     LogUnavailable,
+    NoLog,
     OutdatedAppend,
     UnknownEvent,
     UsageError,
@@ -103,7 +104,7 @@ class RedisLog:
         if end is not None:
             return end
         if self._read_only:
-            raise UsageError(f"there is no log at {self._where}", hint="check the URL and the cluster's name")
+            raise NoLog(f"there is no log at {self._where}", hint="check the URL and the cluster's name")
         return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
 
     async def _check_server(self) -> None:
@@ -331,7 +332,7 @@ class RedisLog:
             epoch, end, chain = await self._client.execute_command("HMGET", self._meta, "epoch", "end", "chain")
         if epoch is None:
             return None
-        position = Position(int(epoch), int(end), chain.decode())
+        position = _position(epoch, end, chain)
         self._seen.ended(position)
         return position
 
@@ -348,7 +349,7 @@ class RedisLog:
             )
         if epoch is None:
             raise _other_epoch(None, None)
-        return Position(int(epoch), int(start), chain.decode())
+        return _position(epoch, start, chain)
 
     async def cursor(self, name: str) -> str | None:
         with translated(self._where):
@@ -415,13 +416,23 @@ def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
     return EpochLost(f"the log is in epoch {int(present)}, not {mine}")
 
 
+def _incomplete() -> LogError:
+    return LogError("the log's record of its end is incomplete", hint="restore the log from its archive")
+
+
+def _position(epoch: bytes, offset: bytes | None, chain: bytes | None) -> Position:
+    if offset is None or chain is None:
+        raise _incomplete()
+    return Position(int(epoch), int(offset), chain.decode())
+
+
 def _check_position(meta: Sequence[bytes | None], after: Position) -> Position:
     """The log's end, once nothing in its record contradicts the position."""
     epoch, end, chain, start, start_chain = meta
     if epoch is None or int(epoch) != after.epoch:
         raise _other_epoch(epoch, after.epoch)
     if end is None or chain is None or start is None or start_chain is None:
-        raise LogError("the log's record of its end is incomplete", hint="restore the log from its archive")
+        raise _incomplete()
     if after.offset < int(start):
         raise EntriesTrimmed(f"events up to offset {int(start)} were trimmed; read up to {after.offset}")
     if after.offset > int(end):

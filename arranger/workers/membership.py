@@ -29,7 +29,7 @@ ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 MISSED_BEATS = 3
 
 # KEYS: members. ARGV: own id, own record, milliseconds it is valid (0: leave; negative: only read).
-# Answers the records of all live members; those that expired are removed on the way.
+# Answers the records of all live members; what has expired, or is no record, is removed on the way.
 _BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -42,9 +42,9 @@ end
 local live = {}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  local gap = string.find(all[i + 1], ' ', 1, true)
-  if tonumber(string.sub(all[i + 1], 1, gap - 1)) > now then
-    live[#live + 1] = string.sub(all[i + 1], gap + 1)
+  local expiry, record = string.match(all[i + 1], '^(%d+) (.*)$')
+  if expiry and tonumber(expiry) > now then
+    live[#live + 1] = record
   else
     redis.call('HDEL', KEYS[1], all[i])
   end
@@ -223,7 +223,7 @@ async def read_members(client: redis.asyncio.Redis, cluster: str) -> dict[str, t
     for record in records.values():
         expiry, _, content = record.partition(b" ")
         member = _decoded(content)
-        if member is not None and int(expiry) > now_ms:
+        if member is not None and expiry.isdigit() and int(expiry) > now_ms:
             beaten_ms = int(expiry) - MISSED_BEATS * member.heartbeat_ms
             found[member.id] = member, max(0, now_ms - beaten_ms) if member.heartbeat_ms else 0
     return dict(sorted(found.items()))

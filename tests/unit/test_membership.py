@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
-from arranger.workers.membership import Lease, owner
+from arranger.workers.membership import Lease, owner, read_members
 from tests.interpreter import told_elsewhere
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
@@ -156,6 +156,18 @@ async def test_a_lease_has_one_holder(redis_server: RealRedis, cluster: str) -> 
         await holder.release()
         assert not holder.held
         assert await other.acquire()
+
+
+@pytest.mark.parametrize("record", ["", "nonsense", "soon {}", "99999999999999999 {}"])
+async def test_what_is_no_member_s_record_stops_nobody_s_heartbeat(
+    redis_server: RealRedis, cluster: str, record: str
+) -> None:
+    async with connected(redis_server) as client:
+        await client.execute_command("HSET", f"arranger:{cluster}:members", "x", record)
+        assert await read_members(client, cluster) == {}
+        await member(client, cluster, "a").join()
+        assert [one.id for one in await member(client, cluster, "b").live()] == ["a"]
+        assert list(await read_members(client, cluster)) == ["a"]
 
 
 async def test_a_lease_that_was_not_renewed_goes_to_another(redis_server: RealRedis, cluster: str) -> None:

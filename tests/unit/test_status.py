@@ -12,7 +12,7 @@ import redis.asyncio
 
 from arranger.cli.main import cli
 from arranger.clock import SystemClock
-from arranger.errors import UsageError
+from arranger.errors import ArrangerError, UsageError
 from arranger.events.kinds import Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
@@ -203,6 +203,46 @@ def test_a_kind_that_was_not_listed_is_a_problem() -> None:
 def test_without_anybody_every_role_is_named_once() -> None:
     found = problems(a_status(holder=None), max_lag_s=10.0)
     assert [one.what.partition(":")[0] for one in found] == [f"no live {role}" for role in ROLES]
+
+
+async def refused(server: RealRedis, cluster: str) -> str:
+    """What it says instead of an answer, in one line; its exit status is then 1."""
+    problem = (await status(server, cluster, "-o", "json")).exception
+    assert isinstance(problem, ArrangerError) and problem.exit_status == 1
+    return str(problem)
+
+
+async def test_where_there_is_no_log_it_says_how_one_begins(redis_server: RealRedis, cluster: str) -> None:
+    said = await refused(redis_server, cluster)
+    assert "there is no log at redis://" in said and "arranger run" in said and "cluster's name" in said
+
+
+async def test_members_of_a_redis_that_lost_its_log_are_named(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        await member(client, cluster, "host-1-77-one", "controller").join()
+    said = await refused(redis_server, cluster)
+    assert "1 process is there" in said and "look again" in said
+
+
+async def test_a_log_that_only_another_version_can_read_is_said_to_be_one(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    await a_log(redis_server, cluster)
+    log = RedisLog(redis_server.url, cluster)
+    end = await log.open()
+    image = snapshot.image_of(snapshot.encode(State(epoch=end.epoch, offset=end.offset)))
+    of_another = snapshot.encode_image(msgspec.structs.replace(image, layout=snapshot.LAYOUT + 1))
+    await log.put_snapshot(StoredSnapshot(end, of_another))
+    await log.trim(end.offset, epoch=end.epoch)
+    await log.close()
+    said = await refused(redis_server, cluster)
+    assert "no snapshot that this version can use" in said and "the version of Arranger that runs there" in said
+
+
+async def test_a_damaged_record_of_the_log_is_told_in_one_line(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        await client.execute_command("HSET", f"arranger:{{{cluster}}}:meta", "epoch", "7")
+    assert "record of its end is incomplete" in await refused(redis_server, cluster)
 
 
 def test_a_log_file_has_no_members(tmp_path: Path) -> None:
