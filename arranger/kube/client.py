@@ -8,7 +8,8 @@ event in a stream of changes means is said by an exception, never swallowed.
 
 import math
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -99,7 +100,7 @@ class HttpCluster:
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         self._lazy_session: aiohttp.ClientSession | None = None
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
         """All objects in pages; see `Cluster.listing`."""
         next_page = ""
         while True:
@@ -113,7 +114,7 @@ class HttpCluster:
 
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
-    ) -> AsyncIterator[list[Change]]:
+    ) -> AsyncGenerator[list[Change], None]:
         """Changes after a resourceVersion, in order; see `Cluster.watch`."""
         query = {
             "watch": "1",
@@ -124,15 +125,16 @@ class HttpCluster:
         }
         response = await self._open("watch", resource, "GET", resource.path(), query=query, timeout=self._watch_timeout)
         try:
-            async for raw in _complete_lines(response.content, f"the watch of {resource.plural}"):
-                received_ms = self._clock.now_ms()
-                lines = _decoded_lines(raw, resource)
-                errors = [index for index, line in enumerate(lines) if line.type == "ERROR"]
-                changes = [_change(line, received_ms) for line in lines[: errors[0] if errors else None]]
-                if changes:
-                    yield changes
-                if errors:
-                    raise _refusal(_status_of(lines[errors[0]].object), code=500)
+            async with aclosing(_complete_lines(response.content, f"the watch of {resource.plural}")) as pieces:
+                async for raw in pieces:
+                    received_ms = self._clock.now_ms()
+                    lines = _decoded_lines(raw, resource)
+                    errors = [index for index, line in enumerate(lines) if line.type == "ERROR"]
+                    changes = [_change(line, received_ms) for line in lines[: errors[0] if errors else None]]
+                    if changes:
+                        yield changes
+                    if errors:
+                        raise _refusal(_status_of(lines[errors[0]].object), code=500)
         finally:
             # Without its end having been read, this closes the connection.
             response.release()
@@ -295,7 +297,7 @@ class HttpCluster:
         return self._lazy_session
 
 
-async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncIterator[bytes]:
+async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncGenerator[bytes, None]:
     """The complete lines of a stream, all that have arrived together in one piece of bytes."""
     pieces: list[bytes] = []
     kept_bytes = 0

@@ -4,7 +4,7 @@ Two things implement it: `kube.client` over HTTP, and `sandbox.direct` in memory
 suite holds both, and the embedded HTTP cluster, to what a real API server does.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -94,7 +94,7 @@ class Change(msgspec.Struct, frozen=True):
 class Cluster(Protocol):
     """What workers ask of the API server. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
-    def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+    def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
         """All objects of a resource, cluster-wide, a consistent listing in pages.
 
         Never served from a stale cache (no resourceVersion=0). `Expired` when the listing outlived its
@@ -104,7 +104,7 @@ class Cluster(Protocol):
 
     def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
-    ) -> AsyncIterator[list[Change]]:
+    ) -> AsyncGenerator[list[Change], None]:
         """Changes after a resourceVersion, cluster-wide, with bookmarks, in order; what has arrived comes together.
 
         Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` when it breaks or stays

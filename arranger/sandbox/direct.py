@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -48,7 +48,7 @@ class DirectCluster:
         self._store = store
         self._clock = clock or SystemClock()
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
         """All objects of a resource in consistent pages."""
         continuation = ""
         while True:
@@ -61,7 +61,7 @@ class DirectCluster:
 
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
-    ) -> AsyncIterator[list[Change]]:
+    ) -> AsyncGenerator[list[Change], None]:
         """Changes after a resourceVersion, with bookmarks, until the time is over."""
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s

@@ -342,10 +342,11 @@ class SimulatedKubelets:
             try:
                 if not version:
                     version = await self._list()
-                async for changes in self._cluster.watch(PODS, version):
-                    for change in changes:
-                        self._see(change)
-                    version = changes[-1].resource_version
+                async with contextlib.aclosing(self._cluster.watch(PODS, version)) as batches:
+                    async for changes in batches:
+                        for change in changes:
+                            self._see(change)
+                        version = changes[-1].resource_version
             except Expired:
                 version = ""
             except (ApiError, ClusterUnavailable) as error:

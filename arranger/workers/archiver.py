@@ -8,7 +8,7 @@ away), and for an epoch that has ended, the state is folded along, so that these
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -71,7 +71,7 @@ class Archiver:
         newest: StoredSnapshot | None = None,
         *,
         state: State | None = None,
-    ) -> AsyncIterator[Put]:
+    ) -> AsyncGenerator[Put, None]:
         """Archive the entries after `begin` up to offset `until`, the end of one; tells of each stretch that is there.
 
         `newest` is a snapshot at `until`, `state` that at `begin` where the caller has it to give away. Raises what

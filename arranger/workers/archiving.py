@@ -6,6 +6,7 @@ saves double work and nothing else. What can't be archived stays in the log (`Ma
 
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from arranger.clock import Clock
@@ -113,9 +114,10 @@ class Archiving:
         async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
             return await self._source.read_stored(after, limit=limit)
 
-        async for put in self._archiver.archive(read, begin, position.offset, newest):
-            self._metrics.archived.set(put.position.offset)
-            self._metrics.archived_bytes.inc(put.size)
+        async with aclosing(self._archiver.archive(read, begin, position.offset, newest)) as puts:
+            async for put in puts:
+                self._metrics.archived.set(put.position.offset)
+                self._metrics.archived_bytes.inc(put.size)
         self._metrics.archiving.labels("ok").inc()
 
     async def _begin(self, epoch: int) -> Position:

@@ -310,7 +310,7 @@ class Process:
         """Whether the API server answers and serves TYJobs."""
         while True:
             try:
-                async with aclosing(cluster.listing(TYJOBS, limit=1)) as pages:  # type: ignore[type-var]
+                async with aclosing(cluster.listing(TYJOBS, limit=1)) as pages:
                     await anext(aiter(pages))
                 self._api_problem = ""
             except ApiError as refused:

@@ -8,7 +8,7 @@ compares the listing with the projection and appends only what differs, what has
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import msgspec
 
@@ -219,14 +219,15 @@ class Watcher:
         await self._writer.append_and_fold([k.ListingBegun(self._kind, self._term)])
         there: set[str] = set()
         version = ""
-        async for page in self._cluster.listing(RESOURCES[self._kind]):
-            version = page.resource_version
-            await self._hold_log_to(page.items, listing=True)
-            seen = [self._translate(item, with_status=True) for item in page.items]
-            there.update(event.uid for event in seen)
-            news = [event for event in seen if not self._known(event)]
-            if news:
-                await self._append(news)
+        async with aclosing(self._cluster.listing(RESOURCES[self._kind])) as pages:
+            async for page in pages:
+                version = page.resource_version
+                await self._hold_log_to(page.items, listing=True)
+                seen = [self._translate(item, with_status=True) for item in page.items]
+                there.update(event.uid for event in seen)
+                news = [event for event in seen if not self._known(event)]
+                if news:
+                    await self._append(news)
         gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
         ended = k.ListingEnded(self._kind, self._term, version)
         await self._writer.append_and_fold([*gone, ended], cursor=self._cursor(version))
@@ -240,16 +241,17 @@ class Watcher:
 
     async def _watch(self, version: str) -> str:
         """One watch, until the server ends it; answers where the next one begins."""
-        async for changes in self._cluster.watch(RESOURCES[self._kind], version):
-            self._metrics.heard(self._kind)
-            self.problem = ""
-            version = changes[-1].resource_version or version
-            there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
-            await self._hold_log_to(there, listing=False)
-            events = self._news(changes)
-            if events:
-                await self._append(events, cursor=self._cursor(version))
-                await self._clock.sleep(_GATHER_S)
+        async with aclosing(self._cluster.watch(RESOURCES[self._kind], version)) as batches:
+            async for changes in batches:
+                self._metrics.heard(self._kind)
+                self.problem = ""
+                version = changes[-1].resource_version or version
+                there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
+                await self._hold_log_to(there, listing=False)
+                events = self._news(changes)
+                if events:
+                    await self._append(events, cursor=self._cursor(version))
+                    await self._clock.sleep(_GATHER_S)
         return version
 
     def _news(self, changes: Sequence[Change]) -> list[k.Event]:

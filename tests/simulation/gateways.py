@@ -5,7 +5,7 @@ knows their three scripts. A killed process stops in the middle of the call, a p
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -300,7 +300,7 @@ class FaultyCluster(DirectCluster):
 
         await self._write(f"delete {resource.plural}", name, namespace, effect)
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Page]:
+    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
         await self._gateway.latency()
         self._connected(f"list {resource.plural}")
         pages = 0
@@ -315,14 +315,14 @@ class FaultyCluster(DirectCluster):
 
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
-    ) -> AsyncIterator[list[Change]]:
+    ) -> AsyncGenerator[list[Change], None]:
         what, world = f"watch {resource.plural}", self._world
         await self._gateway.latency()
         self._connected(what)
         if world.faults.at(f"{what}: 410"):
             raise Expired(410, "Expired", "simulated: too old resource version")
         until_s = world.chance.uniform(5.0, 20.0)
-        async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:  # type: ignore[type-var]
+        async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:
             async for batch in batches:
                 if world.api_away:
                     raise ClusterUnavailable("simulated: the connection was reset")

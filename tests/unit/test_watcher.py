@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -95,6 +96,22 @@ async def test_a_watch_with_nothing_to_say_notices_a_new_epoch() -> None:
         await scene.until(lambda: scene.follower.state.epoch != lost and scene.names() == ["a"])
         await scene.create("b")
         await scene.until(lambda: scene.names() == ["a", "b"])
+
+
+async def test_a_watch_that_is_given_up_is_closed_and_not_left_to_the_garbage_collector() -> None:
+    left: list[object] = []
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=left.append)
+    try:
+        async with watching() as scene:
+            await scene.create("a")
+            await scene.until(lambda: scene.names() == ["a"])
+            scene.home.lose_everything()
+            await scene.create("b")  # what the watch says of this can't be appended any more
+            await scene.until(lambda: scene.names() == ["a", "b"])
+    finally:
+        sys.set_asyncgen_hooks(*before)
+    assert left == []
 
 
 async def test_the_holder_of_the_lease_claims_again_when_another_claimed_and_left() -> None:
