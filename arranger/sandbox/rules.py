@@ -1,6 +1,7 @@
 """`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own functions of lists and quantities."""
 
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,9 @@ import cel.stdlib
 
 from arranger.model.quantity import exact, is_integer
 from arranger.sandbox.status import CauseReason, FieldError
+
+# What a rule can't evaluate is an answer to whoever wrote the object, and no warning to whoever runs the server.
+logging.getLogger("cel").setLevel(logging.ERROR)
 
 _REASONS: dict[str, tuple[CauseReason, str]] = {
     "FieldValueInvalid": ("FieldValueInvalid", "Invalid value: "),

@@ -4,8 +4,10 @@ import itertools
 from typing import Any
 
 import pytest
+import yaml
 
-from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, Object, Resource
+from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.crd import tyjob_crd
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kinds import CONFIG_MAPS, NAMESPACES
@@ -455,3 +457,21 @@ def test_a_patch_cannot_make_another_object_of_it(store: Store) -> None:
     with refused(422, "Invalid"):
         store.patch(CONFIG_MAPS, "default", "a", {"kind": "Other"})
     assert names(store, CONFIG_MAPS) == ["a"]
+
+
+def test_a_bad_quantity_in_a_tyjob_is_told_to_who_applies_it_and_not_on_the_servers_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store(now=lambda: 1_700_000_000.0)
+    store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "four"}}}
+    leader = {"name": "learner", "template": {"spec": {"containers": [container]}}}
+    job = {
+        "apiVersion": "arranger.dev/v1",
+        "kind": "TYJob",
+        "metadata": {"name": "j"},
+        "spec": {"minWorkersNum": 0, "leader": leader, "workerSets": []},
+    }
+    with pytest.raises(Refusal, match="requests"):
+        store.create(TYJOBS, "default", job)
+    assert caplog.records == []
