@@ -464,7 +464,7 @@ def test_a_bad_quantity_in_a_tyjob_is_told_to_who_applies_it_and_not_on_the_serv
 ) -> None:
     store = Store(now=lambda: 1_700_000_000.0)
     store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "four"}}}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "four"}, "limits": {"cpu": "4"}}}
     leader = {"name": "learner", "template": {"spec": {"containers": [container]}}}
     job = {
         "apiVersion": "arranger.dev/v1",
