@@ -16,10 +16,10 @@ from arranger.model.names import pod_name
 from arranger.projections.jobs import PlaceKey, expand, runs
 from arranger.projections.state import State
 from arranger.replay.surroundings import Placement
+from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.placer import Attempt, Witness
 from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView, Taken

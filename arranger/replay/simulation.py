@@ -18,10 +18,10 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.replay.explain import message_of
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import around, neighbour_of
-from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import ClusterView
 

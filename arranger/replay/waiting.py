@@ -15,10 +15,10 @@ from arranger.replay.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.story import Story, waits_for
 from arranger.replay.surroundings import Placement
 from arranger.scheduling import queue
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import NO_SELECTED, Filters, amount
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
-from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import WHOLE, Shares
 from arranger.scheduling.view import ClusterView

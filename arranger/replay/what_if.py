@@ -19,10 +19,10 @@ from arranger.projections.state import Changes, State
 from arranger.replay.describe import amounts_text, label, pods_text
 from arranger.replay.overrides import Overrides
 from arranger.scheduling import queue
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import describe_shortage, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.filters import amount as quantity
-from arranger.scheduling.placer import Attempt, Shortage, Witness
 from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import Chosen, ClusterView

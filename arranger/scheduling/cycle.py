@@ -14,7 +14,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.projections.state import State
 from arranger.scheduling import queue
-from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
+from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import MergedQueues, Turn
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies

@@ -5,19 +5,21 @@ quorum held is free again at once.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods, PodGroup
+from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.pod import PodShape
-from arranger.projections.jobs import LEADER, JobRecord, runs
+from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
+from arranger.scheduling.attempt import Attempt, Piece, Shortage, Witness
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
-from arranger.scheduling.neighbours import Neighbour, around, neighbour_of, selected_by
+from arranger.scheduling.needs import Needs, free_indices, joining, lacks_room, quorum_needs
+from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.pod_filters import places_of
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
@@ -25,10 +27,7 @@ from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.refusals import wary_groups
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.shares import Shares
-from arranger.scheduling.view import Chosen, ClusterView, Mask, Taken
-
-#: Group → indices of places that need a node, ascending.
-Needs = dict[int, Sequence[int]]
+from arranger.scheduling.view import Chosen, ClusterView, Mask
 
 #: How many shapes' rankings are kept at once.
 RANKINGS = 64
@@ -38,80 +37,6 @@ PLACES = 8
 
 #: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
 SPLITS = 8
-
-
-@dataclass(slots=True)
-class Shortage:
-    """Where placing a job stopped: the group whose next pod found no node, and why not, node by node."""
-
-    group: int
-    reasons: tuple[tuple[str, int], ...]
-    found: int
-    asked: int
-    infeasible: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Equal pods placed on one node."""
-
-    row: int
-    group: int
-    indices: Sequence[int]
-
-
-@dataclass(slots=True)
-class Attempt:
-    """What a cycle does for one job."""
-
-    job: JobRecord
-    policy: PodPolicy
-    #: The job's pods as this attempt asks for them.
-    groups: tuple[PodGroup, ...]
-    pieces: list[Piece] = field(default_factory=list)
-    taken: list[Taken] = field(default_factory=list)
-    #: The job's pods by row, for policies that ask; made when first asked for.
-    of_job: Scores | None = None
-    shortage: Shortage | None = None
-    quorum_stands: bool = False
-    #: The quorum was found at the first try: worker sets in the order given, on all nodes.
-    as_given: bool = False
-    #: Group → what is left to place beyond the quorum, and how much was asked for.
-    left: dict[int, tuple[Sequence[int], int]] | None = None
-
-    @property
-    def pods(self) -> int:
-        """Pods placed in this cycle."""
-        return sum(len(piece.indices) for piece in self.pieces)
-
-    def undo(self) -> None:
-        """Forget what was placed; the view has it back."""
-        self.pieces.clear()
-        self.taken.clear()
-        self.of_job = None
-
-
-class Witness:
-    """Looks on while a cycle is taken, to explain it. All calls must leave the view as they found it."""
-
-    def placing(
-        self,
-        attempt: Attempt,
-        group: int,
-        *,
-        ask: Ask,
-        indices: Sequence[int],
-        chosen: Chosen,
-        view: ClusterView,
-        filters: Filters,
-    ) -> None:
-        """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
-
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        """The group's next pod found no node; what was found before it is held in the view."""
-
-    def undone(self, attempt: Attempt) -> None:
-        """A quorum didn't come together: all that `placing` told of it is given back."""
 
 
 @dataclass(slots=True)
@@ -226,10 +151,10 @@ class Placer:
     def _places_together(self, filters: Filters, attempt: Attempt, asked: int) -> Iterator[Mask]:
         """Where a quorum of which pods must join others could be: places that hold so many of the job's pods counted
         shape by shape, at most `PLACES`, the roomiest for those pods first."""
-        joining = _joining(attempt.job)
-        if joining is None:
+        found = joining(attempt.job)
+        if found is None:
             return
-        number, key = joining
+        number, key = found
         places = places_of(self.view, key)
         groups = attempt.groups
         rooms = np.array(
@@ -277,7 +202,7 @@ class Placer:
         if order is None:
             turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
         else:
-            free = _free_indices(attempt.job, order)
+            free = free_indices(attempt.job, order)
             turns = [(group, needs[group]) for group in (LEADER_GROUP,) if group in needs]
             turns += [(group, free[group]) for group in order if group in free]
         found = 0
@@ -315,7 +240,7 @@ class Placer:
         if self._empty is None:
             view = self.view.emptied()
             self._empty = (view, Filters(view, self._policies.filters, ignore_health=True))
-        return _lacks_room(*self._empty, job, policy)
+        return lacks_room(*self._empty, job, policy)
 
     # --- further pods --------------------------------------------------------------------------------------
 
@@ -325,7 +250,7 @@ class Placer:
         True if some were placed and there are more to try.
         """
         if attempt.left is None:
-            free = _free_indices(attempt.job, range(len(_groups(attempt.job))), attempt.pieces)
+            free = free_indices(attempt.job, range(len(attempt.groups)), attempt.pieces)
             attempt.left = {group: (indices, len(indices)) for group, indices in free.items()}
         while attempt.left:
             group, (indices, asked) = next(iter(attempt.left.items()))
@@ -452,7 +377,7 @@ class Placer:
     def _unplaced(self, filters: Filters, attempt: Attempt, group: int) -> tuple[Unplaced, ...]:
         """What of the job has no node yet, the pods of this group first."""
         groups = attempt.groups
-        free = _free_indices(attempt.job, range(len(groups)), attempt.pieces)
+        free = free_indices(attempt.job, range(len(groups)), attempt.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
         return tuple(
             Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape, pod), pod)
@@ -543,84 +468,6 @@ def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPo
     """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
     assert job.spec is not None
     return policies.pod.get(job.spec.pod_policy) or policies.pod[config.pod_policy]
-
-
-def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
-    """Group → indices that the quorum still needs, the leader first.
-
-    The quorum is the leader and `min_workers` workers, worker sets in the order given; the whole job where the policy
-    says so.
-    """
-    spec = job.spec
-    assert spec is not None
-    needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
-    missing = job.pods_wanted() - 1 if policy.whole else spec.min_workers
-    missing -= len(job.placements) - (LEADER in job.placements)
-    for group, indices in _free_indices(job, range(1, len(spec.groups))).items():
-        if missing > 0:
-            needs[group] = indices[:missing]
-            missing -= len(needs[group])
-    return needs
-
-
-def _lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodPolicy) -> bool:
-    """Whether a quorum certainly doesn't fit: a policy may well miss a way that there is, or that comes with time.
-
-    Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
-    every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
-    """
-    spec = job.spec
-    assert spec is not None
-    workers = job.pods_wanted() - 1 if policy.whole else spec.min_workers
-    rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
-    possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
-    if not rooms[LEADER_GROUP].any() or possible < workers:
-        return True
-    requests = np.array([view.request(group.shape) for group in spec.groups])
-    counts = np.array([group.count for group in spec.groups[1:]], np.int64)
-    smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
-    there = view.allocatable[np.any(np.array(rooms) > 0, axis=0)]
-    least = requests.min(axis=0)
-    asked = np.flatnonzero(least)  # a pod takes room for one pod, whatever else it asks for
-    # Below 2^53 the quotient of two whole doubles, cut off, is the exact integer quotient, in a third of `//`'s time.
-    if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < 1 + workers:
-        return True
-    return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
-
-
-def _joining(job: JobRecord) -> tuple[int, str] | None:
-    """The first group whose pods must join pods of their own job, and the topology in which they must."""
-    groups = _groups(job)
-    pods = [neighbour_of(job, number) for number in range(len(groups))]
-    for number, group in enumerate(groups):
-        for term in group.shape.rules.affinity if group.shape.rules is not None else ():
-            selected = selected_by(term, pods[number])
-            if any(selected.matches(other) for other in pods):
-                return number, term.topology_key
-    return None
-
-
-def _groups(job: JobRecord) -> tuple[PodGroup, ...]:
-    assert job.spec is not None
-    return job.spec.groups
-
-
-def _free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
-    """Group → ascending indices that have no node, of the groups that have any such."""
-    taken: dict[int, set[int]] = {}
-    for places in (job.placements, job.given_up):
-        for group, index in places:
-            taken.setdefault(group, set()).add(index)
-    for piece in pieces:
-        taken.setdefault(piece.group, set()).update(piece.indices)
-    free: Needs = {}
-    for group in groups:
-        count = _groups(job)[group].count
-        used = taken.get(group)
-        indices: Sequence[int] = [i for i in range(count) if i not in used] if used else range(count)
-        if indices:
-            free[group] = indices
-    return free
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

@@ -24,10 +24,11 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.projections.jobs import JobRecord
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of
-from arranger.scheduling.placer import Attempt, Placer, Shortage, Witness
+from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.base import Ask
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen, ClusterView

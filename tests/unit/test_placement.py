@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.projections.jobs import expand
 from arranger.scheduling import cycle
+from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placement import Scores, fill, fill_by_margins
-from arranger.scheduling.placer import Attempt, Placer, Witness
+from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.base import Ask, PodPolicy
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen

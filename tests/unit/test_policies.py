@@ -14,8 +14,8 @@ from arranger.replay.choices import ChoiceWitness
 from arranger.replay.story import Placement, Story
 from arranger.replay.surroundings import Surroundings
 from arranger.replay.waiting import explain_waiting
+from arranger.scheduling.attempt import Witness
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.placer import Witness
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import (
     ALL_POLICIES,

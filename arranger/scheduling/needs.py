@@ -1,0 +1,94 @@
+"""What of a job still needs nodes, which of its pods must be together, and whether its quorum could ever find room."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from arranger.model.job import LEADER_GROUP, PodGroup
+from arranger.projections.jobs import LEADER, JobRecord
+from arranger.scheduling.attempt import Piece
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.neighbours import neighbour_of, selected_by
+from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.view import ClusterView
+
+#: Group → indices of places that need a node, ascending.
+Needs = dict[int, Sequence[int]]
+
+
+def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
+    """Group → indices that the quorum still needs, the leader first.
+
+    The quorum is the leader and `min_workers` workers, worker sets in the order given; the whole job where the policy
+    says so.
+    """
+    spec = job.spec
+    assert spec is not None
+    needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
+    missing = job.pods_wanted() - 1 if policy.whole else spec.min_workers
+    missing -= len(job.placements) - (LEADER in job.placements)
+    for group, indices in free_indices(job, range(1, len(spec.groups))).items():
+        if missing > 0:
+            needs[group] = indices[:missing]
+            missing -= len(needs[group])
+    return needs
+
+
+def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
+    """Group → ascending indices that have no node, of the groups that have any such."""
+    taken: dict[int, set[int]] = {}
+    for places in (job.placements, job.given_up):
+        for group, index in places:
+            taken.setdefault(group, set()).add(index)
+    for piece in pieces:
+        taken.setdefault(piece.group, set()).update(piece.indices)
+    free: Needs = {}
+    for group in groups:
+        count = _groups(job)[group].count
+        used = taken.get(group)
+        indices: Sequence[int] = [i for i in range(count) if i not in used] if used else range(count)
+        if indices:
+            free[group] = indices
+    return free
+
+
+def joining(job: JobRecord) -> tuple[int, str] | None:
+    """The first group whose pods must join pods of their own job, and the topology in which they must."""
+    groups = _groups(job)
+    pods = [neighbour_of(job, number) for number in range(len(groups))]
+    for number, group in enumerate(groups):
+        for term in group.shape.rules.affinity if group.shape.rules is not None else ():
+            selected = selected_by(term, pods[number])
+            if any(selected.matches(other) for other in pods):
+                return number, term.topology_key
+    return None
+
+
+def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodPolicy) -> bool:
+    """Whether a quorum certainly doesn't fit: a policy may well miss a way that there is, or that comes with time.
+
+    Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
+    every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
+    """
+    spec = job.spec
+    assert spec is not None
+    workers = job.pods_wanted() - 1 if policy.whole else spec.min_workers
+    rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
+    possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
+    if not rooms[LEADER_GROUP].any() or possible < workers:
+        return True
+    requests = np.array([view.request(group.shape) for group in spec.groups])
+    counts = np.array([group.count for group in spec.groups[1:]], np.int64)
+    smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
+    there = view.allocatable[np.any(np.array(rooms) > 0, axis=0)]
+    least = requests.min(axis=0)
+    asked = np.flatnonzero(least)  # a pod takes room for one pod, whatever else it asks for
+    # Below 2^53 the quotient of two whole doubles, cut off, is the exact integer quotient, in a third of `//`'s time.
+    if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < 1 + workers:
+        return True
+    return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
+
+
+def _groups(job: JobRecord) -> tuple[PodGroup, ...]:
+    assert job.spec is not None
+    return job.spec.groups
