@@ -4,11 +4,9 @@ A lot is a number of jobs drawn from one seed. Each is given to the controller's
 schema, and with all others of its lot to the workers.
 """
 
-import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -25,6 +23,7 @@ from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 from tests.fuzz.objects import as_stored, fuzzed
 from tests.fuzz.world import hold
+from tests.simulation.run import pool
 from tests.unit.tyjob_table import Object
 
 #: Jobs of one lot: they share a log and a cluster.
@@ -101,6 +100,5 @@ def embedded_refusal(job: Object) -> str:
 
 def lots(seeds: range, *, processes: int) -> Iterator[Lot]:
     """What came of many lots, in the order of their seeds."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as executor:
+    with pool(processes) as executor:
         yield from executor.map(lot, seeds, chunksize=4)

@@ -5,7 +5,9 @@ Seeds are independent of each other, so they run on as many cores as there are; 
 
 import gc
 import multiprocessing
+import multiprocessing.connection
 import os
+import threading
 import time
 import traceback
 import warnings
@@ -81,17 +83,31 @@ def _story(world: World, violation: Violation) -> str:
 def pool(jobs: int = 0) -> Iterator[Executor]:
     """Processes that run seeds, as many as there are cores for `jobs` of 0. What hasn't begun at the end never does."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(jobs or cores(), mp_context=context, initializer=gc.freeze)
+    executor = ProcessPoolExecutor(jobs or cores(), mp_context=context, initializer=_begin_in_pool)
     try:
         yield executor
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
+def _begin_in_pool() -> None:
+    """What is there now is there for good, and needn't be looked at after each seed. Whoever is killed leaves nobody
+    behind: a pool's processes would wait for work for ever."""
+    gc.freeze()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 def outcomes(seeds: Iterable[int], steps: int, *, jobs: int = 0) -> Iterator[Outcome]:
     """What came of each seed, in their order."""
     if jobs == 1:
-        gc.freeze()  # as in the pool's processes: what is there for good needn't be looked at after each seed
+        gc.freeze()  # as in the pool's processes
         yield from (run_seed(seed, steps) for seed in seeds)
         return
     with pool(jobs) as executor:
