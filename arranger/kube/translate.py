@@ -280,23 +280,23 @@ def _first_waiting(containers: list[Json]) -> tuple[str, str]:
 
 def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json], message: str) -> tuple[str, str]:
     """Of an ended pod that gives no reason itself: who ended it, or why its first failed container did."""
+    failed = phase == Phase.FAILED.value
     for condition in status.get("conditions") or ():
         if condition.get("type") == DISRUPTED and condition.get("status") == "True":
             why = condition.get("reason") or ""
-            return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
-    if phase == Phase.FAILED.value:
+            if failed or _ran_at(time_ms(condition.get("lastTransitionTime")), containers):
+                return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
+    if failed:
         return _first_failed(containers, message)
-    return (STOPPED if _ended_when_told(metadata, containers) else ""), message
-
-
-def _ended_when_told(metadata: Json, containers: list[Json]) -> bool:
-    """Whether a pod is being deleted and was still running when it was told so; times have whole seconds."""
     going_ms = time_ms(metadata.get("deletionTimestamp"))
-    if not going_ms:
-        return False
     told_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
+    return (STOPPED if going_ms and _ran_at(told_ms, containers) else ""), message
+
+
+def _ran_at(moment_ms: int, containers: list[Json]) -> bool:
+    """Whether an ended pod was still running then; times have whole seconds."""
     ended = [(container.get("state") or _NOTHING).get("terminated") or _NOTHING for container in containers]
-    return any(time_ms(each.get("finishedAt")) >= told_ms for each in ended)
+    return any(time_ms(each.get("finishedAt")) >= moment_ms for each in ended)
 
 
 def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:

@@ -211,6 +211,17 @@ def test_a_pod_that_kubernetes_disrupted_says_so_before_its_containers(phase: st
     assert pod_with(told | {"status/phase": "Running"}).reason == ""
 
 
+@pytest.mark.parametrize(("finished", "disrupted"), [("00:29:59", False), ("00:30:00", True), ("00:30:31", True)])
+def test_a_pod_that_had_finished_when_it_was_disrupted_has_finished(finished: str, disrupted: bool) -> None:
+    """Draining a node says it of every pod there, also of those that are done."""
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": f"2026-01-01T{finished}Z"}}
+    since = DISRUPTION | {"lastTransitionTime": "2026-01-01T00:30:00Z"}
+    seen = pod_with(
+        {"status/phase": "Succeeded", "status/conditions": [since], "status/containerStatuses/0/state": ended}
+    )
+    assert (seen.reason != "") == disrupted
+
+
 @pytest.mark.parametrize(("finished", "reason"), [("00:29:59", ""), ("00:30:00", STOPPED), ("00:30:31", STOPPED)])
 def test_a_pod_that_ended_well_only_when_it_was_told_to_go_says_so(finished: str, reason: str) -> None:
     going = {"metadata/deletionTimestamp": "2026-01-01T00:31:00Z", "metadata/deletionGracePeriodSeconds": 60}
