@@ -4,6 +4,7 @@ cpu counts in millicores, every other resource in units (bytes for memory and st
 rounded up, as Kubernetes does. Reference: the API convention for `resource.Quantity`.
 """
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -13,8 +14,9 @@ MAX_AMOUNT = 1 << 53
 
 CPU = "cpu"
 
-#: What a quantity of 0 or more looks like; the CRD's schema holds the same pattern.
-PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+#: What a quantity of 0 or more looks like; the CRD's schema holds the same pattern. Exponents have two digits at most:
+#: an API server that has to compare 1e9999999999 with anything reckons for minutes.
+PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
@@ -22,8 +24,11 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 #: Resources that count in bytes, besides huge pages.
 _BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
-_MAX_EXPONENT = 64
+_MAX_EXPONENT = 99
 _INT64 = 1 << 63
+#: The API server keeps a decimal of so many digits as it is written.
+_DIGITS_KEPT = 18
+_NANO = 9
 
 
 class QuantityError(ValueError):
@@ -55,11 +60,20 @@ def quantity(resource: str, value: int) -> str:
 
 
 def exact(quantity: int | str) -> Fraction:
-    """The quantity as it is written, in units (cpu: cores), not rounded. Raises `QuantityError` for none."""
-    if isinstance(quantity, int):
-        return Fraction(quantity)
-    mantissa, exponent = _scanned(quantity)
-    return Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
+    """The quantity as the API server compares it, in units (cpu: cores). Raises `QuantityError` for none.
+
+    That is as it is written, unless it takes more digits than the server keeps: then it is rounded up to a billionth,
+    and one with a binary suffix is at most 2^63 - 1.
+    """
+    text = str(quantity)
+    mantissa, exponent = _scanned(text)
+    written = Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
+    if _is_kept(text):
+        return written
+    rounded = Fraction(math.ceil(abs(written) * 10**_NANO), 10**_NANO)
+    if text.endswith("i"):
+        rounded = min(rounded, Fraction(_INT64 - 1))
+    return -rounded if written < 0 else rounded
 
 
 def is_integer(quantity: int | str) -> bool:
@@ -67,10 +81,20 @@ def is_integer(quantity: int | str) -> bool:
 
     Raises `QuantityError` for what is not a quantity.
     """
-    if isinstance(quantity, str):
-        mantissa, exponent = _scanned(quantity)
-        return exponent >= 0 and -_INT64 <= mantissa * int(10**exponent) < _INT64
-    return -_INT64 <= quantity < _INT64
+    mantissa, exponent = _scanned(str(quantity))
+    return _is_kept(str(quantity)) and exponent >= 0 and -_INT64 <= mantissa * int(10**exponent) < _INT64
+
+
+def _is_kept(text: str) -> bool:
+    """Whether the API server keeps it as a 64-bit number and a power of ten; `text` is a quantity."""
+    found = _NUMBER.fullmatch(text)
+    assert found is not None
+    whole, fraction, suffix = found.group(2).lstrip("0") or "0", found.group(3) or "", found.group(4) or ""
+    if suffix in _BINARY:
+        power = _BINARY[suffix].bit_length() - 1
+        return not fraction and len(whole) + power * 3 // 10 <= 14
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    return len(whole) + len(fraction) <= _DIGITS_KEPT and exponent - len(fraction) >= -_NANO
 
 
 @lru_cache(maxsize=4096)

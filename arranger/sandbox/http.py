@@ -184,7 +184,7 @@ class ApiServer:
             if refusal.code in (429, 504):
                 response.headers["Retry-After"] = "1"
             return response
-        except (msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
             return _json(bad_request(f"the body of the request can't be decoded: {error}").status(), 400)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             log.exception("sandbox API failed at %s %s", request.method, request.path)

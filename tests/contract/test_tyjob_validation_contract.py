@@ -5,6 +5,7 @@
 
 import itertools
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -15,11 +16,25 @@ import yaml
 
 from arranger.kube.cluster import CRDS, TYJOBS
 from arranger.kube.translate import status_digest
+from arranger.model.validation import validate
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 from tests.servers import MERGE, TYJOB_CRD, RealKube
-from tests.unit.tyjob_table import BAD, CHANGES, GOOD, UNSEEN_CHANGES, Bad, Change, Good, Object, tyjob
+from tests.unit.tyjob_table import (
+    BAD,
+    CHANGES,
+    GOOD,
+    LIMIT,
+    REQUEST,
+    UNSEEN_CHANGES,
+    Bad,
+    Change,
+    Good,
+    Object,
+    tyjob,
+    tyjob_with,
+)
 
 STRICT = WriteOptions(strictness="Strict")
 
@@ -55,6 +70,11 @@ class Real:
         done = self._server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(tyjob), check=False)
         if done.returncode:
             raise Refused(done.stderr)
+
+    def check(self, tyjob: Object) -> None:
+        """As `apply`, by a request of our own."""
+        self._namespace = "default"
+        self._ask("POST", "?dryRun=All&fieldValidation=Strict", tyjob, "application/json")
 
     def create(self, tyjob: Object) -> None:
         self._namespace = self._server.fresh_namespace()
@@ -145,6 +165,33 @@ def test_a_bad_job_is_refused_naming_the_field(server: Server, bad: Bad) -> None
     message = refusal(lambda: server.apply(bad.tyjob))
     assert names(message, bad.field)
     assert bad.says in message
+
+
+#: Digits, suffixes and sizes at and beyond what an API server keeps exactly.
+ODD_QUANTITIES = (
+    0, 1, 10**18, 2**63 - 1, "0", "00.", "+1", "1.0000000000000000001", "1n", "0.1n", "2e-10", "1e-99", "1.5e0", "0e5",
+    "1e18", "1e19", "1E", "8E", "9E", "1Ti", "1Pi", "7Ei", "8Ei", "16Ei", "1.5Ki", "0.0001Ki", "1e64", "1e99", "1e100",
+    "100000000000000000", "1000000000000000000", "9223372036854775808", "12345678901234567890123456789012",
+    "999999999999999999e5", "9999999999999999999e5", "0.0000000001", ".5e1",
+)  # fmt: skip
+
+
+def test_requests_and_limits_are_compared_as_a_real_api_server_compares_them(real: Real) -> None:
+    """`kubectl` would take half a second for each, so this asks the server itself."""
+    chance = random.Random(7)
+    differ = []
+    for _ in range(300):
+        resource = chance.choice(("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu"))
+        request, limit = chance.choice(ODD_QUANTITIES), chance.choice(ODD_QUANTITIES)
+        job = tyjob_with({REQUEST: {resource: request}, LIMIT: {resource: limit}})
+        verdicts = [
+            bool(validate(_own(job))),
+            bool(refusal(lambda job=job: Embedded().apply(job))),
+            bool(refusal(lambda job=job: real.check(job))),
+        ]
+        if len(set(verdicts)) > 1:
+            differ.append(f"{resource} {request} of {limit}: own, embedded, real: {verdicts}")
+    assert differ == []
 
 
 @pytest.mark.parametrize("change", [*CHANGES, *UNSEEN_CHANGES], ids=lambda row: row.case)

@@ -70,6 +70,14 @@ async def test_refusals_are_status_objects() -> None:
         assert (await client.call("PUT", PODS, {}))[0] == 405
 
 
+async def test_a_body_too_deep_to_be_read_is_a_bad_request() -> None:
+    async with serving() as client:
+        status, answer = await client.call(
+            "POST", PODS, msgspec.Raw(b'{"spec":' + b"[" * 50_000 + b"]" * 50_000 + b"}")
+        )
+        assert (status, answer["reason"]) == (400, "BadRequest")
+
+
 async def test_items_of_a_built_in_list_leave_out_their_kind() -> None:
     async with serving() as client:
         await client.call("POST", PODS, pod("a"))
