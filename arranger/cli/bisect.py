@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from arranger.cli.alternative import other_configuration
-from arranger.cli.events import as_json
-from arranger.cli.output import Times, Told, output_option, print_json, print_table, print_text
+from arranger.cli.bisect_page import Answer, Told
+from arranger.cli.output import output_option, print_json, print_text
 from arranger.cli.reading import (
     NotFound,
     begin,
@@ -27,6 +27,7 @@ from arranger.cli.reading import (
     unknown_job,
 )
 from arranger.errors import UsageError
+from arranger.events import kinds as k
 from arranger.events.log import Log, Position
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
@@ -46,7 +47,7 @@ _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 _GPU = "*/gpu"
 
-Make = Callable[[State], list[c.Condition]]
+Make = Callable[[], list[c.Condition]]
 
 
 def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
@@ -99,10 +100,11 @@ def command(
     r"""Find the event at which something starts to hold, or the first cycle that comes out differently.
 
     With --job or --node: every state from --from to --to is asked, in one fold, so nothing is missed when a condition
-    comes and goes. Told is the first event after which it holds and before which it didn't, and what it changed.
+    comes and goes. Told is the first event after which it holds and before which it didn't, and what it changed; with
+    --last and --blocked the last such event, whether it still holds at the end, and when else it held.
     Conditions are judged where a batch ends, as everybody saw the log; then the event of the batch is named. What a
     job would be given before it came is asked with its first spec. It isn't asked before everything was listed, nor
-    of a job that has ended.
+    of a job that has ended. A name means the newest job of that name up to --to.
 
     With --queue-policy, --policy, --weights or --config: every recorded cycle that took effect is taken again by that
     configuration, and told is the first that gives a job other nodes. Neither reasons of what waits are compared nor
@@ -112,6 +114,7 @@ def command(
 
     \b
       arranger bisect --job train --blocked                the event since which train finds no room or no turn
+      arranger bisect --job train --blocked --to "1h ago"  the same, as it was an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
       arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides otherwise
@@ -140,8 +143,6 @@ class _Question:
         self.options = options
         self.job: str = options["job"] or ""
         self.node: str = options["node"] or ""
-        #: The job as the last conditions made know it.
-        self.named: c.Named | None = None
         tests = {name for name in (*_JOB_TESTS, *_NODE_TESTS) if options[name] not in (None, False)}
         strange = tests & set(_NODE_TESTS if self.job else _JOB_TESTS)
         if strange and (self.job or self.node):
@@ -160,39 +161,37 @@ class _Question:
             if options[name] is not None:
                 _comparison(name, options[name])
 
-    def conditions(self, first: Any) -> Make:
-        """Makes the conditions anew, for each reading; `first` is how the job was first seen."""
+    def conditions(self, job: k.JobSeen | None) -> Make:
+        """Makes the conditions anew, for each reading; `job` is how the job was first seen, None for a node."""
 
-        def make(state: State) -> list[c.Condition]:
-            prospect = c.Prospect(first, installed()) if first is not None else None
-            if self.blocked:
-                assert prospect is not None
+        def make() -> list[c.Condition]:
+            if job is not None and self.blocked:
+                prospect = c.Prospect(job, installed())
                 room = c.FindsRoom(prospect)
                 blocked = [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
-                return [*blocked, c.Hopeless(c.Named(self.job, state))]
-            named = self.named = c.Named(self.job, state)
-            all_of = self._of_job(named, prospect) if self.job else self._of_node()
+                return [*blocked, c.Hopeless(job)]
+            all_of = self._of_job(job) if job is not None else self._of_node()
             one = all_of[0] if len(all_of) == 1 else c.All(all_of)
             return [c.Negated(one) if self.options["negated"] else one]
 
         return make
 
-    def _of_job(self, named: c.Named, prospect: c.Prospect | None) -> list[c.Condition]:
-        options, found = self.options, []
+    def _of_job(self, job: k.JobSeen) -> list[c.Condition]:
+        options, found, prospect = self.options, [], c.Prospect(job, installed())
         if options["stage"]:
-            found.append(c.in_stage(named, options["stage"]))
+            found.append(c.in_stage(job, options["stage"]))
         if options["schedule"]:
-            found.append(c.in_schedule_state(named, options["schedule"]))
+            found.append(c.in_schedule_state(job, options["schedule"]))
         if options["waits"] or options["reason"]:
-            found.append(c.waits(named, options["reason"] or ""))
+            found.append(c.waits(job, options["reason"] or ""))
         if options["placed"]:
-            found.append(c.placed(named))
-        if prospect is not None and options["fits"]:
+            found.append(c.placed(job))
+        if options["fits"]:
             found.append(c.FindsRoom(prospect))
-        if prospect is not None and options["would_place"]:
+        if options["would_place"]:
             found.append(c.WouldBePlaced(prospect, c.FindsRoom(prospect)))
         if options["gone"]:
-            found.append(c.Negated(c.there(named)))
+            found.append(c.Negated(c.there(job)))
         return found
 
     def _of_node(self) -> list[c.Condition]:
@@ -230,146 +229,37 @@ def _comparison(name: str, text: str) -> tuple[str, str, int]:
         raise UsageError(f"{flag}: {text!r} can't be used: {problem}", hint=f"as in {example}") from problem
 
 
-class _Answer(msgspec.Struct):
-    """What came of it. `also` is the second finding of --blocked, with its condition. What takes cycles says where the
-    job came, 0 where it was there before, -1 for other conditions, and whether it has ended; `hopeless` is since where,
-    at the end of what was asked, not even an empty cluster could hold the job, 0 if one could."""
-
-    condition: str
-    run: Run
-    reached: int
-    found: Found | None = None
-    also: tuple[str, Found] | None = None
-    last: bool = False
-    blocked: bool = False
-    came: int = -1
-    ended: bool = False
-    hopeless: int = 0
-
-    def json(self) -> dict[str, Any]:
-        """The answer as one object."""
-        return {
-            "condition": self.condition,
-            "heldBefore": self.run.held_before,
-            "holds": self.run.holds,
-            "starts": self.run.starts,
-            "from": self.run.began + 1,
-            "to": self.reached,
-            "asked": None if self.run.asked < 0 else [self.run.asked + 1, self._last_asked],
-            "came": max(self.came, 0) or None,
-            "hopelessSince": self.hopeless or None,
-            "found": _found_json(self.found),
-            "also": None if self.also is None else {"condition": self.also[0], **_found_json(self.also[1])},  # type: ignore[dict-item]
-        }
-
-    @property
-    def _last_asked(self) -> int:
-        return self.run.unasked - 1 if self.run.unasked else self.reached
-
-    @property
-    def _where(self) -> str:
-        return f"offsets {max(self.run.began, self.run.asked) + 1} to {self._last_asked}"
-
-    def print(self) -> None:
-        """The answer for people."""
-        run = self.run
-        if run.began < 0:
-            print_text(f"the log has no events in that stretch: {self.condition}")
-            return
-        if run.asked < 0:
-            print_text(f"{self.condition}: it can't be asked in that stretch: {self._why_not_asked}")
-            return
-        if self.found is None:
-            print_text(f"{self.condition}: {self._never()}")
-        else:
-            times = f", {run.starts} times" if run.starts > 1 else ""
-            before = "; it held at the beginning too" if run.held_before and run.began else ""
-            how = "since this event" if self.last else "from this event on"
-            print_text(f"{self.condition} {how} (sought in {self._where}{times}{before})")
-            _print_found(self.found)
-        if self.also is not None:
-            click.echo()
-            print_text(f"{self.also[0]} since this event")
-            _print_found(self.also[1])
-        self._print_limits()
-
-    @property
-    def _why_not_asked(self) -> str:
-        return "the job had ended" if self.ended else "not everything had been listed"
-
-    def _never(self) -> str:
-        """What is said where it doesn't start to hold."""
-        run, came = self.run, f"it came at offset {self.came}"
-        later = self.came > max(run.asked, 0)
-        if run.held_before and run.holds:
-            since = f"; it has been blocked since {came}" if self.blocked and later else f"; {came}" if later else ""
-            return f"it holds all along in {self._where}{since}"
-        if not run.held_before:
-            return f"it never holds in {self._where}"
-        if run.ended < self.came:
-            return f"never since {came} (in {self._where} it held before, and ceased to at offset {run.ended})"
-        return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
-
-    def _print_limits(self) -> None:
-        """What else is to be known of the stretch that was asked."""
-        if self.hopeless:
-            print_text(f"since offset {self.hopeless} not even an empty cluster of these nodes could hold it")
-        if self.run.unasked:
-            print_text(f"the job ended at offset {self.run.unasked}: from there on it isn't asked")
-
-
-def _found_json(found: Found | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    changed = [msgspec.structs.asdict(change) for change in found.changed]
-    return {"event": as_json(found.event), "batch": found.batch, "changed": changed}
-
-
-def _print_found(found: Found) -> None:
-    line = found.event
-    text = f"{line.reason}: {line.text}" if line.reason else line.text
-    click.echo()
-    print_table(
-        ("offset", "time", "kind", "subject", "verdict", "text"),
-        [(line.offset, Told(line.told_ms), line.kind, line.subject, line.verdict, text)],
-        right=("offset",),
-        times=Times.of([]),
-    )
-    click.echo()
-    rows = [(one.subject, one.what, one.before or "-", one.after or "-") for one in found.changed]
-    print_table(("changed", "what", "before", "after"), rows, empty="it changed nothing else that is shown here")
-
-
 # --- events --------------------------------------------------------------------------------------------------
 
 
-async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> _Answer:
+async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> Answer:
     async with opened(target, settings) as log:
-        first, came = None, -1
-        if asked.hypothetical:
-            first, came, span = await _job(log, asked, span)
-        make = asked.conditions(first)
+        job = await _job(log, asked, span) if asked.job else None
+        if job is not None and asked.hypothetical:
+            span = _while_there(asked, job, span)
+        make = asked.conditions(job.seen if job is not None else None)
         state, position = await begin_at_span(log, span)
-        made = make(state)
+        made = make()
         search = Search(state, made, span, first_only=not asked.last)
         await feed(log, position, search.feed, until=span.last or END, doing="seeking")
         which, run = _chosen(search.runs[:2])
-        answer = _Answer(made[which].text, run, search.state.offset, last=asked.last, blocked=asked.blocked, came=came)
-        if first is not None and first.uid in search.state.jobs:
-            answer.ended = search.state.jobs[first.uid].ended
+        answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
+        if job is not None and asked.hypothetical:
+            answer.came = job.came
+            answer.ended = job.seen.uid in search.state.jobs and search.state.jobs[job.seen.uid].ended
         if asked.blocked and search.runs[2].holds:
             answer.hopeless = search.runs[2].last
-        if run.starts:
-            at = run.last if asked.last else run.first
-            early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
-            answer.found = await _closeup(log, await early, make, which, at)
-        elif first is None and asked.named is not None and asked.job and not asked.named.met:
-            raise unknown_job(asked.job, await roster_of(log, span.last or END))
-        elif asked.node and not run.held_before:
+        if asked.node and not run.starts and not run.held_before:
             _check_node(search.state, asked.node)
-        if asked.blocked and which == 0 and search.runs[1].starts and search.runs[1].last != run.last:
-            found = await _closeup(log, await begin_at_span(log, span), make, 1, search.runs[1].last)
-            answer.also = made[1].text, found
+        if not answer.to_be_told(run):
+            return answer
+        at = run.last if asked.last else run.first
+        early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
+        answer.told.found = await _closeup(log, await early, make()[which], at)
+        other = search.runs[1] if asked.blocked and which == 0 else run
+        if other.last != run.last and answer.to_be_told(other):
+            found = await _closeup(log, await begin_at_span(log, span), make()[1], other.last)
+            answer.also = Told(made[1].text, other, found)
         return answer
 
 
@@ -381,29 +271,38 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _closeup(log: Log, begun: tuple[State, Position], make: Make, which: int, at: int) -> Found:
+async def _closeup(log: Log, begun: tuple[State, Position], condition: c.Condition, at: int) -> Found:
     """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
     state, position = begun
-    closeup = Closeup(state, make(state)[which], at)
+    closeup = Closeup(state, condition, at)
     await feed(log, position, closeup.feed, until=Point(offset=at), doing="looking closer")
     assert closeup.found is not None
     return closeup.found
 
 
-async def _job(log: Log, asked: _Question, span: Span) -> tuple[Any, int, Span]:
-    """How the job was first seen, where that was, and the stretch up to where it went."""
+async def _job(log: Log, asked: _Question, span: Span) -> c.FirstSeen:
+    """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
     state, position = await begin_early(log, None)
-    seen = c.FirstSeen(asked.job, state)
-    await feed(log, position, seen.feed, until=span.last or END, doing="looking for the job")
-    if seen.newest is None:
+    namesakes = c.Namesakes(asked.job, state)
+    await feed(log, position, namesakes.feed, until=span.last or END, doing="looking for the job")
+    if not namesakes.all:
         raise unknown_job(asked.job, await roster_of(log, span.last or END))
-    first, came, went = seen.newest
-    if first.spec is None:
-        raise NotFound(f"job {asked.job!r} was never valid: {first.invalid}", hint="there is nothing to place")
-    if went:
-        click.echo(f"arranger: the job was deleted at offset {went}; sought is up to just before", err=True)
-        span = Span(span.first, Point(offset=went - 1))
-    return first, came, span
+    *earlier, newest = namesakes.all
+    if earlier:
+        others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"
+        text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
+        click.echo(f"arranger: {text} asks about the one before", err=True)
+    return newest
+
+
+def _while_there(asked: _Question, job: c.FirstSeen, span: Span) -> Span:
+    """The stretch up to where the job went. Raises `NotFound` for one that no cycle could place."""
+    if job.seen.spec is None:
+        raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
+    if not job.went:
+        return span
+    click.echo(f"arranger: the job was deleted at offset {job.went}; sought is up to just before", err=True)
+    return Span(span.first, Point(offset=job.went - 1))
 
 
 def _check_node(state: State, node: str) -> None:

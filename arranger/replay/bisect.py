@@ -28,10 +28,14 @@ from arranger.scheduling.registry import BUILT_IN, Policies
 #: Of how many nodes that an event names the state before and after is shown.
 _NODES_SHOWN = 4
 
+#: Said after the name of a job that is another one of the name asked for: that means the newest.
+EARLIER = " (an earlier job of that name)"
+
 
 class Run(msgspec.Struct):
     """When one condition held over a stretch. `first` and `last` are the entries, by their first offset, at which it
-    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to. `held_before`: it held at the
+    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to, and `over` are the spells that
+    have ended: the entry at which each began and the last offset at which it held. `held_before`: it held at the
     beginning of the stretch already; `began` is the offset at which the stretch was entered.
 
     Not every state can be asked: `asked` is the offset at which it first was, -1 if never, and `unasked` the entry, by
@@ -46,6 +50,13 @@ class Run(msgspec.Struct):
     began: int = -1
     asked: int = -1
     unasked: int = 0
+    over: list[tuple[int, int]] = []
+
+    def cease(self, first: int) -> None:
+        """It ceases to hold at the entry that begins at this offset."""
+        begun_before = self.held_before and not self.over
+        self.over.append((max(self.began, self.asked) + 1 if begun_before else self.last, first - 1))
+        self.ended = first
 
 
 class Search:
@@ -95,7 +106,7 @@ class Search:
             run.first = run.first or entry.first
             run.last = entry.first
         elif held and not run.holds:
-            run.ended = entry.first
+            run.cease(entry.first)
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -110,11 +121,12 @@ class Changed(msgspec.Struct, frozen=True):
 
 class Found(msgspec.Struct, frozen=True):
     """The event at which the condition starts to hold, as the listing has it, its batch's first and last offset, and
-    what it changed."""
+    what it changed. With `namesake` it is about another job of the name than the one that was asked about."""
 
     event: Line
     batch: tuple[int, int]
     changed: tuple[Changed, ...]
+    namesake: bool = False
 
 
 class Closeup:
@@ -138,8 +150,16 @@ class Closeup:
         content = snapshot.encode(self._listing.state)
         number = self._number(snapshot.restore(content), entry) if len(entry.batch.events) > 1 else 0
         changed = self._changed(snapshot.restore(content), entry, number)
-        self.found = Found(self._listing.feed(entry)[number], (entry.first, entry.last), tuple(changed))
+        uid = job_uid_of(entry.batch.events[number], self._listing.state)
+        line = self._listing.feed(entry)[number]
+        namesake = self._is_namesake(uid, line.job)
+        self.found = Found(line, (entry.first, entry.last), tuple(changed), namesake)
         return False
+
+    def _is_namesake(self, uid: str, name: str) -> bool:
+        """Whether this is another job of the name that the condition is about."""
+        asked = self._condition
+        return bool(uid and asked.job_uid) and uid != asked.job_uid and f"job {name}" == asked.subject
 
     def _number(self, state: State, entry: Entry) -> int:
         """The last event of the entry, counted from 0, before which the condition doesn't hold and after which it
@@ -168,12 +188,13 @@ class Closeup:
 
     def _facts(self, state: State, event: k.Event) -> dict[str, Facts]:
         """What the state says of what the condition is about, and of what the event is about."""
-        facts = {self._condition.subject(state): self._condition.facts(state)}
+        facts = {self._condition.subject: self._condition.facts(state)}
         uid = job_uid_of(event, state)
         if uid:
             seen = isinstance(event, (k.JobSeen, k.JobGone))
             name = f"{event.namespace}/{event.name}" if seen else label_of(state, uid)  # type: ignore[union-attr]
-            facts.setdefault(f"job {name}", facts_of_job(state, uid))
+            earlier = EARLIER if self._is_namesake(uid, name) else ""
+            facts.setdefault(f"job {name}{earlier}", facts_of_job(state, uid))
         for node in nodes_of(event, state)[:_NODES_SHOWN]:
             facts.setdefault(f"node {node}", facts_of_node(state, node))
         return facts

@@ -66,8 +66,14 @@ class Condition(ABC):
         """What the state says of the condition's subject, to be shown before and after."""
         return {}
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node that it is about, as `facts` are headed."""
+        return ""
+
+    @property
+    def job_uid(self) -> str:
+        """The UID of the job that it is about, empty if it is about none."""
         return ""
 
 
@@ -81,6 +87,11 @@ class Negated(Condition):
     def text(self) -> str:
         """The opposite of the other."""
         return self.of.denied
+
+    @property
+    def denied(self) -> str:
+        """The other."""
+        return self.of.text
 
     def note(self, entry: Entry) -> None:
         """Hand it on."""
@@ -98,9 +109,15 @@ class Negated(Condition):
         """The subject's."""
         return self.of.facts(state)
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node."""
-        return self.of.subject(state)
+        return self.of.subject
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self.of.job_uid
 
 
 class All(Condition):
@@ -131,129 +148,107 @@ class All(Condition):
         """The subject's."""
         return {name: text for one in self.of for name, text in one.facts(state).items()}
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node."""
-        return self.of[0].subject(state)
+        return self.of[0].subject
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self.of[0].job_uid
 
 
 # --- jobs ----------------------------------------------------------------------------------------------------
 
 
-class Named:
-    """The job of a name, `name` or `namespace/name`, as entries come: the newest where the name was used again."""
+class FirstSeen(msgspec.Struct, frozen=True):
+    """A job as it was first seen, the offset of that, 0 where it was there already, and the first offset of the entry
+    in which it was gone, 0 while it is there."""
+
+    seen: k.JobSeen
+    came: int
+    went: int = 0
+
+
+class Namesakes:
+    """Reads on, folding nothing, and keeps the jobs of a name, `name` or `namespace/name`. Each is a job of its own:
+    who asks by the name means the newest."""
 
     def __init__(self, wanted: str, state: State) -> None:
         self._namespace, _, self._name = wanted.rpartition("/")
-        self.wanted = wanted
-        self._uids: dict[str, str] = {}
-        for job in state.jobs.values():
-            self._note(job.seen)
-
-    def note(self, entry: Entry) -> None:
-        """Look for a job of that name in an entry."""
-        for event in entry.batch.events:
-            if type(event) is k.JobSeen and event.name == self._name:
-                self._note(event)
-
-    @property
-    def label(self) -> str:
-        """The job as people name it, or as it was asked for while none was met."""
-        namespace = next(iter(self._uids.values()), "")
-        return f"{namespace}/{self._name}" if namespace else self.wanted
-
-    @property
-    def met(self) -> bool:
-        """Whether a job of that name was there at any time."""
-        return bool(self._uids)
-
-    def job(self, state: State) -> JobRecord | None:
-        """The job in this state, None where it isn't there."""
-        found = [state.jobs[uid] for uid in self._uids if uid in state.jobs]
-        return max(found, key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid), default=None)
-
-    def means(self, seen: k.JobSeen) -> bool:
-        """Whether this job has the name. Raises `UsageError` when another namespace has one of that name too."""
-        if seen.name != self._name or self._namespace not in ("", seen.namespace):
-            return False
-        self._note(seen)
-        return True
-
-    def _note(self, seen: k.JobSeen) -> None:
-        if seen.name != self._name or self._namespace not in ("", seen.namespace):
-            return
-        self._uids[seen.uid] = seen.namespace
-        if len(set(self._uids.values())) > 1:
-            places = ", ".join(f"{namespace}/{self._name}" for namespace in sorted(set(self._uids.values())))
-            raise UsageError(f"there are several jobs {self._name!r}: {places}", hint="say which as NAMESPACE/NAME")
-
-
-class FirstSeen:
-    """Reads on, folding nothing, and keeps how the job of a name was first seen, and where it went."""
-
-    def __init__(self, wanted: str, state: State) -> None:
-        self._named = Named(wanted, state)
-        known = (job.seen for job in state.jobs.values())
-        #: By UID: as it was first seen, the offset of that, 0 where it was there already, and the first offset of the
-        #: entry in which it was gone, 0 while it is there.
-        self._seen = {seen.uid: (seen, 0, 0) for seen in known if self._named.means(seen)}
+        #: By UID, in the order in which they came.
+        self._jobs: dict[str, FirstSeen] = {}
+        for job in sorted(state.jobs.values(), key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid)):
+            self._note(job.seen, 0)
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry."""
+        """Take in one entry. Raises `UsageError` when two namespaces have a job of that name."""
         for offset, event in enumerate(entry.batch.events, start=entry.first):
-            if type(event) is k.JobSeen and event.uid not in self._seen and self._named.means(event):
-                self._seen[event.uid] = event, offset, 0
-            elif type(event) is k.JobGone and event.uid in self._seen:
-                self._seen[event.uid] = *self._seen[event.uid][:2], entry.first
+            if type(event) is k.JobSeen:
+                self._note(event, offset)
+            elif type(event) is k.JobGone and event.uid in self._jobs:
+                self._jobs[event.uid] = msgspec.structs.replace(self._jobs[event.uid], went=entry.first)
 
     @property
-    def newest(self) -> tuple[k.JobSeen, int, int] | None:
-        """The last job of that name, where it came, and where it went; None if there was none."""
-        return list(self._seen.values())[-1] if self._seen else None
+    def all(self) -> tuple[FirstSeen, ...]:
+        """All jobs of that name, the newest last."""
+        return tuple(self._jobs.values())
+
+    def _note(self, seen: k.JobSeen, offset: int) -> None:
+        if seen.name != self._name or self._namespace not in ("", seen.namespace) or seen.uid in self._jobs:
+            return
+        self._jobs[seen.uid] = FirstSeen(seen, offset)
+        namespaces = sorted({job.seen.namespace for job in self._jobs.values()})
+        if len(namespaces) > 1:
+            places = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
+            raise UsageError(f"there are several jobs {self._name!r}: {places}", hint="say which as NAMESPACE/NAME")
 
 
 class JobIs(Condition):
     """That a job is there and is as `test` says."""
 
-    def __init__(self, named: Named, text: str, test: Callable[[JobRecord], bool]) -> None:
-        self._named = named
+    def __init__(self, job: k.JobSeen, text: str, test: Callable[[JobRecord], bool]) -> None:
+        self._job = job
         self._test = test
         self._text = text
 
     @property
     def text(self) -> str:
         """What it is about and what is asked."""
-        return f"job {self._named.label} {self._text}"
-
-    def note(self, entry: Entry) -> None:
-        """What the job goes by."""
-        self._named.note(entry)
+        return f"{self.subject} {self._text}"
 
     def holds(self, state: State) -> bool:
         """By what the state says."""
-        job = self._named.job(state)
+        job = state.jobs.get(self._job.uid)
         return job is not None and self._test(job)
 
     def facts(self, state: State) -> Facts:
         """The subject's."""
-        job = self._named.job(state)
-        return facts_of_job(state, job.uid) if job is not None else facts_of_job(state, "")
+        return facts_of_job(state, self._job.uid)
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node."""
-        return f"job {self._named.label}"
+        return f"job {self._job.namespace}/{self._job.name}"
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self._job.uid
 
 
-def in_stage(named: Named, stage: str) -> Condition:
+def in_stage(job: k.JobSeen, stage: str) -> Condition:
     """The job's stage is this one."""
-    return JobIs(named, f"is {stage}", lambda job: job.stage == stage)
+    return JobIs(job, f"is {stage}", lambda job: job.stage == stage)
 
 
-def in_schedule_state(named: Named, schedule_state: str) -> Condition:
+def in_schedule_state(job: k.JobSeen, schedule_state: str) -> Condition:
     """The job's schedule state is this one."""
-    return JobIs(named, f"is {schedule_state}", lambda job: job.schedule_state == schedule_state)
+    return JobIs(job, f"is {schedule_state}", lambda job: job.schedule_state == schedule_state)
 
 
-def waits(named: Named, reason: str = "") -> Condition:
+def waits(job: k.JobSeen, reason: str = "") -> Condition:
     """A cycle said why the job, or the rest of it, waits, and it still does; the reason holds this text."""
     sought = reason.lower()
 
@@ -262,29 +257,29 @@ def waits(named: Named, reason: str = "") -> Condition:
             return False
         return not sought or sought in job.waits.message.lower()
 
-    return JobIs(named, f"waits because of {reason!r}" if reason else "waits", test)
+    return JobIs(job, f"waits because of {reason!r}" if reason else "waits", test)
 
 
-def placed(named: Named) -> Condition:
+def placed(job: k.JobSeen) -> Condition:
     """The job's quorum has nodes."""
-    return JobIs(named, "has nodes for its quorum", JobRecord.quorum_placed)
+    return JobIs(job, "has nodes for its quorum", JobRecord.quorum_placed)
 
 
 class Hopeless(JobIs):
     """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
 
-    def __init__(self, named: Named) -> None:
-        super().__init__(named, "is infeasible", lambda job: job.waits is not None and job.waits.infeasible)
+    def __init__(self, job: k.JobSeen) -> None:
+        super().__init__(job, "is infeasible", lambda job: job.waits is not None and job.waits.infeasible)
 
     def means_something(self, state: State) -> bool:
         """Until the job has ended."""
-        job = self._named.job(state)
+        job = state.jobs.get(self._job.uid)
         return job is not None and not job.ended
 
 
-def there(named: Named) -> Condition:
+def there(job: k.JobSeen) -> Condition:
     """The job is there."""
-    return JobIs(named, "is there", lambda job: True)
+    return JobIs(job, "is there", lambda job: True)
 
 
 def facts_of_job(state: State, uid: str) -> Facts:
@@ -331,7 +326,8 @@ class NodeIs(Condition):
         """The subject's."""
         return facts_of_node(state, self._name)
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node."""
         return f"node {self._name}"
 
@@ -450,9 +446,15 @@ class _Configured(Condition):
             facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
         return facts
 
-    def subject(self, state: State) -> str:
+    @property
+    def subject(self) -> str:
         """The job or node."""
         return f"job {self._prospect.name}"
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self._prospect.first.uid
 
 
 class FindsRoom(_Configured):

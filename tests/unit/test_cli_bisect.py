@@ -45,6 +45,86 @@ def test_the_answer_in_json_has_the_event_as_the_listing_has_it(
     )
 
 
+def _waited_twice() -> tuple[World, list[int]]:
+    """A job that found no room for a while, twice, and has its nodes in the end; the offsets at which room came and
+    went. Room came and went once before the job was there."""
+    world = World()
+    world.node("n1", gpus=4)
+    offsets = []
+    for number in range(3):
+        pod = world.pod(f"stranger-{number}", "n1", gpus=4, cpu=1)
+        offsets.append(world.state.offset)
+        if number == 1:
+            world.job("train", leader=shape(gpus=4), created=world.now_ms)
+        world.pass_time(1)
+        world.pod_gone(pod)
+        offsets.append(world.state.offset)
+    world.settle()
+    return world, offsets
+
+
+def test_what_blocked_a_job_that_has_its_nodes_now_is_told_with_when_that_was_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, (_, _, since, over, again, at_last) = _waited_twice()
+    log = to_file(world.entries, tmp_path / "run.log")
+    _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(over))
+    assert out.startswith(
+        f"the quorum of default/train finds no room from this event to offset {over - 1}; since offset {over} that is "
+        f"over (sought in offsets 11 to {over})\n\n"
+    )
+    assert "stranger-1" in out
+    status, out, _ = run(capsys, *log, "--job", "train", "--blocked")
+    head, times, *_ = out.splitlines()
+    assert status == 0 and f"from this event to offset {at_last - 1}; since offset {at_last} that is over" in head
+    assert times == (
+        f"it held 2 times at offsets {since} to {over - 1} and {again} to {at_last - 1}: told is what began the last, "
+        f"because the others were over before"
+    )
+    assert "stranger-2" in out
+    _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(again))
+    head, times, *_ = out.splitlines()
+    assert head.startswith("the quorum of default/train finds no room since this event (sought")
+    assert times.startswith(f"it held 2 times at offsets {since} to {over - 1} and {again} on: told is")
+    answer = json.loads(run(capsys, *log, "--job", "train", "--blocked", "-o", "json")[1])
+    assert answer["holds"] is False and answer["spells"][-1] == {"first": again, "last": at_last - 1}
+
+
+def test_what_was_over_before_the_job_came_does_not_block_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    for uid in ("uid-one", "uid-two"):
+        job = world.job("train", uid=uid, leader=shape(gpus=4), created=world.now_ms)
+        came = world.state.offset
+        world.settle()
+        if uid == "uid-one":
+            world.job_gone(job)
+            world.pod_gone(next(iter(world.state.pods)))
+    log = to_file(world.entries, tmp_path / "run.log")
+    status, out, err = run(capsys, *log, "--job", "train", "--blocked")
+    assert status == 1
+    assert out.startswith(
+        f"the quorum of default/train finds no room: never since it came at offset {came} (before that"
+    )
+    assert err == (
+        f"arranger: asked is the job train that came at offset {came}, not 1 earlier job of that name: --to {came - 1} "
+        f"asks about the one before\n"
+    )
+    _, out, _ = run(capsys, *log, "--job", "train", "--not", "--fits")
+    row = next(line for line in out.splitlines() if "Placed" in line)
+    assert "default/train (an earlier job of that name)" in row
+
+
+def test_the_first_event_is_told_as_the_first_of_what_may_be_several(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, *log, "--node", "n2", "--free-gpu", "<4")
+    first, last = out.splitlines()[0].split(" (sought in offsets 1 to ")
+    assert first.endswith("from this event on, the first one") and last.endswith(", no further)")
+
+
 def _ended_unplaced() -> World:
     """A job that no state had room for, and that was given up; before it and after it one that always had room."""
     world = World()

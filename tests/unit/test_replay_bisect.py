@@ -60,11 +60,15 @@ def passed_over(world: World, name: str) -> Found | None:
 
 
 def prospect(world: World, name: str) -> c.Prospect:
-    first = c.FirstSeen(name, State())
+    return c.Prospect(job(world, name))
+
+
+def job(world: World, name: str) -> k.JobSeen:
+    """The newest job of that name, as it was first seen."""
+    namesakes = c.Namesakes(name, State())
     for entry in world.entries:
-        first.feed(entry)
-    assert first.newest is not None
-    return c.Prospect(first.newest[0])
+        namesakes.feed(entry)
+    return namesakes.all[-1].seen
 
 
 def two_nodes() -> World:
@@ -280,15 +284,18 @@ def test_only_a_start_within_the_stretch_counts() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "of"),
     [
-        (lambda s: c.in_stage(c.Named("small", s), "Running"), k.StageDecided, "uid-small"),
-        (lambda s: c.placed(c.Named("default/wide", s)), k.Placed, "uid-wide"),
-        (lambda s: c.waits(c.Named("big", s)), k.Waits, "uid-big"),
-        (lambda s: c.waits(c.Named("never", s), "EVEN an empty"), k.Waits, "uid-never"),
-        (lambda s: c.in_schedule_state(c.Named("small", s), "ScheduledSucceed"), k.Placed, "uid-small"),
+        (lambda job: c.in_stage(job("small"), "Running"), k.StageDecided, "uid-small"),
+        (lambda job: c.placed(job("default/wide")), k.Placed, "uid-wide"),
+        (lambda job: c.waits(job("big")), k.Waits, "uid-big"),
+        (lambda job: c.waits(job("never"), "EVEN an empty"), k.Waits, "uid-never"),
+        (lambda job: c.in_schedule_state(job("small"), "ScheduledSucceed"), k.Placed, "uid-small"),
     ],
 )
-def test_conditions_on_jobs_name_the_decision(make: Make, kind: type, of: str) -> None:
-    event = found_event(crowded(), make)
+def test_conditions_on_jobs_name_the_decision(
+    make: Callable[[Callable[[str], k.JobSeen]], c.Condition], kind: type, of: str
+) -> None:
+    world = crowded()
+    event = found_event(world, lambda _: make(lambda name: job(world, name)))
     assert isinstance(event, kind) and event.job_uid == of  # type: ignore[attr-defined]
 
 
@@ -315,8 +322,54 @@ def test_a_job_of_that_name_in_two_namespaces_has_to_be_told_apart() -> None:
     world.job("train", namespace="a", uid="1")
     world.job("train", namespace="b", uid="2")
     with pytest.raises(UsageError, match="a/train, b/train"):
-        sought(world, lambda s: c.waits(c.Named("train", s)))
-    assert isinstance(found_event(world, lambda s: c.there(c.Named("b/train", s))), k.JobSeen)
+        job(world, "train")
+    assert isinstance(found_event(world, lambda _: c.there(job(world, "b/train"))), k.JobSeen)
+
+
+def used_twice() -> World:
+    """Two jobs `train`, one after the other: the first held all GPUs until it was deleted, the second has them now."""
+    world = two_nodes()
+    whole = shape(cpu=1, gpus=4)
+    for uid in ("uid-one", "uid-two"):
+        one = world.job("train", uid=uid, leader=whole, workers=1, worker=whole, min_workers=1, created=world.now_ms)
+        world.settle()
+        assert len(one.placements) == 2
+        if uid == "uid-one":
+            world.job_gone(one)
+            for pod in [pod for pod, seen in world.state.pods.items() if seen.owner is not None]:
+                world.pod_gone(pod)
+        world.pass_time(1)
+    return world
+
+
+def test_a_job_is_one_job_though_its_name_was_used_before() -> None:
+    world = used_twice()
+    for make in (c.placed, lambda seen: c.in_stage(seen, "Running")):
+        event = found_event(world, lambda _, make=make: make(job(world, "train")))  # type: ignore[misc]
+        assert event.job_uid == "uid-two"  # type: ignore[attr-defined]
+
+
+def test_the_decision_on_an_earlier_job_of_the_name_is_told_as_that_jobs() -> None:
+    found = blocked(used_twice(), "train")
+    assert found is not None and found.namesake
+    assert isinstance(found.event.event, k.Placed) and found.event.event.job_uid == "uid-one"
+    changed = {(change.subject, change.what): change.after for change in found.changed}
+    assert changed["job default/train (an earlier job of that name)", "pods"] == "2 of 2 have nodes"
+    assert changed["job default/train", "its quorum alone"].startswith("0 of 2 pods find room")
+
+
+def test_each_time_that_a_condition_held_is_kept() -> None:
+    world = two_nodes()
+    offsets = []
+    for cordoned in (True, False, True, False, True):
+        world.node("n2", gpus=4, cordoned=cordoned)
+        offsets.append(world.state.offset)
+        noise(world)
+    run, _ = sought(world, lambda _: c.cordoned("n2"), last=True)
+    assert run.over == [(offsets[0], offsets[1] - 1), (offsets[2], offsets[3] - 1)]
+    assert run.holds and run.last == offsets[4]
+    run, _ = sought(world, lambda _: c.cordoned("n2"), last=True, span=Span(Point(offset=offsets[0] + 1)))
+    assert run.held_before and run.over[0] == (offsets[0] + 1, offsets[1] - 1)
 
 
 # --- cycles --------------------------------------------------------------------------------------------------
