@@ -27,6 +27,8 @@ _SHOWN = 20
 _FEW = 8
 #: The counts of nodes by reason, in a message: long, and the same in many of them.
 _LONG = re.compile(r"(no node for \S+): \d+ nodes?: [^;]{25,}")
+#: Changes of one kind that are shown.
+_OF_A_KIND = 4
 #: Choices that are shown in full.
 _CHOICES = 3
 
@@ -85,7 +87,7 @@ class Page:
         if now is not None and same:
             self._said[now[0]] = None
         text = self._once(job.message, "as below")
-        if same and job.message.startswith(f"{short.found} of {short.asked} "):
+        if same and not waiting.gets and job.message.startswith(f"{short.found} of {short.asked} "):
             return text
         return text + (f" (of offset {job.message_at})" if job.message_at else "")
 
@@ -142,12 +144,7 @@ class Page:
         if short is not None and short.node is not None:
             print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
         self._blockers(waiting)
-        if waiting.remedies:
-            click.echo("\nWhat would give it nodes, each tried by a cycle at this point")
-            rows = [_remedy_cells(remedy) for remedy in waiting.remedies]
-            self._table(("pods", "change", "undoes"), rows, right=("pods",))
-        elif waiting.tried:
-            click.echo(f"\nNone of {waiting.tried} changes that were tried by a cycle at this point gives it nodes")
+        self._remedies(waiting)
         if waiting.ahead:
             click.echo("\nAhead of it in the queue")
             self._cut(
@@ -161,15 +158,39 @@ class Page:
 
     def _blockers(self, waiting: Waiting) -> None:
         """The events that keep it waiting: those since it came, or else the earlier ones."""
-        events = waiting.blockers or waiting.earlier
-        if waiting.blockers:
-            click.echo("\nSince it came, what keeps it waiting: without it, a cycle would give it nodes now")
-        elif waiting.earlier:
-            click.echo("\nNothing since it came keeps it waiting; before: without it, a cycle would give it nodes now")
-        elif waiting.shortfall is not None:
-            click.echo("\nNo single event was found without which a cycle would give it nodes now")
+        events, came = waiting.blockers or waiting.earlier, "it came" if waiting.blockers else "before it came"
         if events:
-            self._table(("offset", "event"), [(one.offset, one.text) for one in events], right=("offset",))
+            without = "without this event" if len(events) == 1 else "without any one of these events"
+            click.echo()
+            print_text(
+                f"What keeps it waiting, since {came}: {without}, a cycle would give it {self._what(waiting)} now"
+            )
+            rows = [(one.offset, one.text) for one in events]
+            self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
+        elif waiting.shortfall is not None:
+            click.echo(f"\nNo single event was found without which a cycle would give it {self._what(waiting)} now")
+
+    def _remedies(self, waiting: Waiting) -> None:
+        """What would help; of many changes of one kind the first."""
+        what = self._what(waiting)
+        if not waiting.remedies:
+            if waiting.tried:
+                tried = f"{waiting.tried} changes that were" if waiting.tried > 1 else "the one change that was"
+                of = "None of " if waiting.tried > 1 else "Not even "
+                click.echo(f"\n{of}{tried} tried by a cycle at this point gives it {what}")
+            return
+        click.echo(f"\nWhat would give it {what}, each tried by a cycle at this point")
+        shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
+        self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
+        hidden = len(waiting.remedies) - len(shown)
+        if hidden:
+            print_text(f"{hidden} more like these would: --all")
+        if waiting.untried:
+            print_text(f"{waiting.untried} more like these weren't tried: there are too many")
+
+    def _what(self, waiting: Waiting) -> str:
+        """What it waits for: a job that has some nodes, or gets some now, waits for more."""
+        return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
 
     def _takers(self, waiting: Waiting) -> None:
         """Those since the job came first: the others it found there."""
@@ -370,6 +391,11 @@ def _pods(job: Standing) -> str:
 
 def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
     return (ahead.place, ahead.job, ahead.decided_by, ahead.gets)
+
+
+def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
+    """Whether it is among the first of its kind."""
+    return remedy in [one for one in remedies if one.kind == remedy.kind][:_OF_A_KIND]
 
 
 def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:

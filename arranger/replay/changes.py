@@ -38,8 +38,6 @@ _HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachabl
 _HIGHEST = 10
 #: Nodes that are added at most.
 _NODES_MORE = 1024
-#: Nodes, jobs or pods that are thought of together at most.
-_TOGETHER = 64
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(_configurations(case)))
     yield Family(list(_other_pods(case)), _all_of("pod", "when these are gone: "))
     yield Family(list(_departed(case)))
-    yield Family(list(_capacity(case)), _all_of("capacity", "when these end: "))
+    yield Family(_capacity(case), _all_of("capacity", "when these end: "))
     yield Family(list(_priorities(case)), least=True)
     yield Family(list(_ahead(case)))
     yield Family(_fewer_workers(case), least=True)
@@ -237,8 +235,7 @@ def _nodes(case: Case) -> Iterator[Family]:
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
-        changes = [change for _, change in mended[kind][:_TOGETHER]]
-        yield Family(changes, _nodes_together(kind))
+        yield Family([change for _, change in mended[kind]], _nodes_together(kind))
     yield Family(list(_lost_nodes(case)), _nodes_together("node"))
     yield Family(list(_shrunk_nodes(case)), _nodes_together("capacity"))
 
@@ -368,7 +365,7 @@ def _lost_nodes(case: Case) -> Iterator[Change]:
         for name, turns in case.around.turns.items()
         if turns[-1].after is None and turns[-1].before is not None and not case.state.nodes.has(name)
     ]
-    for turn, name in sorted(lost, key=lambda one: -one[0].offset)[:_TOGETHER]:
+    for turn, name in sorted(lost, key=lambda one: -one[0].offset):
         assert turn.before is not None
         facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
         seen = hypothesis.node_seen(case.state, name, facts)
@@ -399,7 +396,7 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
                 name,
             )
             found.append((-turn.offset, change))
-    yield from (change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER])
+    yield from (change for _, change in sorted(found, key=lambda one: one[0]))
 
 
 def _more_nodes(case: Case) -> Sequence[Change]:
@@ -510,7 +507,7 @@ def _other_pods(case: Case) -> list[Change]:
     for uid in of_jobs:
         ending = _ending(case, case.state.jobs[uid], "its pods keep this one away")
         found.append((-ending.undoes, ending))
-    return [change for _, change in sorted(found, key=lambda one: one[0])[:_TOGETHER]]
+    return [change for _, change in sorted(found, key=lambda one: one[0])]
 
 
 def _in_the_way(shape: PodShape, pod: Neighbour) -> Callable[[Neighbour], bool] | None:
@@ -546,7 +543,7 @@ def _departed(case: Case) -> Iterator[Change]:
             yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
 
 
-def _capacity(case: Case) -> list[Change]:
+def _capacity(case: Case) -> Sequence[Change]:
     """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
     lack, state, came = case.lack, case.state, case.around.came
     assert lack is not None
@@ -562,7 +559,8 @@ def _capacity(case: Case) -> list[Change]:
         elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod)
         if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
             found.append((-came.get(pod.uid, 0), pod.uid))
-    return [_without_holder(case, uid, lack) for _, uid in sorted(found)[:_TOGETHER]]
+    found.sort()
+    return Steps(len(found), lambda number: _without_holder(case, found[number][1], lack))
 
 
 def _without_holder(case: Case, uid: str, lack: Lack) -> Change:

@@ -14,9 +14,12 @@ from arranger.scheduling.cycle import turn_of
 TRIES = 80
 _SMALL = 500
 _FEWEST_TRIES = 24
-#: Of one kind, so many changes are tried alone, and so many that help are told.
+#: Of one kind, so many changes are tried alone before another kind has its turn.
 _ALONE = 4
-_TOLD = 2
+#: Changes of one kind that are thought of together at most, and of those that help together so many that each of them
+#: is looked at whether it could be left out.
+_TOGETHER = 64
+_THINNED = 12
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -39,25 +42,30 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """What was found to help, the cheapest first, and how many changes were tried."""
+    """What was found to help, the cheapest first, and how many changes were tried. `untried` is how many more there are
+    of kinds of which one helps: there were too many to try them all."""
 
     found: tuple[Remedy, ...] = ()
     tried: int = 0
+    untried: int = 0
 
 
 def remedies(case: Case) -> Sought:
     """What helps."""
     search = _Search(case)
-    found: list[Remedy] = []
+    of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):
         if family.least:
-            found += search.least(family.alone)
+            of_kinds.append((search.least(family.alone), ()))
             continue
-        alone = search.alone(family.alone)
-        found += alone
-        if not alone and family.together is not None and len(family.alone) > 1:
-            found += search.together(family.alone, family.together)
-    return Sought(tuple(found), search.tried)
+        found = search.alone(family.alone[:_ALONE])
+        of_kinds.append((found, family.alone[_ALONE:] if found else ()))
+        if not found and family.together is not None and len(family.alone) > 1:
+            found += search.together(family.alone[:_TOGETHER], family.together)
+    # Every kind has had its turn: what cycles are left are for more of the same.
+    for found, more in of_kinds:
+        found.extend(search.alone(more))
+    return Sought(tuple(one for found, _ in of_kinds for one in found), search.tried, search.untried)
 
 
 def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
@@ -75,16 +83,14 @@ class _Search:
         self._case = case
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
-        self.tried = 0
+        self.tried = self.untried = 0
         self._now = self._pods(Change("", ""))
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
-        """The first changes that help by themselves."""
-        found: list[Remedy] = []
-        for change in changes[:_ALONE]:
-            if len(found) < _TOLD:
-                found += self._tried(change)
-        return found
+        """Those that help by themselves."""
+        tried = min(len(changes), self._left)
+        self.untried += len(changes) - tried
+        return [remedy for change in changes[:tried] for remedy in self._tried(change)]
 
     def least(self, changes: Sequence[Change]) -> list[Remedy]:
         """The first of an ordered list that helps; the further on, the more a change does."""

@@ -1,5 +1,7 @@
 """Why a job waits: a cycle is taken at the point asked about, with a witness that looks where the job falls short."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
@@ -59,7 +61,9 @@ class Shortfall(msgspec.Struct, frozen=True):
     """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
 
     `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
-    `candidates` are those nodes. `selector` is the nodeSelector of that pod, empty unless it keeps it from a node.
+    `candidates` are those nodes. `further`: the quorum has room, and these are the pods beyond it. `others` pods of
+    other jobs got room in the same cycle before. `selector` is the nodeSelector of that pod, empty unless it keeps it
+    from a node.
     """
 
     group: str
@@ -73,6 +77,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     group_number: int = 0
     node: NodeAnswer | None = None
     selector: str = ""
+    further: bool = False
+    others: int = 0
 
 
 class Taker(msgspec.Struct, frozen=True):
@@ -104,9 +110,10 @@ class Holder(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
     and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
-    could hold its quorum, and the first cycle from `fails_at_ms` on gives it up; both 0 where one could. `blockers` are
-    the events since it came without which it would have nodes, newest first, and `earlier` those from before it came;
-    `remedies` what would give it nodes: found among `tried` changes, each tried by a cycle.
+    could hold its quorum, and the first cycle from `fails_at_ms` on gives it up; both 0 where one could. `gets` is how
+    many of its pods a cycle would give nodes now. `blockers` are the events since it came without which it would have
+    nodes, or more than those, newest first, and `earlier` those from before it came; `remedies` what would give it
+    nodes: found among `tried` changes, each tried by a cycle. `untried` more are like one of those.
     """
 
     why: str
@@ -125,6 +132,8 @@ class Waiting(msgspec.Struct, frozen=True):
     remedies: tuple[Remedy, ...] = ()
     tried: int = 0
     earlier: tuple[Blocker, ...] = ()
+    gets: int = 0
+    untried: int = 0
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -149,14 +158,15 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     sought = remedies(case) if state.synced and (shortfall is not None or not place) else Sought()
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, before = blockers(case, sought.found)
+    given = _given(events)
     return Waiting(
-        why=_why(state, job, place, shortfall),
+        why=_why(state, job, place, shortfall, given.get(job.uid, 0)),
         place=place,
         queue_length=len(waiting),
         queue_policy=queue.policy_name(job, config, policies),
         priority=spec.priority,
         created_ms=job.seen.created_ms,
-        ahead=_ahead(waiting[: max(place - 1, 0)], job, events, decided_by),
+        ahead=_ahead(waiting[: max(place - 1, 0)], job, given, decided_by),
         shortfall=shortfall,
         takers=takers,
         holders=holders,
@@ -166,6 +176,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         remedies=sought.found,
         tried=sought.tried,
         earlier=before,
+        gets=given.get(job.uid, 0),
+        untried=sought.untried,
     )
 
 
@@ -182,17 +194,28 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
     )
 
 
-def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) -> str:
+def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
+    """Job UID → how many pods a cycle gives nodes."""
+    given: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, k.Placed):
+            given[event.job_uid] = given.get(event.job_uid, 0) + len(expand(event.pods))
+    return given
+
+
+def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, gets: int) -> str:
     if shortfall is not None:
         counted = ", ".join(f"{count} {_named(reason, shortfall.selector)}" for reason, count in shortfall.reasons)
-        counted = counted or "there are none"
-        head = f"{shortfall.found} of {shortfall.asked} pods find room"
         plural = "" if shortfall.nodes == 1 else "s"
-        return f"{head}; no node for {shortfall.group}: {shortfall.nodes} node{plural}: {counted}"
+        lack = f"no node for {shortfall.group}: {shortfall.nodes} node{plural}: {counted or 'there are none'}"
+        further = " further" if shortfall.further else ""
+        head = f"{shortfall.found} of {shortfall.asked}{further} pods find room"
+        first = _first(gets or shortfall.found, shortfall.others)
+        return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
         return "not everything has been listed in this epoch yet: nobody decides before that"
     if place:
-        return "there is room for it now: the next scheduling cycle places it"
+        return _room(job, gets)
     assert job.spec is not None
     if job.seen.invalid:
         return f"its spec is invalid: {job.seen.invalid}"
@@ -203,6 +226,22 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None) 
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
+
+
+def _room(job: JobRecord, gets: int) -> str:
+    """That a cycle would give it nodes now, and to how many of its pods."""
+    lacks = job.pods_wanted() - len(job.placements)
+    what = ("the rest of it" if job.placements else "it") + f" ({gets} pod{'' if gets == 1 else 's'})"
+    if gets < lacks:
+        what = f"{gets} of the {lacks} pods that have no node" if job.placements else f"{gets} of its {lacks} pods"
+    return f"there is room for it now: the next scheduling cycle places {what}"
+
+
+def _first(own: int, others: int) -> str:
+    """Which pods hold room only in the cycle that asks what is left."""
+    parts = [("it" if own == 1 else "them")] if own else []
+    parts += [f"{others} pod{'' if others == 1 else 's'} of other jobs that get nodes first"] if others else []
+    return f"beside {' and '.join(parts)}, " if parts else ""
 
 
 def _named(reason: str, selector: str) -> str:
@@ -252,11 +291,7 @@ class _Keys:
         return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
 
 
-def _ahead(others: list[JobRecord], job: JobRecord, events: tuple[k.Event, ...], keys: _Keys) -> tuple[Ahead, ...]:
-    gets: dict[str, int] = {}
-    for event in events:
-        if isinstance(event, k.Placed):
-            gets[event.job_uid] = gets.get(event.job_uid, 0) + len(expand(event.pods))
+def _ahead(others: list[JobRecord], job: JobRecord, gets: dict[str, int], keys: _Keys) -> tuple[Ahead, ...]:
     found = []
     for place, other in enumerate(others, start=1):
         assert other.spec is not None
@@ -274,12 +309,18 @@ class _Witness(Witness):
         self._node = node
         self._attempt: Attempt | None = None
         self._found: list[tuple[Shortage, Shortfall]] = []
+        #: Jobs that found room in this cycle so far.
+        self._served: dict[str, Attempt] = {}
 
     @property
     def shortfall(self) -> Shortfall | None:
         """Where the job was left in the end: another split of its quorum may have come about after a first failed."""
         left = self._attempt.shortage if self._attempt is not None else None
         return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
+
+    def placing(self, attempt: Attempt, group: int, **_: Any) -> None:
+        """Whoever is served now holds room when it is this job's turn."""
+        self._served[attempt.job.uid] = attempt
 
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Look where the job stops, while what it found is still held."""
@@ -307,6 +348,8 @@ class _Witness(Witness):
             group_number=shortage.group,
             node=self._asked(view, filters, shape, pod),
             selector=_selector(shape) if NO_SELECTED in dict(shortage.reasons) else "",
+            further=attempt.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not attempt),
         )
         self._found.append((shortage, shortfall))
 

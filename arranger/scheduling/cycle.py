@@ -47,7 +47,7 @@ def turn_of(
     state: State, uid: str, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
 ) -> Attempt | None:
     """What a cycle would do for one job's quorum, with the jobs before it in the queue served first; with `further`,
-    up to the turn in which the job gets any pods, or can't get more.
+    for all of the job.
 
     None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
     """
@@ -150,12 +150,12 @@ def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
 
 
 def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[Attempt]:
-    """Give every job its turns, up to the quorum of the job `until`, or with `further` to its first pods; answers what
-    came of them, in the order of first turns."""
+    """Give every job its turns, up to the quorum of the job `until`, or with `further` to the last of its pods; answers
+    what came of them, in the order of first turns."""
     attempts: dict[str, Attempt] = {}
     while (turn := turns.head()) is not None:
         more = _take_turn(placer, turn, attempts)
-        if turn.job.uid == until and not (further and more and not attempts[until].pieces):
+        if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more)
     return list(attempts.values())

@@ -353,7 +353,9 @@ def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
     freed = world.state.offset
     world.control()
     run = Run(capsys, "explain", "j", *written(world.entries))
-    assert "Nothing since it came keeps it waiting; before: without it, a cycle would give it nodes now\n" in run.out
+    assert (
+        "What keeps it waiting, since before it came: without this event, a cycle would give it nodes now\n" in run.out
+    )
     assert f"freed it at offset {freed}\n" in run.out
     assert "holds it, since before it came\n" in run.out
 
@@ -392,7 +394,7 @@ def test_explain_at_an_earlier_point_knows_nothing_of_later(
     at = next(line.first for line in entries if type(line.batch.events[0]) is k.JobSeen)
     answer = Run(capsys, "explain", "small", *written(entries), "--at", str(at), "-o", "json").json
     assert answer["offset"] == at and answer["choices"] == []
-    assert answer["waiting"]["why"] == "there is room for it now: the next scheduling cycle places it"
+    assert answer["waiting"]["why"] == "there is room for it now: the next scheduling cycle places it (5 pods)"
 
 
 def test_explain_begins_at_a_snapshot_from_before_the_job(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:

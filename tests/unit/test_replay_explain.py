@@ -5,6 +5,7 @@ from hypothesis import given, settings
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
@@ -13,7 +14,8 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.explain import Roster, explanation, nearest_pods
-from arranger.scheduling.cycle import take_cycle
+from arranger.replay.remedies import TRIES
+from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
 from tests.world import World, shape
 
@@ -223,7 +225,87 @@ def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:
     world.node("n1", gpus=1)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None and waiting.shortfall is None
-    assert waiting.why == "there is room for it now: the next scheduling cycle places it"
+    assert waiting.why == "there is room for it now: the next scheduling cycle places it (1 pod)"
+    assert waiting.gets == 1
+
+
+def _elastic(world: World) -> JobRecord:
+    """A job whose quorum is the leader and 2 of its 8 workers."""
+    one = shape(gpus=1)
+    return world.job("j", leader=one, workers=8, worker=one, min_workers=2, created=world.now_ms)
+
+
+def test_a_job_of_which_more_than_the_quorum_fits_now_has_room_and_says_how_many_pods_find_it() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    _elastic(world)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.gets == 4
+    assert waiting.why == (
+        "there is room for it now: the next scheduling cycle places 4 of its 9 pods; "
+        f"beside them, no node for actors: 1 node: 1 lack {GPU} (need 1, most free 0)"
+    )
+    assert [(remedy.text, remedy.pods) for remedy in waiting.remedies] == [("one more node like n1", 4)]
+    world.cycle()
+    assert len(world.state.jobs["uid-j"].placements) == 4
+
+
+def test_a_job_with_its_quorum_says_how_many_of_the_further_pods_find_room() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    _elastic(world)
+    world.settle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert (
+        waiting.why == f"0 of 5 further pods find room; no node for actors: 1 node: 1 lack {GPU} (need 1, most free 0)"
+    )
+    world.node("n2", gpus=2)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert waiting.why.startswith(
+        "there is room for it now: the next scheduling cycle places 2 of the 5 pods that have no node; beside them, no"
+    )
+    world.node("n2", gpus=8)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert waiting.why == "there is room for it now: the next scheduling cycle places the rest of it (5 pods)"
+
+
+@pytest.mark.parametrize("queue", ["Priority", "DRF"])
+def test_a_remedy_counts_all_the_pods_that_would_get_nodes_and_not_only_the_quorum(queue: str) -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, queue_policy=queue))
+    for name in ("n1", "n2"):
+        world.node(name, gpus=5, cordoned=True)
+    _elastic(world)
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert {remedy.text: remedy.pods for remedy in waiting.remedies} == {"uncordon n2": 5, "uncordon n1": 5}
+    world.node("n1", gpus=5)
+    world.cycle()
+    assert len(world.state.jobs["uid-j"].placements) == 5
+
+
+def test_every_change_of_a_kind_that_helps_is_found_up_to_a_number_of_tries_and_the_untried_are_counted() -> None:
+    def sought(nodes: int) -> tuple[list[str], list[int], int]:
+        world = World()
+        names = [f"n{number:03}" for number in range(nodes)]
+        for name in names:
+            world.node(name, gpus=1)
+        world.job("j", leader=shape(gpus=1))
+        for name in names:
+            world.node(name, gpus=1, cordoned=True)
+        waiting = explained(world.entries, "j").waiting
+        assert waiting is not None
+        texts = [remedy.text for remedy in waiting.remedies if remedy.kind == "uncordon"]
+        return texts, [blocker.offset for blocker in waiting.blockers], waiting.untried
+
+    texts, offsets, untried = sought(7)
+    assert texts == [f"uncordon n{number:03}" for number in range(6, -1, -1)]
+    assert (len(offsets), untried) == (7, 0)
+    texts, offsets, untried = sought(TRIES + 20)
+    assert untried and len(texts) + untried == TRIES + 20
 
 
 def test_a_placed_job_waits_for_nothing() -> None:
