@@ -26,6 +26,9 @@ _ENV_PREFIX = "ARRANGER_"
 _SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
+#: As many as the largest job has: after so many pods that were placed in vain, a quorum is left for the next cycle.
+TRIED_PODS = 10_000
+
 _RESOURCE_WEIGHTS = "a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5"
 
 
@@ -175,6 +178,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             versions=versions,
             refusal_avoid_ms=self.refused_node_s * 1000,
             reasons_a_second=self.reasons_a_second,
+            tried_pods=TRIED_PODS,
         )
 
 

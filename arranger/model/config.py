@@ -14,7 +14,9 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cycle would be a storm. `reasons_a_second` is how many jobs may be told other reasons in a second, and in one
     cycle, 0 for any number: while pods come and go, "no node for the leader" and "no node for a worker" change places
     with every cycle, for each of the jobs that wait. `versions` are `(name, version)` of every policy and filter
-    installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it.
+    installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it. Of a quorum whose
+    pods are placed one by one, because they ask something of each other, further ways are tried until `tried_pods` of
+    them were placed in vain; 0 for all ways.
     """
 
     queue_policy: str = "Priority"
@@ -25,6 +27,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     versions: tuple[tuple[str, int], ...] = ()
     refusal_avoid_ms: int = 0
     reasons_a_second: int = 0
+    tried_pods: int = 0
 
     def reasons_apart_ms(self, waiting: int) -> int:
         """How old a job's reason must be before another kind of it is told, with so many jobs waiting."""

@@ -47,6 +47,8 @@ class Attempt:
     quorum_stands: bool = False
     #: The quorum was found at the first try: worker sets in the order given, on all nodes.
     as_given: bool = False
+    #: Pods that were placed one by one so far, those that were taken back included.
+    steps: int = 0
     #: Group → what is left to place beyond the quorum, and how much was asked for.
     left: dict[int, tuple[Sequence[int], int]] | None = None
 

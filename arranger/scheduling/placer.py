@@ -121,6 +121,8 @@ class Placer:
         mark = view.mark()
         shortage = None
         for tried, split in self._ways(view, filters, attempt, needs):
+            if shortage is not None and 0 < self._config.tried_pods <= attempt.steps:
+                break  # in every cycle, for as long as the job waits
             failed = self._place_all(view, tried, attempt, needs, split)
             if failed is None:
                 attempt.as_given = split is None and tried is filters
@@ -278,6 +280,7 @@ class Placer:
         for at in range(len(indices)):
             if not self._place_equal(view, filters, attempt, group, indices[at : at + 1]):
                 return at
+            attempt.steps += 1
         return len(indices)
 
     def _one_by_one(self, attempt: Attempt, group: int) -> bool:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from arranger.events.kinds import Watched
 from arranger.kube.translate import job_seen
-from arranger.model.pod import HostPort, PodRules, PodTraits, Requirement
+from arranger.model.config import CycleConfig
+from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requirement
+from arranger.scheduling.attempt import Attempt, Witness
+from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import Taking, around, neighbour_of
 from arranger.scheduling.view import ClusterView
@@ -175,3 +178,36 @@ def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[Host
         found = [mask.tolist() for at, mask in neighbours.ports_taken(pod) if at == port]
         assert [row for row in range(3) if found and found[0][row] and left[row]] == expected
         left = [one and not of for one, of in zip(left, taken, strict=True)]
+
+
+class Tries(Witness):
+    """Counts how often a quorum was tried in vain."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def undone(self, attempt: Attempt) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize(("bound", "tries"), [(0, 9), (1, 1), (12, 2), (13, 3), (10_000, 9)])
+def test_further_ways_to_place_a_quorum_are_tried_until_so_many_pods_were_placed_in_vain(
+    bound: int, tries: int
+) -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, tried_pods=bound))
+    for number in range(6):
+        world.node(f"n{number}", labels={HOSTNAME: f"n{number}"})
+    alone = PodRules(anti_affinity=(PodTerm(HOSTNAME, (Requirement("app", "In", ("a",)),)),))
+    worker = shape(cpu=1, labels={"app": "a"}, rules=alone)
+    job = world.job("j", leader=worker, workers=[(f"w{number}", 1, worker) for number in range(8)], min_workers=8)
+    seen = Tries()
+    take_cycle(world.state, world.config, world.now_ms, seen)
+    assert (seen.count, job.placements) == (tries, {})
+
+
+def test_all_ways_are_tried_where_pods_ask_nothing_of_each_other() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, tried_pods=1))
+    world.node("n1", cpu=64)
+    job = world.job("j", workers=[("large", 9, shape(cpu=32)), ("small", 9, shape(cpu=1))], min_workers=9)
+    world.cycle()
+    assert job.placements

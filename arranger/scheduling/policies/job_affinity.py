@@ -76,17 +76,24 @@ def _together(view: ClusterView, ask: Ask, taken: Scores | None = None) -> Score
     here = np.zeros(len(view), np.int64) if taken is None else taken
     first, *others = ask.unplaced
     fits = np.clip(first.room - here, 0, first.pods - int(here.sum()))
-    held = [(here + fits, view.request(first.shape))]
+    found: Scores = here + fits
+    taken_of: dict[int, Scores] = {}
+    _take(taken_of, found, view.request(first.shape))
     for one in others:
         request = view.request(one.shape)
         part = one.room.astype(np.float64)
         for column in np.flatnonzero(request).tolist():
-            free = view.free[:, column]
-            for pods, amounts in held:
-                if amounts[column]:
-                    free = free - pods * amounts[column]
+            free = view.free[:, column] - taken_of[column] if column in taken_of else view.free[:, column]
             # Whole doubles below 2^53: their quotient, cut off, is the exact integer quotient.
             np.minimum(part, free / request[column], out=part)
-        held.append((np.clip(part, 0, one.pods).astype(np.int64), request))
-    found: Scores = np.add.reduce([pods for pods, _ in held])
+        pods = np.clip(part, 0, one.pods).astype(np.int64)
+        _take(taken_of, pods, request)
+        found = found + pods
     return found if ask.of_job is None else found + ask.of_job
+
+
+def _take(taken_of: dict[int, Scores], pods: Scores, request: Scores) -> None:
+    """So many pods more of one request on each node, added up by resource column."""
+    for column in np.flatnonzero(request).tolist():
+        more = pods * request[column]
+        taken_of[column] = taken_of[column] + more if column in taken_of else more
