@@ -32,7 +32,7 @@ def next_decision(
     if job.ended or job.seen.deleting:
         return None if job.ended else _deleted(job)
     if job.seen.invalid or job.refused:
-        return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
+        return _unusable(job)
     if job.spec is None:
         return None
     stands_still = job.spec.suspend or (job.decided is not None and job.decided.reason == SUSPENDED)
@@ -47,6 +47,15 @@ def next_decision(
         return _pending(job)
     missing = _image_missing(state, job, config, told_ms, no_image_ms)
     return missing or _with_leader(state, job, config, told_ms)
+
+
+def _unusable(job: JobRecord) -> StageDecided:
+    """Invalid, or edited in what a started job may not change. Who edited it in the moment in which it started couldn't
+    know: the API server takes that for as long as the status says Pending, and until then no pod was made."""
+    if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader_address:
+        message = "its template was edited before its status told that it starts; scheduled again with that"
+        return _decide(job, Stage.RESCHEDULING, "TemplateEdited", message)
+    return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:
@@ -98,7 +107,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     if leader is None:
         return _leader_missing(state, job) or _incomplete(job, config, told_ms)
     if leader.phase == Phase.SUCCEEDED and not blameless(leader):
-        return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
+        return _succeeded(job)
     failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
     failed = failed or _incomplete(job, config, told_ms)
     if failed is not None or _going(state, leader, told_ms):
@@ -112,7 +121,14 @@ def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
     return leader.deleting or state.nodes.down_for_ms(leader.node, told_ms) >= 0
 
 
+def _succeeded(job: JobRecord) -> StageDecided:
+    return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
+
+
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
+    ended = job.leader_ended
+    if ended is not None and ended.phase == Phase.SUCCEEDED and not blameless(ended):
+        return _succeeded(job)
     if job.leader_address:
         return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
     node = job.placements.get(LEADER)

@@ -213,6 +213,8 @@ class _Fold:
         if job is None or place is None or job.bound.get(place) != pod.uid:
             return
         del job.bound[place]
+        if place == LEADER and pod.phase in TERMINAL:
+            job.leader_ended = pod
         self._count_restarts(job, place, pod)
         self._keep_or_release(job, place, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
@@ -473,8 +475,11 @@ class _Fold:
         self._unschedule(job, before)
         job.failing_since.clear()
         job.attempt += 1
-        job.leader_address = ""
+        job.leader_address, job.leader_ended = "", None
         job.waits = job.failure = None
+        if job.refused and job.seen.spec is not None:
+            job.refused = ""
+            self._take_spec(job, job.seen.spec)
 
     def _begin_anew(self, job: JobRecord, before: Stage) -> None:
         """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""

@@ -31,6 +31,8 @@ class JobRecord:
     attempt: int = 0
     restarts: int = 0
     leader_address: str = ""
+    #: This attempt's leader as it was last seen, if it had ended and its pod is gone before anybody decided on it.
+    leader_ended: PodSeen | None = None
     #: What an edit changed that a started job may not change any more; empty while there was no such edit.
     refused: str = ""
     #: Offset at which a new epoch took the job over from its status; 0 for a job that the log saw begin.

@@ -19,7 +19,7 @@ from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
 
 #: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 6
+LAYOUT = 7
 
 
 class NodeImage(msgspec.Struct, frozen=True, array_like=True):

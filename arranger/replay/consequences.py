@@ -224,7 +224,7 @@ class Fates:
                 return self._of_attempt(event.attempt, before)
             case "QuorumIncomplete":
                 return self._of_attempt(event.attempt, before) or (self._failed,)
-            case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec":
+            case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec" | "TemplateEdited":
                 return (self._edit() or self._created,)
             case "DeadlineExceeded":
                 return self._deadline()

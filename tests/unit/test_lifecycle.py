@@ -14,7 +14,7 @@ from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods,
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.jobs import JobRecord, compact
-from tests.random_worlds import LONG, Step, calm_down, live_through, steps
+from tests.random_worlds import LONG, Step, assert_sound, calm_down, live_through, steps
 from tests.world import World, shape, starting
 
 LEADER = (0, 0)
@@ -459,6 +459,42 @@ def test_an_ended_job_is_never_reopened() -> None:
     world.job("ppo", workers=1, min_workers=1, clean=CleanPodPolicy.NONE, terminating=True, priority=9)
     world.settle()
     assert (job.stage, job.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
+
+
+def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_starts_anew_with_that() -> None:
+    """The API server takes an edit for as long as the status says Pending; the log may have been further by then."""
+    world, job = starting_world()
+    world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    assert (decision.stage, decision.reason) == ("Rescheduling", "TemplateEdited")
+    world.wait_for_late_pods()
+    world.settle()
+    assert (job.stage, job.attempt, job.restarts, job.refused) == (Stage.RUNNING, 1, 0, "")
+    assert world.state.pods[job.bound[LEADER]].requests == shape(cpu=2).requests
+    assert_sound(world.state)
+
+
+def test_a_job_whose_template_was_edited_once_its_pods_were_there_fails() -> None:
+    world, job = running_world()
+    world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.FAILED, "InvalidSpec")
+
+
+def test_a_leader_that_finished_and_whose_pod_was_gone_before_anybody_decided_has_finished() -> None:
+    world, job = running_world()
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.pod_gone(job.bound[LEADER])
+    world.settle()
+    assert (job.stage, reason(job)) == (Stage.SUCCEEDED, "LeaderSucceeded")
+    world, job = running_world()
+    world.change_pod(
+        job.bound[LEADER], phase="Succeeded", ready=False, reason="Terminated"
+    )  # told to go: not its work's end
+    world.pod_gone(job.bound[LEADER])
+    world.control()
+    assert (job.stage, reason(job)) == (Stage.RESCHEDULING, "LeaderLost")
 
 
 def test_a_job_being_deleted_is_left_to_the_garbage_collector() -> None:
