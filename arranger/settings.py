@@ -268,14 +268,15 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _declare
 _BY_ENV = {setting.env: setting.name for setting in SETTINGS.values()}
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
-    """Settings from all four places. `flags` are by field name (`config` for the file); None: not given.
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], *, called: Mapping[str, str] | None = None) -> Loaded:
+    """Settings from all four places. `flags` are by field name (`config` for the file); None: not given. `called` are
+    the flags that a command calls otherwise, by field name.
 
     Raises `UsageError` for an unknown name, a wrong type or a value out of range.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, "default")
-    for name, raw, origin in _given(flags, environ):
+    for name, raw, origin in _given(flags, environ, called or {}):
         values[name] = _checked(name, raw, origin)
         origins[name] = origin
     settings = Settings(**values)
@@ -306,7 +307,9 @@ def shown(name: str, value: Any) -> Any:
     return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
 
 
-def _given(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+def _given(
+    flags: Mapping[str, Any], environ: Mapping[str, str], called: Mapping[str, str]
+) -> Iterator[tuple[str, Any, str]]:
     """Name, raw value and origin of all that was given, the weakest place first."""
     path, origin = flags.get("config"), "flag --config"
     if path is None:
@@ -319,7 +322,7 @@ def _given(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tup
             continue
         if name not in SETTINGS:
             raise _unknown(name, "flags", list(SETTINGS))
-        yield name, raw, f"flag {SETTINGS[name].flag}"
+        yield name, raw, f"flag {called.get(name, SETTINGS[name].flag)}"
 
 
 def _from_file(path: Path, origin: str) -> Iterator[tuple[str, Any, str]]:

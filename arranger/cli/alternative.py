@@ -14,7 +14,10 @@ from arranger.cli.reading import target_options
 from arranger.replay.overrides import Overrides
 from arranger.settings import SETTINGS, Loaded, Setting, load
 
-#: The settings that decide a plan, and what they are called there.
+#: What a setting's flag is called here where it has another name than in `arranger run`.
+_CALLED = {"pod_policy": "--policy"}
+
+#: The settings that decide a plan.
 _DECIDING = ("queue_policy", "pod_policy", "weights", "infeasible_grace_s", "refused_node_s")
 
 
@@ -25,7 +28,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, flags: dict[str, Any], every_job: bool, **kwargs: Any) -> Any:
         flags |= {name: kwargs.pop(name) for name in ("queue_policy", "pod_policy", "weights")}
-        loaded = load(flags, os.environ)
+        loaded = load(flags, os.environ, called=_CALLED)
         other = _overrides(loaded, from_file=flags["config"] is not None)
         if every_job:
             if other.queue_policy is None and other.pod_policy is None:

@@ -193,6 +193,7 @@ def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pyt
         (("--node", "n1", "--free", "memory<lots"), "'memory<lots' can't be used"),
         (("--job", "big", "--blocked", "--waits"), "--blocked stands alone"),
         (("--job", "big", "--waits", "--queue-policy", "DRF"), "leave one out"),
+        (("--policy", "Spread"), "pod_policy: 'Spread' can't be used, from flag --policy (allowed: one of"),
         (("--queue-policy", "Drf"), "queue_policy: 'Drf' can't be used, from flag --queue-policy (allowed: one of"),
     ],
 )
