@@ -6,8 +6,10 @@ The names' order decides ties, so a pseudonym is the name's rank among all of it
 is in its pseudonym, so there is nothing to guess it from; only the order of names and the sizes of groups are told.
 
 What stays: UIDs and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
-(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and everything that
-Arranger itself says. Every field with text has its rule here: one without is an error, not a leak.
+(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what Arranger itself
+says: sentences from a closed set, whole, in which the names are replaced. A message that is none of these is left out,
+also where Arranger said it with another's words in it. Every field with text has its rule here: one without is an
+error, not a leak.
 """
 
 import dataclasses
@@ -20,10 +22,12 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import EPOCH_WRITER
+from arranger.lifecycle.workers import NOT_ITS_DOING
 from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
+from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
@@ -35,7 +39,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 _NODE = "node"
 _PUBLIC_KEY = re.compile(r"(arranger\.dev|([a-z0-9-]+\.)*(kubernetes|k8s)\.io)/.*")
 _PLAIN_VALUE = re.compile(r"-?\d+|true|false|")
-_WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_WORD = re.compile(rf"({DISRUPTED}: )?[A-Z][A-Za-z0-9]{{0,63}}")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:[0-9a-f:.]*")
 _ANY_ADDRESS = ("", "0.0.0.0", "127.0.0.1", "::", "::1")
 
@@ -48,6 +52,37 @@ _OWN_WORDS = re.compile(
 )
 _NO_NODE = re.compile(r"(.*; no node for )(.*?)(: \d+ nodes?: )(.*?)(; even an empty cluster of these nodes.*)?")
 _PLACED = re.compile(r"\d+ pods placed on \d+ nodes?")
+
+#: Why a pod ended, where a message may tell it: any other word could be from a program's last message.
+_ENDED = re.compile(
+    r"Error|OOMKilled|StartError|ContainerCannotRun|its containers failed|Preempting|OutOf(cpu|memory|pods)|"
+    rf"{DISRUPTED}: (PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|DeletionByPodGC|"
+    r"TerminationByKubelet)|" + "|".join(NOT_ITS_DOING)
+)
+
+#: What controllers say of a job (`lifecycle/stages.py`) with nothing in it but numbers.
+_SAID = re.compile(
+    r"it is being deleted; places without a pod are given up|"
+    r"it was active for longer than activeDeadlineSeconds \(\d+\)|"
+    r"ended by spec\.terminating|suspended by spec\.suspend; it holds no nodes|"
+    r"resumed; waits for the next scheduling cycle|its quorum has nodes; the leader is started first|"
+    r"the leader has finished|the leader's pod is gone; scheduled again|"
+    r"the leader runs and enough workers are ready|the leader restarted \d+ times, restartLimit is \d+|"
+    r"the leader's image can't be pulled \((ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull)\)|"
+    r"(1 worker is|\d+ workers are) given up \(restartLimit is \d+\) and minWorkersNum is \d+|"
+    r"(1 worker was|\d+ workers were) lost, minWorkersNum is \d+; scheduled again"
+)
+#: The same with a node's name, with addresses, or with why the leader's pod ended.
+_OF_NODE = re.compile(
+    r"(the leader's node )(\S+)( (?:is gone|is cordoned|has no room for it any more|is (?:not ready|gone) for \d+ s)"
+    r"; scheduled again)"
+)
+_MOVED = re.compile(r"(the leader's address changed from )([0-9a-f.:]+)( to )([0-9a-f.:]+)(; scheduled again)")
+_LEADER_ENDED = re.compile(
+    r"(the leader(?:'s pod ended| failed) \()(.*)"
+    r"(\); scheduled again|\) and restartLimit is \d+|\); restart \d+ of \d+)",
+    re.DOTALL,
+)
 
 #: How the pseudonyms of each sort begin.
 _SORTS = {"node": "n", "pod": "p", "job": "j", "set": "s", "namespace": "ns", "key": "k", "value": "v", "member": "m"}
@@ -260,6 +295,22 @@ class Pseudonyms:
         key = self._keys.get(short)
         return self.key(key).rpartition("/")[2] if key is not None else short if short == _NODE else LEFT_OUT
 
+    def said(self, text: str) -> str:
+        """A controller's message. Left out whole unless every word of it is known, or a name that is replaced."""
+        if not text or _SAID.fullmatch(text):
+            return text
+        match = _OF_NODE.fullmatch(text)
+        if match is not None:
+            return f"{match[1]}{self.name('node', match[2])}{match[3]}"
+        match = _MOVED.fullmatch(text)
+        if match is not None:
+            return f"{match[1]}{self.address(match[2])}{match[3]}{self.address(match[4])}{match[5]}"
+        match = _LEADER_ENDED.fullmatch(text)
+        if match is not None:
+            why = match[2] if _ENDED.fullmatch(match[2]) else LEFT_OUT.strip("()")
+            return f"{match[1]}{why}{match[3]}"
+        return LEFT_OUT
+
     def placed(self, event: k.Placed) -> k.Placed:
         """A placement."""
         message = event.message if _PLACED.fullmatch(event.message) else left_out(self, event.message)
@@ -284,7 +335,7 @@ def left_out(_: Pseudonyms, text: str) -> str:
 
 def word(_: Pseudonyms, text: str) -> str:
     """A reason in one word, as Kubernetes and Arranger give them; anything else is free text."""
-    return text if not text or _WORD.fullmatch(text) else LEFT_OUT
+    return text if text in ("", STOPPED) or _WORD.fullmatch(text) else LEFT_OUT
 
 
 def _named(sort: str) -> Rule:
@@ -328,7 +379,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
     k.CycleTaken: {"config": keep},
     k.Placed: {"job_uid": keep, "schedule_state": keep, "message": keep},  # the message by `placed`
-    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": word, "message": left_out},
+    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": word, "message": Pseudonyms.said},
     k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": keep, "message": left_out},
@@ -347,7 +398,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "stage": keep,
         "schedule_state": keep,
         "leader_address": Pseudonyms.address,
-        "message": left_out,
+        "message": Pseudonyms.said,
         "worker_restarts": _first("set"),
         "reason": word,
         "turned": keep,

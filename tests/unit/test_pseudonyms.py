@@ -161,6 +161,80 @@ def test_job_names_in_explanations_are_as_many_as_before() -> None:
     assert [len(entry.batch.events) for entry in renamed(entries)] == [len(entry.batch.events) for entry in entries]
 
 
+# --- what controllers say ----------------------------------------------------------------------------------------
+
+#: Decisions whose messages hold another's words, or the reasons of a cycle.
+OTHERS_WORDS = {"InvalidSpec", "PodRefused", "Unschedulable", "QuorumIncomplete"}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps(least=10, most=60))
+def test_what_controllers_say_in_any_history_stays(history: list[Step]) -> None:
+    entries = live_through(history).entries
+    for entry, told in zip(entries, renamed(entries), strict=True):
+        for event, other in zip(entry.batch.events, told.batch.events, strict=True):
+            if isinstance(event, k.StageDecided) and event.reason not in OTHERS_WORDS:
+                assert isinstance(other, k.StageDecided) and LEFT_OUT not in other.message, event.message
+
+
+def said(*messages: str) -> list[str]:
+    """The messages as they are told, with the names in them known."""
+    names = Pseudonyms()
+    for message in messages:
+        names.said(message)
+    names.begin()
+    return [names.said(message) for message in messages]
+
+
+def test_names_in_what_controllers_say_are_replaced() -> None:
+    assert said(
+        "the leader's pod is gone; scheduled again",
+        "the leader's node secret-9 is gone; scheduled again",
+        "the leader's node secret-1 is not ready for 61 s; scheduled again",
+        "the leader's node secret-1 is cordoned; scheduled again",
+        "the leader's address changed from 192.168.77.1 to 192.168.77.9; scheduled again",
+        "the leader failed (OOMKilled); restart 1 of 3",
+        "the leader's pod ended (Deleted while it ran); scheduled again",
+        "the leader's pod ended (DisruptionTarget: EvictionByEvictionAPI); scheduled again",
+        "2 workers were lost, minWorkersNum is 3; scheduled again",
+    ) == [
+        "the leader's pod is gone; scheduled again",
+        "the leader's node n-0002 is gone; scheduled again",
+        "the leader's node n-0001 is not ready for 61 s; scheduled again",
+        "the leader's node n-0001 is cordoned; scheduled again",
+        "the leader's address changed from 10.0.0.1 to 10.0.0.2; scheduled again",
+        "the leader failed (OOMKilled); restart 1 of 3",
+        "the leader's pod ended (Deleted while it ran); scheduled again",
+        "the leader's pod ended (DisruptionTarget: EvictionByEvictionAPI); scheduled again",
+        "2 workers were lost, minWorkersNum is 3; scheduled again",
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the leader failed (Secret); restart 1 of 3",
+        "the leader failed (secret) words); restart 1 of 3",
+        "the leader failed (Error (secret)); restart 1 of 3",
+        "the leader failed (secret\nwords) and restartLimit is 3",
+        "the leader's pod ended (Evictedsecret); scheduled again",
+        "the leader's pod ended (DisruptionTarget: Secret); scheduled again",
+        "the leader's node n1 has the taint secret:NoSchedule; scheduled again",
+        "the leader's node a secret is gone; scheduled again",
+        "its quorum wasn't complete for 300 s (secret); it gives its nodes up",
+        "the leader has finished; secret",
+        "the leader has finished\nsecret",
+        "the leader's image can't be pulled (Secret)",
+        "the API server refuses its pods: secret",
+        "workers replaced: failed: secret 0 (OOMKilled)",
+        "secret",
+    ],
+)
+def test_a_message_with_other_words_in_it_never_gets_out(message: str) -> None:
+    (told,) = said(message)
+    assert "secret" not in told.lower() and "left out of this export" in told
+
+
 # --- every field with text has its rule ------------------------------------------------------------------------
 
 
