@@ -22,6 +22,9 @@ from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
 
 _Part = TypeVar("_Part")
 
+#: What has more parts than this isn't remembered to be shared: few pods are so large, and one can be a megabyte.
+_LARGE = 64
+
 
 class Watched(StrEnum):
     """The kinds of Kubernetes objects that are watched."""
@@ -109,9 +112,16 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     traits: PodTraits = NO_TRAITS
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "requests", _shared(self.requests))
-        if self.traits is not NO_TRAITS:
+        if len(self.requests) <= _LARGE:
+            msgspec.structs.force_setattr(self, "requests", _shared(self.requests))
+        if self.traits is not NO_TRAITS and not _is_large(self.traits):
             msgspec.structs.force_setattr(self, "traits", _shared(self.traits))
+
+
+def _is_large(traits: PodTraits) -> bool:
+    if max(len(traits.labels), len(traits.host_ports), len(traits.anti_affinity)) > _LARGE:
+        return True
+    return any(len(asked.values) > _LARGE for term in traits.anti_affinity for asked in term.selector or ())
 
 
 @lru_cache(maxsize=16384)

@@ -18,7 +18,7 @@ from arranger.model.checks import Check, FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import DISRUPTED, NO_TRAITS, STOPPED, TERMINAL, Phase, PodOwner, PodTraits
+from arranger.model.pod import DISRUPTED, NO_TRAITS, STOPPED, TERMINAL, Labels, Phase, PodOwner, PodTraits
 from arranger.model.quantity import amount
 from arranger.model.template import anti_affinity, effective_requests, host_ports
 from arranger.model.tyjob import job_spec
@@ -34,6 +34,12 @@ _MAX_MESSAGE = 300
 
 #: What our own message in a status may take.
 _MAX_STATUS_MESSAGE = 1000
+
+#: A time in RFC 3339, with fractions of a second and an offset, has fewer characters.
+_LONGEST_TIME = 64
+
+#: What was made of a longer text isn't remembered: an object may be a megabyte, and the next one another.
+_REMEMBERED_BYTES = 8192
 
 #: What is wrong with a TYJob is told up to this many fields.
 _MAX_FIELDS_TOLD = 5
@@ -212,7 +218,7 @@ def status_digest(status: Any) -> str:
 
 def time_ms(text: Any) -> int:
     """An RFC 3339 time, as Kubernetes writes it, in milliseconds since 1970; 0 for anything else."""
-    return _time_ms(text) if isinstance(text, str) else 0
+    return _time_ms(text) if isinstance(text, str) and len(text) <= _LONGEST_TIME else 0
 
 
 @lru_cache(maxsize=4096)
@@ -315,8 +321,16 @@ def _amounts(allocatable: bytes) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount(name, quantity)) for name, quantity in quantities.items()))
 
 
+def _label_pairs(labels: bytes) -> Labels:
+    return _remembered_pairs(labels) if len(labels) <= _REMEMBERED_BYTES else _pairs(labels)
+
+
 @lru_cache(maxsize=16384)
-def _label_pairs(labels: bytes) -> tuple[tuple[str, str], ...]:
+def _remembered_pairs(labels: bytes) -> Labels:
+    return _pairs(labels)
+
+
+def _pairs(labels: bytes) -> Labels:
     return tuple(sorted(_decode_labels(labels).items()))
 
 

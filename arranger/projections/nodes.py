@@ -22,6 +22,8 @@ Requests = tuple[tuple[str, int], ...]
 _Derived = TypeVar("_Derived")
 #: Answers kept for unchanged facts; beyond that they are made anew, so that memory stays bounded.
 _DERIVED_KEPT = 4096
+#: As many names of resources are kept in requests that were answered: one pod may ask for thousands.
+_NAMES_KEPT = 1 << 15
 
 PODS = "pods"
 #: In `NodeTable.down_ms`: the node is ready.
@@ -56,6 +58,7 @@ class NodeTable:
         self._free: list[int] = []
         #: Requests → what `_asked` answers.
         self._vectors: dict[Requests, tuple[Amounts, Requests]] = {}
+        self._names_kept = 0
         self._allocatables: dict[Requests, Amounts] = {}
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
@@ -73,6 +76,7 @@ class NodeTable:
         other.down_ms, other.holders = list(self.down_ms), list(self.holders)
         other._elsewhere = {row: dict(held) for row, held in self._elsewhere.items()}
         other._free, other._vectors = list(self._free), dict(self._vectors)
+        other._names_kept = self._names_kept
         other._allocatables = dict(self._allocatables)
         other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
         other._derived_of_names = dict(self._derived_of_names)
@@ -222,8 +226,10 @@ class NodeTable:
                 if name in self.columns:
                     vector[self.columns[name]] = amount
             vector[0], vector[_NOWHERE] = 1, bool(unknown)
-            if len(self._vectors) >= _DERIVED_KEPT:
+            self._names_kept += len(requests)
+            if len(self._vectors) >= _DERIVED_KEPT or self._names_kept > _NAMES_KEPT:
                 self._vectors.clear()
+                self._names_kept = len(requests)
             found = self._vectors[requests] = (vector, unknown)
         return found
 

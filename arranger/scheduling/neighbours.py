@@ -27,6 +27,8 @@ Namespaces = tuple[str, ...] | None
 
 #: As many questions are kept up to date at most: each costs a look per pod that the cycle places.
 _TALLIES = 64
+#: The answer for more labels isn't remembered.
+_LABELS_REMEMBERED = 64
 _NO_RULES = PodRules()
 
 
@@ -131,8 +133,17 @@ def of_pod(pod: PodSeen) -> Neighbour:
     return Neighbour(pod.namespace, labels, pod.traits.host_ports, pod.traits.anti_affinity)
 
 
-@lru_cache(maxsize=16384)
 def _with_known(labels: Labels, job: str, group: str, leader: bool) -> Labels:
+    few = len(labels) <= _LABELS_REMEMBERED
+    return _remembered(labels, job, group, leader) if few else _known_too(labels, job, group, leader)
+
+
+@lru_cache(maxsize=16384)
+def _remembered(labels: Labels, job: str, group: str, leader: bool) -> Labels:
+    return _known_too(labels, job, group, leader)
+
+
+def _known_too(labels: Labels, job: str, group: str, leader: bool) -> Labels:
     return tuple(sorted({**dict(labels), **known_labels(job, group, leader=leader)}.items()))
 
 

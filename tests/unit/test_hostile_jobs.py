@@ -3,6 +3,8 @@
 Nothing here measures time. What such a job cost before was minutes in every cycle, on a cluster of this size.
 """
 
+import gc
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arranger.events.kinds import Watched
-from arranger.kube.translate import job_seen
+from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.scheduling.attempt import Attempt, Witness
@@ -211,3 +213,35 @@ def test_all_ways_are_tried_where_pods_ask_nothing_of_each_other() -> None:
     job = world.job("j", workers=[("large", 9, shape(cpu=32)), ("small", 9, shape(cpu=1))], min_workers=9)
     world.cycle()
     assert job.placements
+
+
+def test_huge_pods_that_came_and_went_leave_nothing_behind() -> None:
+    """Answers for equal pods are remembered and shared; what is large is not, whoever sends it again and again."""
+    world = World()
+    world.node("n1")
+    world.job("asking", leader=shape(rules=PodRules(host_ports=(HostPort(1),))))
+    tracemalloc.start()
+    try:
+        sizes = []
+        for number in range(60):
+            _come_and_go(world, number)
+            if number % 20 == 19:
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[2] - sizes[0] < 5_000_000, "forty of them take four times that"
+
+
+def _come_and_go(world: World, number: int) -> None:
+    limits = {f"example.com/{number}-{each}": 1 for each in range(1_500)}
+    labels = {f"{number}-{each}": "x" for each in range(500)}
+    pod = {
+        "metadata": {"name": "p", "namespace": "a", "uid": f"u{number}", "resourceVersion": "1", "labels": labels},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"limits": limits}}]},
+        "status": {"startTime": "x" * 10_000},
+    }
+    world.say(pod_seen(pod, world.terms[Watched.POD]))
+    world.cycle()
+    world.pod_gone(f"u{number}")
+    world.entries.clear()
