@@ -114,12 +114,14 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     def __post_init__(self) -> None:
         if len(self.requests) <= _LARGE:
             msgspec.structs.force_setattr(self, "requests", _shared(self.requests))
-        if self.traits is not NO_TRAITS and not _is_large(self.traits):
-            msgspec.structs.force_setattr(self, "traits", _shared(self.traits))
+        traits = self.traits
+        small = traits is not NO_TRAITS and len(traits.labels) <= _LARGE
+        if small and (not (traits.host_ports or traits.anti_affinity) or not _asks_much(traits)):
+            msgspec.structs.force_setattr(self, "traits", _shared(traits))
 
 
-def _is_large(traits: PodTraits) -> bool:
-    if max(len(traits.labels), len(traits.host_ports), len(traits.anti_affinity)) > _LARGE:
+def _asks_much(traits: PodTraits) -> bool:
+    if max(len(traits.host_ports), len(traits.anti_affinity)) > _LARGE:
         return True
     return any(len(asked.values) > _LARGE for term in traits.anti_affinity for asked in term.selector or ())
 
