@@ -399,13 +399,15 @@ def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
 
 
 def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
-    undoes = f"offset {remedy.undoes}" if remedy.undoes else "-"
+    undoes = f"offset {remedy.undoes}" + (" and others" if remedy.several else "") if remedy.undoes else "-"
     return (f"+{remedy.pods}" if remedy.pods else "-", remedy.text, undoes)
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:
     given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has given it back"
-    now = "its pods are still there" if taker.leaving else "holds it" if taker.holds else given_back
+    part = "" if taker.held == taker.amounts else f": {_amounts(taker.held) or 'nothing'}"
+    has = f"its pods are still there{part}" if taker.leaving else f"holds {f'the rest{part}' if part else 'it'}"
+    now = has if taker.holds else given_back
     if taker.holds and not taker.since_created:
         now += ", since before it came"
     return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)

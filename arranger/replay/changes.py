@@ -4,7 +4,7 @@ queue, the configuration and the job itself. Here they are only thought of, like
 A change names the event that it would undo, where this reading of the log saw it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
@@ -18,7 +18,7 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.taints import taint_text, untolerated
 from arranger.model.tyjob import refused_change
-from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
 from arranger.projections.state import State
 from arranger.replay import hypothesis
 from arranger.replay.describe import amounts_text, label
@@ -88,7 +88,8 @@ class Case:
 @dataclass(frozen=True)
 class Change:
     """Something that could be otherwise. `undoes` is the offset of the event that it takes back, 0 if none is known,
-    and `undone` says what that was."""
+    and `undone` says what that was. `several`: it is the newest of several events that are taken back; `alone` takes
+    back no other, and is empty where that was tried as another change."""
 
     kind: str
     text: str
@@ -98,6 +99,8 @@ class Change:
     subject: str = ""
     config: CycleConfig | None = None
     told_ms: int | None = None
+    several: bool = False
+    alone: tuple[k.Event, ...] = ()
 
 
 Join = Callable[[Sequence[Change]], Change]
@@ -142,6 +145,7 @@ def families(case: Case) -> Iterator[Family]:
         yield Family(list(_out_of_queue(case)))
         return
     yield Family(list(_refusals(case)), least=True)
+    yield Family(list(_leaving(case)))
     yield from _nodes(case)
     yield Family(list(_own_edits(case)))
     yield Family(list(_edits_ahead(case)))
@@ -165,6 +169,7 @@ def _all_of(kind: str, words: str) -> Join:
             tuple(event for part in parts for event in part.events),
             newest.undoes,
             newest.undone,
+            several=len({part.undoes for part in parts}) > 1,
         )
 
     return together
@@ -175,23 +180,26 @@ def _all_of(kind: str, words: str) -> Join:
 
 def _out_of_queue(case: Case) -> Iterator[Change]:
     job, state, spec = case.job, case.state, case.spec
+    pods = [p for p in state.pods_of.get(job.uid, {}).values() if p.owner is not None and p.owner.attempt < job.attempt]
+    stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and old_pods(state, job)
+    when = f"when the pods of its earlier attempt are gone: {_names([pod.name for pod in pods])}" if stay else ""
+    gone = hypothesis.pods_gone(state, pods) if stay else ()
     if spec.suspend:
         edit = next((e for e in reversed(_edits(case, job)) if e.before is None or not e.before.suspend), None)
         offset = edit.offset if edit is not None else case.story.created_at
         yield Change(
             "spec",
-            "spec.suspend false",
-            (hypothesis.job_seen(job, state, msgspec.structs.replace(spec, suspend=False)),),
+            "spec.suspend false" + (f", {when}" if when else ""),
+            (hypothesis.job_seen(job, state, msgspec.structs.replace(spec, suspend=False)), *gone),
             offset,
             "it was suspended" if edit is not None else "it came suspended",
         )
-    elif job.stage in (Stage.PENDING, Stage.RESCHEDULING) and old_pods(state, job):
-        pods = [p for p in state.pods_of[job.uid].values() if p.owner is not None and p.owner.attempt < job.attempt]
+    elif stay:
         began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
         yield Change(
             "pod",
-            f"when the pods of its earlier attempt are gone: {_names([pod.name for pod in pods])}",
-            hypothesis.pods_gone(state, pods),
+            when,
+            gone,
             began.offset if began is not None else 0,
             began.message if began is not None else "",
         )
@@ -227,10 +235,9 @@ def _nodes(case: Case) -> Iterator[Family]:
         fixed, words, undone = _mended(name, facts, case)
         if not words:
             continue
-        offset, said = undone
-        change = Change(
-            words[0][0], _steps_text(words), (hypothesis.node_seen(case.state, name, fixed),), offset, said, name
-        )
+        offset, said = max(undone, default=(0, ""))
+        seen, several = (hypothesis.node_seen(case.state, name, fixed),), len({at for at, _ in undone}) > 1
+        change = Change(words[0][0], _steps_text(words), seen, offset, said, name, several=several)
         mended.setdefault(words[0][0], []).append(((len(words), -offset, name), change))
     for of_kind in mended.values():
         of_kind.sort(key=lambda one: one[0])
@@ -275,9 +282,9 @@ def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
     return [(view.names[row], view.facts[row]) for row in rows.tolist()]
 
 
-def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], tuple[int, str]]:
-    """A node without what keeps the pod off it: its facts then, what was changed, and the newest event undone: its
-    offset, 0 unless the log has seen every part of it otherwise, and what it was."""
+def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], list[tuple[int, str]]]:
+    """A node without what keeps the pod off it: its facts then, what was changed, and the events undone: offset and
+    what it was of each, none unless the log has seen every part of it otherwise."""
     shape, turns = case.shape, case.around.turns.get(name, [])
     words: list[tuple[str, str]] = []
     undone: list[tuple[Turn | None, str]] = []
@@ -296,7 +303,7 @@ def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tu
         undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
     facts = _labelled(name, facts, case, words, undone)
     offsets = [(turn.offset, said) for turn, said in undone if turn is not None]
-    return facts, words, max(offsets) if len(offsets) == len(undone) and offsets else (0, "")
+    return facts, words, offsets if len(offsets) == len(undone) else []
 
 
 def _labelled(
@@ -505,7 +512,7 @@ def _other_pods(case: Case) -> list[Change]:
         said = f"{name} came onto {other.node}"
         found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
     for uid in of_jobs:
-        ending = _ending(case, case.state.jobs[uid], "its pods keep this one away")
+        ending = _ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away")
         found.append((-ending.undoes, ending))
     return [change for _, change in sorted(found, key=lambda one: one[0])]
 
@@ -543,6 +550,56 @@ def _departed(case: Case) -> Iterator[Change]:
             yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
 
 
+def _leaving(case: Case) -> Iterator[Change]:
+    """Pods that are being deleted hold what is lacking until they are gone, but for those of which the place stays."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    pods = [
+        pod
+        for pod in state.pods.values()
+        if pod.deleting and holds(pod) and pod.node in lack.candidates
+        and any(name in lack.resources for name, _ in pod.requests)
+        and not _filling(state, pod)
+    ]  # fmt: skip
+    if not pods:
+        return
+    origins = {_origin(case, pod) for pod in pods}
+    offset, who = max(origins)
+    held: dict[str, int] = {}
+    for pod in pods:
+        if _origin(case, pod) == (offset, who):
+            for name, value in pod.requests:
+                held[name] = held.get(name, 0) + (value if name in lack.resources else 0)
+    amounts = amounts_text(tuple((name, held[name]) for name in lack.resources if held.get(name)))
+    nodes = _names(sorted({pod.node for pod in pods if _origin(case, pod) == (offset, who)}))
+    names = [f"{pod.namespace}/{pod.name}" for pod in pods]
+    yield Change(
+        "pod",
+        f"when what is being deleted is gone: pod{'s' if len(pods) > 1 else ''} {_names(names)}",
+        hypothesis.pods_gone(state, pods),
+        offset,
+        f"{who} (pods that are being deleted hold {amounts} on {nodes})",
+        several=len(origins) > 1,
+    )
+
+
+def _filling(state: State, pod: k.PodSeen) -> bool:
+    """Whether a pod fills a place of its job: the place holds its room also without it."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    return job is not None and pod.uid in job.bound.values()
+
+
+def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
+    """The event that gave a pod its node, 0 where it wasn't read, and what it was."""
+    owner = pod.owner
+    if owner is None:
+        return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} came onto {pod.node}"
+    for one in reversed(case.around.placements.get(owner.job_uid, [])):
+        if one.attempt == owner.attempt and any(placed.node == pod.node for placed in one.pods):
+            return one.offset, f"{one.job} was placed"
+    return 0, ""
+
+
 def _capacity(case: Case) -> Sequence[Change]:
     """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
     lack, state, came = case.lack, case.state, case.around.came
@@ -567,7 +624,7 @@ def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
     """A job that ends, or a pod of others that is gone."""
     if uid in case.state.jobs:
         other = case.state.jobs[uid]
-        return _ending(case, other, _amounts(other, lack))
+        return _ending(case, other, lambda places: _amounts(other, lack, places))
     pod = case.state.pods[uid]
     held = amounts_text(tuple((name, value) for name, value in pod.requests if name in lack.resources))
     name = f"pod {pod.namespace}/{pod.name}"
@@ -582,34 +639,49 @@ def _holds_any(job: JobRecord, lack: Lack) -> bool:
     return any(groups[group] and node in lack.candidates for (group, _), node in job.placements.items())
 
 
-def _amounts(job: JobRecord, lack: Lack) -> str:
-    """What a job holds of what is lacking: "3 nvidia.com/gpu on n5"."""
+def _amounts(job: JobRecord, lack: Lack, places: Collection[PlaceKey]) -> str:
+    """What a job holds of what is lacking in these places: "3 nvidia.com/gpu on n5"."""
     assert job.spec is not None
     held: dict[str, int] = {}
     nodes: dict[str, None] = {}
-    for (group, _), node in job.placements.items():
+    for (group, index), node in job.placements.items():
         for name, value in job.spec.groups[group].shape.requests:
-            if node in lack.candidates and name in lack.resources:
+            if (group, index) in places and node in lack.candidates and name in lack.resources:
                 held[name] = held.get(name, 0) + value
                 nodes[node] = None
-    return f"{amounts_text(tuple(sorted(held.items())))} on {_names(sorted(nodes))}"
+    return (
+        f"{amounts_text(tuple(sorted(held.items())))} on {_names(sorted(nodes))}" if held else "nothing that it lacks"
+    )
 
 
-def _ending(case: Case, other: JobRecord, what: str) -> Change:
-    """A job that ends, and its newest decision: that is what would be undone."""
-    subject = f"{label(other)} ({what})"
+def _ending(case: Case, other: JobRecord, what: Callable[[Collection[PlaceKey]], str]) -> Change:
+    """A job that ends, and its newest decision: that is what would be undone. `what` says what places mean."""
+    present = what(other.placements)
+    subject = f"{label(other)} ({present})"
     gone = hypothesis.job_gone(other, case.state)
-    said = f"{label(other)} was placed ({what})"
-    return Change("capacity", f"when {subject} ends", gone, _decided_at(case, other), said, subject)
+    offset, places = _decided(case, other)
+    said = f"{label(other)} was placed ({present})"
+    alone: tuple[k.Event, ...] = ()
+    several = bool(offset) and len(places) < len(other.placements)
+    if several:
+        of_it, alone = what(places), hypothesis.places_gone(other, case.state, places)
+        said = f"{label(other)} was placed ({of_it}{f'; it holds {present}' if of_it != present else ''})"
+    return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
 
 
 def _decided_at(case: Case, other: JobRecord) -> int:
     """The offset of the newest decision that gave a job nodes that it still has; 0 where it wasn't read."""
+    return _decided(case, other)[0]
+
+
+def _decided(case: Case, other: JobRecord) -> tuple[int, list[PlaceKey]]:
+    """The newest decision that gave a job nodes that it still has, and its places there; 0 where it wasn't read."""
     present = other.placements
     for one in reversed(case.around.placements.get(other.uid, [])):
-        if any(present.get(place) == node for place, node in expand(one.pods).items()):
-            return one.offset
-    return 0
+        places = [place for place, node in expand(one.pods).items() if present.get(place) == node]
+        if places and one.attempt == other.attempt:
+            return one.offset, places
+    return 0, []
 
 
 # --- the queue, and asking for less -------------------------------------------------------------------------

@@ -13,11 +13,15 @@ from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
 from arranger.projections.state import State
+from arranger.replay.edits import changed
 from arranger.replay.surroundings import Surroundings
 
 #: Decisions on a stage that are the way things go: nothing has to be led back.
 _USUAL = frozenset({"Scheduled", "WorkersReady", "LeaderSucceeded", "Adopted"})
 
+
+#: The field of the spec that these decisions are for.
+_EDITED = {"Suspended": "suspend", "Resumed": "suspend", "Terminated": "terminating"}
 
 #: Why a consequence is told that no decision stands for.
 RECREATED = "PodRecreated"
@@ -225,7 +229,7 @@ class Fates:
             case "QuorumIncomplete":
                 return self._of_attempt(event.attempt, before) or (self._failed,)
             case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec" | "TemplateEdited":
-                return (self._edit() or self._created,)
+                return (self._edit(_EDITED.get(event.reason, "")) or self._created,)
             case "DeadlineExceeded":
                 return self._deadline()
             case _:
@@ -233,9 +237,17 @@ class Fates:
                 of_leader = fate.cause if fate is not None else None
                 return ({"Unschedulable": self._infeasible, "PodRefused": self._refused}.get(event.reason, of_leader),)
 
-    def _edit(self) -> Cause | None:
-        edits = self._around.edits.get(self._uid)
-        return Cause(edits[-1].offset, edits[-1].told_ms, "its spec was edited") if edits else None
+    def _edit(self, field: str) -> Cause | None:
+        """The last edit of this field of the spec, of any where it is empty."""
+        for edit in reversed(self._around.edits.get(self._uid, [])):
+            before, after = edit.before, edit.after
+            if before is None or after is None:
+                return Cause(
+                    edit.offset, edit.told_ms, f"its spec was edited and is {'in' if after is None else ''}valid"
+                )
+            if not field or getattr(before, field) != getattr(after, field):
+                return Cause(edit.offset, edit.told_ms, f"its spec was edited: {changed(before, after)}")
+        return None
 
     def _deadline(self) -> tuple[Cause | None, ...]:
         for edit in reversed(self._around.edits.get(self._uid, [])):

@@ -5,7 +5,7 @@ without it, a job that ends is the job and its pods gone.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -13,19 +13,22 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
-from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.fold import apply_entry, forget_assumed
+from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
-    """The state with these events after all that it holds. What they don't touch is shared between the two."""
+    """The state with these events after all that it holds, and no pod coming but those they tell of. What they don't
+    touch is shared between the two."""
     of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
     if events:
         first = state.offset + 1
         batch = k.Batch("supposed", 1, state.told_ms, tuple(events))
-        apply_entry(fork, Entry(first, state.offset + len(events), "", batch), Changes())
+        changes = Changes()
+        apply_entry(fork, Entry(first, state.offset + len(events), "", batch), changes)
+        forget_assumed(fork, [pod for pod in fork.assumed.values() if pod != state.assumed.get(pod.owner)], changes)
     return fork
 
 
@@ -48,6 +51,31 @@ def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     seen = job.seen
     gone = k.JobGone(state.terms.get(k.Watched.JOB, 0), seen.namespace, seen.name, job.uid)
     return (gone, *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+
+
+def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> tuple[k.Event, ...]:
+    """The job gone and what it holds in these places: what it holds in others is held as before."""
+    assert job.spec is not None
+    gone = [state.pods[uid] for place, uid in job.bound.items() if place in places]
+    term = state.terms.get(k.Watched.POD, 0)
+    stay = tuple(
+        k.PodSeen(
+            term,
+            job.seen.namespace,
+            f"supposed-{group}-{index}",
+            f"supposed-{group}-{index}",
+            "",
+            node,
+            "Pending",
+            job.spec.groups[group].shape.requests,
+            None,
+            False,
+            False,
+        )
+        for (group, index), node in job.placements.items()
+        if (group, index) not in places and (group, index) not in job.bound
+    )
+    return (job_gone(job, state)[0], *pods_gone(state, gone), *stay)
 
 
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:

@@ -3,6 +3,7 @@ the cycle again with it, and the events that such a change would undo: they are 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -25,13 +26,14 @@ _THINNED = 12
 class Remedy(msgspec.Struct, frozen=True):
     """A change with which a cycle taken at that point gives the job nodes for `pods` pods more than without, 0 where it
     only comes into the queue by it. `undoes` is the offset of the event that it takes back, and `undone` what that
-    was; 0 where none is known."""
+    was; 0 where none is known. `several`: it is the newest of several, and taking back no other wouldn't help."""
 
     kind: str
     text: str
     pods: int
     undoes: int
     undone: str
+    several: bool = False
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -71,7 +73,8 @@ def remedies(case: Case) -> Sought:
 def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
     """The events undone that came after the job, and those from before, the newest first, each once."""
     since = case.story.created_at or case.story.began
-    texts = {remedy.undoes: remedy.undone for remedy in reversed(found) if remedy.undoes}
+    alone = [remedy for remedy in reversed(found) if remedy.undoes and remedy.pods and not remedy.several]
+    texts = {remedy.undoes: remedy.undone for remedy in alone}
     events = [Blocker(offset, texts[offset]) for offset in sorted(texts, reverse=True)]
     return tuple(one for one in events if one.offset >= since), tuple(one for one in events if one.offset < since)
 
@@ -94,9 +97,23 @@ class _Search:
 
     def least(self, changes: Sequence[Change]) -> list[Remedy]:
         """The first of an ordered list that helps; the further on, the more a change does."""
+        return self._least(changes)[1]
+
+    def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
+        """As many of the changes as it takes, from the first on, without those of them that it doesn't take."""
+        last, found = self._least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
+        parts = list(changes[: last + 2]) if found else []
+        for part in list(parts) if len(parts) <= _THINNED else ():
+            fewer = [other for other in parts if other is not part]
+            helps = self._tried(join(fewer) if len(fewer) > 1 else fewer[0]) if fewer else []
+            if helps:
+                found, parts = helps, fewer
+        return found
+
+    def _least(self, changes: Sequence[Change]) -> tuple[int, list[Remedy]]:
         low, high = 0, len(changes)
         if not changes or not self._tried(changes[-1]):
-            return []
+            return 0, []
         best: list[Remedy] = []
         while low < high:
             middle = (low + high) // 2
@@ -105,11 +122,7 @@ class _Search:
                 best, high = helps, middle
             else:
                 low = middle + 1
-        return best or self._tried(changes[-1])
-
-    def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
-        """As many of the changes as it takes, from the first on."""
-        return self.least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
+        return (low, best) if best else (len(changes) - 1, self._tried(changes[-1]))
 
     def _tried(self, change: Change) -> list[Remedy]:
         if self._left <= 0:
@@ -119,7 +132,9 @@ class _Search:
         pods = self._pods(change)
         if pods <= self._now:
             return []
-        return [Remedy(change.kind, change.text, pods - max(self._now, 0), change.undoes, change.undone)]
+        several = change.several and not (change.alone and self._pods(replace(change, events=change.alone)) > self._now)
+        more = pods - max(self._now, 0)
+        return [Remedy(change.kind, change.text, more, change.undoes, change.undone, several)]
 
     def _pods(self, change: Change) -> int:
         """How many pods a cycle places with the change; -1 if the job isn't even in its queue."""

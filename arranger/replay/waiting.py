@@ -83,8 +83,8 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 class Taker(msgspec.Struct, frozen=True):
     """A decision that gave capacity of the kind that the job lacks to another job. `since_created`: it was taken
-    after the job came. `holds`: the other job still has it, or its pods of then do (`leaving`). `freed_at` is the
-    offset at which the last of those pods went, 0 if that wasn't read."""
+    after the job came. `holds`: the other job still has it, or its pods of then do (`leaving`); `held` is how much of
+    it. `freed_at` is the offset at which the last of those pods went, 0 if that wasn't read."""
 
     offset: int
     told_ms: int
@@ -95,6 +95,7 @@ class Taker(msgspec.Struct, frozen=True):
     holds: bool
     leaving: bool = False
     freed_at: int = 0
+    held: dict[str, int] = {}
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -414,7 +415,7 @@ def _who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], 
         held = _held(story.state, other)
         decided.setdefault(other.job_uid, set()).update(held)
         left = [] if held else _left(story.state, other)
-        leaving.update(left)
+        leaving.update(pod.uid for pod in left)
         since = bool(story.created_at) and other.offset > story.created_at
         freed_at = 0 if held or left else story.around.freed.get((other.job_uid, other.attempt), 0)
         if amounts and (since or held or left or (story.created_at and freed_at > story.created_at)):
@@ -429,26 +430,37 @@ def _who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], 
                     bool(held or left),
                     leaving=bool(left),
                     freed_at=freed_at,
+                    held=_amounts(other.spec, held, resources, nodes)[0] or _of_pods(left, resources, nodes),
                 )
             )
     return tuple(takers), tuple(_undecided(story, decided, leaving, resources, nodes))
 
 
-def _held(state: State, placement: Placement) -> list[tuple[int, int]]:
-    """The places of a placement that its job still has."""
+def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
+    """The places of a placement that its job still has, with their nodes."""
     job = state.jobs.get(placement.job_uid)
     if job is None or job.attempt != placement.attempt:
-        return []
-    return [place for place, node in expand(placement.pods).items() if job.placements.get(place) == node]
+        return {}
+    return {place: node for place, node in expand(placement.pods).items() if job.placements.get(place) == node}
 
 
-def _left(state: State, placement: Placement) -> list[str]:
-    """UIDs of the pods of a placement that is over which still hold their nodes."""
+def _left(state: State, placement: Placement) -> list[k.PodSeen]:
+    """The pods of a placement that is over which still hold their nodes."""
     return [
-        pod.uid
+        pod
         for pod in state.pods_of.get(placement.job_uid, {}).values()
         if holds(pod) and pod.owner is not None and pod.owner.attempt == placement.attempt
     ]
+
+
+def _of_pods(pods: list[k.PodSeen], resources: tuple[str, ...], nodes: frozenset[str]) -> dict[str, int]:
+    """How much of the resources these pods hold on these nodes."""
+    amounts: dict[str, int] = {}
+    for pod in pods:
+        for name, value in pod.requests:
+            if name in resources and pod.node in nodes:
+                amounts[name] = amounts.get(name, 0) + value
+    return amounts
 
 
 def _undecided(

@@ -630,6 +630,146 @@ def test_without_anything_that_helps_it_is_said_how_much_was_tried() -> None:
     assert waiting.remedies == () and waiting.blockers == () and waiting.tried == 0
 
 
+def _remedies(world: World, name: str = "j") -> list[tuple[str, int, int]]:
+    """What helps a job, by how many pods, and which event that undoes."""
+    waiting = explained(world.entries, name).waiting
+    assert waiting is not None
+    return [(remedy.text, remedy.pods, remedy.undoes) for remedy in waiting.remedies]
+
+
+def test_a_job_that_ends_before_its_pods_are_there_gives_its_room_away_at_once_in_a_supposition() -> None:
+    world = World()
+    world.node("n1", gpus=2)
+    world.job("rival", leader=shape(gpus=1), workers=1, worker=shape(gpus=1), min_workers=1)
+    world.cycle()
+    placed = world.state.offset
+    world.control()
+    world.job("j", leader=shape(gpus=2))
+    assert (f"when default/rival (2 {GPU} on n1) ends", 1, placed) in _remedies(world)
+
+
+def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_anything() -> None:
+    world = World()
+    for name in ("n1", "n2"):
+        world.node(name, gpus=4)
+    world.job("done", leader=shape(gpus=4), workers=1, worker=shape(gpus=4))
+    world.cycle()
+    placed = world.state.offset
+    world.settle()
+    done = dict(world.state.jobs["uid-done"].bound)
+    world.job("j", leader=shape(gpus=4), workers=1, worker=shape(gpus=4), min_workers=1)
+    world.change_pod(done[0, 0], phase="Succeeded", ready=False)
+    world.control()
+    world.change_pod(done[1, 0], deleting=True)
+    words = "when what is being deleted is gone: pod default/done-actors-0-0"
+    assert _remedies(world)[0] == (words, 2, placed)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    said = f"default/done was placed (pods that are being deleted hold 4 {GPU} on n2)"
+    assert [(one.offset, one.text) for one in waiting.earlier] == [(placed, said)]
+
+
+def _twice_placed(world: World, waits: int) -> tuple[int, int]:
+    """`rival` got 1 GPU on n1 and later 3 on n2; `j` waits for so many on each. Answers both offsets."""
+    world.node("n1", gpus=1)
+    world.job("rival", leader=shape(gpus=1), workers=3, worker=shape(gpus=1))
+    world.settle()
+    first = next(e.last for e in world.entries if isinstance(e.batch.events[-1], k.Placed))
+    world.node("n2", gpus=3)
+    world.cycle()
+    second = world.state.offset
+    world.settle()
+    world.node("n1", gpus=3)
+    world.job("j", leader=shape(gpus=3), workers=waits - 1, worker=shape(gpus=3), min_workers=waits - 1)
+    return first, second
+
+
+def test_a_job_that_was_placed_twice_is_told_with_what_the_event_named_gave_it() -> None:
+    world = World()
+    _, second = _twice_placed(world, 1)
+    said = f"when default/rival (4 {GPU} on n1 and n2) ends"
+    assert (said, 1, second) in _remedies(world)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [(one.offset, one.text) for one in waiting.earlier] == [
+        (second, f"default/rival was placed (3 {GPU} on n2; it holds 4 {GPU} on n1 and n2)")
+    ]
+
+
+def test_an_event_without_which_alone_a_job_would_still_wait_is_not_named_as_what_keeps_it_waiting() -> None:
+    world = World()
+    _, second = _twice_placed(world, 2)
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert (waiting.blockers, waiting.earlier) == ((), ())
+    (remedy,) = [one for one in waiting.remedies if one.undoes]
+    assert (remedy.text, remedy.pods, remedy.undoes) == (f"when default/rival (4 {GPU} on n1 and n2) ends", 2, second)
+    assert remedy.several
+
+
+def test_of_what_helps_together_nothing_is_named_that_could_be_left_out() -> None:
+    world = World()
+    world.node("n1", gpus=5)
+    for name, gpus in (("a", 2), ("b", 2), ("tiny", 1)):
+        world.pod(name, "n1", gpus=gpus)
+    world.job("j", leader=shape(gpus=4))
+    texts = [text for text, _, _ in _remedies(world)]
+    assert f"when these end: pod default/b (2 {GPU} on n1); pod default/a (2 {GPU} on n1)" in texts
+
+
+def test_a_job_that_was_scaled_down_is_told_with_what_it_still_holds() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    one = shape(gpus=1)
+    world.job("rival", leader=one, workers=7, worker=one)
+    world.settle()
+    world.job("j", leader=shape(gpus=8))
+    world.job("rival", leader=one, workers=2, worker=one, generation=2)
+    world.settle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    (taker,) = waiting.takers
+    assert (taker.amounts, taker.holds, taker.held) == ({GPU: 8}, True, {GPU: 3})
+
+
+def test_a_suspended_job_whose_pods_are_still_there_is_told_both_that_keeps_it_waiting() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    job = world.job("j", leader=shape(gpus=1))
+    world.settle()
+    world.change_pod(job.bound[0, 0], deleting=True)
+    world.job("j", leader=shape(gpus=1), suspend=True, generation=2)
+    suspended = world.state.offset
+    world.control()
+    both = "spec.suspend false, when the pods of its earlier attempt are gone: j-learner-0-0"
+    assert _remedies(world) == [(both, 1, suspended)]
+    world.pod_gone("uid-j-learner-0-0")
+    assert _remedies(world) == [("spec.suspend false", 1, suspended)]
+    world.pod("stranger", "n1", gpus=1)
+    assert _remedies(world) == [("spec.suspend false", 0, suspended)]
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.blockers == (), "no cycle would give it nodes without its suspension"
+
+
+def test_the_edit_that_something_came_of_is_told_with_what_it_changed() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("j", leader=shape(gpus=1))
+    world.settle()
+    world.job("j", leader=shape(gpus=1), suspend=True, generation=2)
+    suspended = world.state.offset
+    world.job("j", leader=shape(gpus=1), suspend=True, priority=7, generation=3)
+    world.control()
+    world.job("j", leader=shape(gpus=1), suspend=True, priority=7, terminating=True, generation=4)
+    terminated = world.state.offset
+    world.control()
+    causes = [cause for one in explained(world.entries, "j").consequences for cause in one.causes]
+    assert [(cause.offset, cause.text) for cause in causes] == [
+        (suspended, "its spec was edited: suspend false → true"),
+        (terminated, "its spec was edited: terminating false → true"),
+    ]
+
+
 def _delta(world: World) -> list[tuple[str, int]]:
     """What helps a job that wants the label gpu-type=h100, and what each undoes."""
     world.job("j", leader=shape(gpus=1, selector={"gpu-type": "h100"}))
