@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the log, the kubeconfig and the workers' output are kept. [default: in the user's state folder]",
+    help="Where the log (with that of the demo before), the kubeconfig and the workers' output are kept. "
+    "[default: in the user's state folder]",
 )
 def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path | None) -> int:
     """Run the example jobs on an embedded cluster and watch them.
@@ -96,8 +97,11 @@ class _Demo:
         self._keep = keep
         self._folder = folder
         self._log = folder / "log"
+        self._earlier_log = folder / "log.before"
         self._kubeconfig = folder / "kubeconfig"
         self._rows: dict[str, JobRow] = {}
+        #: Those of jobs that their user deleted.
+        self._deleted: list[JobRow] = []
         self._terminated: set[str] = set()
         self._stop = asyncio.Event()
         self._began_s = time.monotonic()
@@ -185,7 +189,12 @@ class _Demo:
                 )
 
     async def _keep_log(self, redis_url: str) -> int:
-        """Copy the log into the file; answers its last offset."""
+        """Copy the log into the file; answers its last offset. That of the demo before is kept, under another name."""
+        if self._log.exists():
+            for outdated in self._folder.glob(f"{self._earlier_log.name}*"):
+                outdated.unlink()
+            for file in (self._log, *self._folder.glob(f"{self._log.name}.snapshot-*")):
+                file.rename(self._folder / (self._earlier_log.name + file.name.removeprefix(self._log.name)))
         log = RedisLog(redis_url, "default")
         await log.open()
         end = await copy_log(log, self._log)
@@ -227,6 +236,8 @@ class _Demo:
                 if not self._keep and all(row.stage in ENDED for row in self._rows.values()):
                     return
                 await asyncio.sleep(_LOOK_S)
+            await self._look(cluster, processes)  # what its user did just before the end
+            screen.show()
 
     async def _look(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
         self._check_alive(processes)
@@ -240,7 +251,7 @@ class _Demo:
                 with contextlib.suppress(ClusterError, ValueError):
                     await self._act(cluster, job, row)
         for name in [name for name, row in self._rows.items() if name not in there and row.stage != REFUSED]:
-            del self._rows[name]  # deleted by its user
+            self._deleted.append(self._rows.pop(name))
 
     async def _until_clean(self, cluster: Cluster) -> None:
         """Until the pods of ended jobs are gone as their cleanPodPolicy says, so that the log tells it too."""
@@ -268,20 +279,17 @@ class _Demo:
         """The end: who ended how, and how to go on from here."""
         rows = list(self._rows.values())
         wrong = [row for row in rows if row.expected and row.stage != row.expected]
-        stages = dict.fromkeys(row.stage or "without a stage" for row in rows)
-        counts = [f"{sum((row.stage or 'without a stage') == stage for row in rows)} {stage}" for stage in stages]
-        jobs = f"{len(rows)} job{'' if len(rows) == 1 else 's'}"
-        click.echo(
-            f"\n{': '.join([jobs, ', '.join(counts)]) if rows else jobs}; "
-            f"{events} events in {time.monotonic() - self._began_s:.0f} s"
-        )
+        jobs = _jobs_text([*(row.stage or "without a stage" for row in rows), *("deleted" for _ in self._deleted)])
+        click.echo(f"\n{jobs}; {events} events in {time.monotonic() - self._began_s:.0f} s")
         for row in rows:
             if row.stage not in ("Succeeded", "Running"):
                 click.echo(f"  {row.name}: {row.message}")
         for row in wrong if not self._stop.is_set() else ():
             click.echo(f"  {row.name} ended {row.stage or 'without a stage'}, expected {row.expected}")
-        if rows:
-            await self._say_what_next(rows, events)
+        if rows or self._deleted:
+            await self._say_what_next([*rows, *self._deleted], events)
+        if self._earlier_log.exists():
+            click.echo(f"\nthe log of the demo before is {_shown(self._earlier_log)}; --folder keeps one elsewhere")
         if self._stop.is_set():
             return 0 if self._keep else 130
         return 1 if wrong else 0
@@ -311,6 +319,13 @@ class _Demo:
                 found = entry.last
         await log.close()
         return found
+
+
+def _jobs_text(stages: Sequence[str]) -> str:
+    """How many jobs there were, and how many of them in each stage."""
+    counts = [f"{stages.count(stage)} {stage}" for stage in dict.fromkeys(stages)]
+    jobs = f"{len(stages)} job{'' if len(stages) == 1 else 's'}"
+    return f"{jobs}: {', '.join(counts)}" if counts else jobs
 
 
 def _runs(pod: Object) -> bool:
@@ -359,7 +374,8 @@ def _crd() -> Path:
 
 
 def _state_folder() -> Path:
-    """Where programs keep what is worth keeping for a while (XDG base directories); the next demo replaces it."""
+    """Where programs keep what is worth keeping for a while (XDG base directories); the next demo but one replaces
+    it."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "arranger" / "demo"
 
