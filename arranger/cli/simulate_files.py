@@ -6,7 +6,7 @@ import click
 
 from arranger.cli.cluster_files import read_objects
 from arranger.cli.cluster_input import described
-from arranger.cli.output import print_json, print_table
+from arranger.cli.output import print_json, print_table, print_text
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
 from arranger.replay.simulation import JobOutcome, NodeOutcome, Outcome, Simulation
@@ -44,6 +44,9 @@ def _print(outcome: Outcome) -> None:
     if unplaced:
         click.echo()
         print_table(("not placed", "pods", "nodes refuse them because they"), unplaced, right=("pods",))
+    for job in outcome.jobs:
+        if job.found_room:
+            print_text(_found_room(job))
     click.echo()
     resources = _resources(outcome.nodes)
     rows = [
@@ -58,6 +61,15 @@ def _job_cells(job: JobOutcome) -> tuple[object, ...]:
     return (
         job.queue_position or "-", name, job.schedule_state, len(job.placed), len(job.unplaced), job.message
     )  # fmt: skip
+
+
+def _found_room(job: JobOutcome) -> str:
+    """Why less is free by a job's reasons than by the table of nodes."""
+    pods = f"{job.found_room} pod{'' if job.found_room == 1 else 's'} of it"
+    return (
+        f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
+        "held, because the quorum isn't whole"
+    )
 
 
 def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:

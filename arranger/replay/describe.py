@@ -8,6 +8,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
+from arranger.model.pod import STOPPED
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.scheduling.filters import amount
@@ -105,7 +106,10 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     parts = [event.phase + (f" on {event.node}" if event.node else "")]
     parts += [word for word, true in (("ready", event.ready), ("being deleted", event.deleting)) if true]
     parts += [f"restarted {event.restarts} times"] if event.restarts else []
-    parts += [text for text in (event.waiting, event.reason, event.message) if text]
+    # Kubernetes tells both times in whole seconds: of a pod that ended in the second in which it was told to go nobody
+    # knows which came first.
+    reason = "told to go before it had ended or in that second" if event.reason == STOPPED else event.reason
+    parts += [text for text in (event.waiting, reason, event.message) if text]
     return ", ".join(parts)
 
 

@@ -56,7 +56,8 @@ class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What came of one job. `queue_position` counts from 1; 0 for a job that wanted no node or is invalid."""
+    """What came of one job. `queue_position` counts from 1; 0 for a job that wanted no node or is invalid. `found_room`
+    pods found room and don't hold it, for the quorum isn't whole: the reasons of the others are told beside them."""
 
     namespace: str
     name: str
@@ -65,6 +66,7 @@ class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     placed: tuple[PlacedPod, ...]
     unplaced: tuple[UnplacedPod, ...]
     message: str
+    found_room: int = 0
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):
@@ -165,6 +167,7 @@ class Simulation:
             placed=placed,
             unplaced=unplaced,
             message=_message(job, placed, unplaced),
+            found_room=self._witness.room.get(job.uid, 0) if unplaced else 0,
         )
 
     def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
@@ -192,6 +195,8 @@ class _Reasons(Witness):
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int], Reasons] = {}
+        #: Job UID → pods of its quorum that found room in vain.
+        self.room: dict[str, int] = {}
         self._last: Attempt | None = None
 
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
@@ -203,6 +208,7 @@ class _Reasons(Witness):
                 found = filters.reasons(of.shape, neighbour_of(job, group))
                 self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, found)
         if attempt.quorum_stands or self._last is not attempt:
+            self.room[job.uid] = 0 if attempt.quorum_stands else shortage.found
             self.found[job.uid, shortage.group] = shortage.reasons
         self._last = attempt
 

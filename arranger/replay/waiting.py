@@ -343,25 +343,48 @@ class _Witness(Witness):
             asked=shortage.asked,
             nodes=len(view),
             reasons=shortage.reasons,
-            closest=_closest(view, filters, shape, pod),
+            closest=self._closest(attempt, view, filters, shape, pod),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             group_number=shortage.group,
-            node=self._asked(view, filters, shape, pod),
+            node=self._asked(attempt, view, filters, shape, pod),
             selector=_selector(shape) if NO_SELECTED in dict(shortage.reasons) else "",
             further=attempt.quorum_stands,
             others=sum(other.pods for other in self._served.values() if other is not attempt),
         )
         self._found.append((shortage, shortfall))
 
-    def _asked(self, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> NodeAnswer | None:
+    def _closest(
+        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+    ) -> Closest | None:
+        """The node that lacks least, with who got room there before."""
+        closest = _closest(view, filters, shape, pod)
+        if closest is None:
+            return None
+        beside = self._beside(attempt, view.roster.rows()[closest.node])
+        return msgspec.structs.replace(closest, text=closest.text + beside)
+
+    def _beside(self, attempt: Attempt, row: int) -> str:
+        """Which pods hold room on a node that only this cycle gives them: none of them is there."""
+        own, others = 0, 0
+        for other in self._served.values():
+            pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
+            own, others = (own + pods, others) if other is attempt else (own, others + pods)
+        told = [(own, "its own"), (others, "other jobs")]
+        parts = [f"{pods} pod{'' if pods == 1 else 's'} of {whose}" for pods, whose in told if pods]
+        return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
+
+    def _asked(
+        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+    ) -> NodeAnswer | None:
         """Why the node asked about doesn't take the pod."""
         if not self._node:
             return None
         row = view.roster.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
-        return NodeAnswer(self._node, _named(filters.refusal(shape, row, pod), _selector(shape)))
+        refused = _named(filters.refusal(shape, row, pod), _selector(shape))
+        return NodeAnswer(self._node, refused + self._beside(attempt, row))
 
 
 def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:

@@ -71,6 +71,7 @@ def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
             ],
             "unplaced": [],
             "message": "3 pods placed on 2 nodes",
+            "foundRoom": 0,
         }
     ]
     assert plan["nodes"] == [
@@ -117,6 +118,23 @@ def test_a_pod_that_fits_without_its_quorum_says_so(simulate: Simulate) -> None:
     spec = {"leader": {"name": "learner", "template": template(cpu="1")}}
     plan = simulate(node("n1"), job("j", workers=1, cpu="9", **spec))
     assert plan["jobs"][0]["unplaced"][0]["reasons"] == {"have room for it, but not for the whole quorum": 1}
+
+
+def test_amounts_that_a_quorum_left_while_it_was_tried_are_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([node("n1", cpu="4"), job("j", workers=4)]))
+    assert main(["simulate", str(path)], prog_name="arranger") == 0
+    out = capsys.readouterr().out
+    assert "1 lack cpu (need 1, most free 0)" in out and "0/4" in out
+    assert (
+        "default/j: amounts free are those beside 4 pods of it for which there is room; none of that is held, because "
+        "the quorum isn't whole\n"
+    ) in out
+    path.write_text(yaml.safe_dump_all([node("n1", cpu="4"), job("j", workers=4, least=1)]))
+    assert main(["simulate", str(path)], prog_name="arranger") == 0
+    assert "amounts free" not in capsys.readouterr().out, "its pods hold what they found"
 
 
 def test_jobs_come_in_the_order_of_their_turns(simulate: Simulate) -> None:

@@ -7,7 +7,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
-from arranger.model.pod import PodOwner
+from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -768,6 +768,35 @@ def test_the_edit_that_something_came_of_is_told_with_what_it_changed() -> None:
         (suspended, "its spec was edited: suspend false → true"),
         (terminated, "its spec was edited: terminating false → true"),
     ]
+
+
+def test_room_that_only_this_cycle_gives_away_is_told_where_a_node_lacks_room() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.job("first", leader=shape(gpus=2), priority=9)
+    world.job("j", leader=shape(gpus=3), workers=1, worker=shape(gpus=8), min_workers=1)
+    waiting = explained(world.entries, "j", node="n1").waiting
+    assert waiting is not None and waiting.shortfall is not None
+    short = waiting.shortfall
+    beside = "beside 1 pod of its own and 1 pod of other jobs that the same cycle puts there"
+    assert waiting.why.startswith(
+        "1 of 2 pods find room; beside it and 1 pod of other jobs that get nodes first, no node"
+    )
+    assert short.closest is not None
+    assert short.closest.text == f"would take it with 5 more {GPU} (needs 8, has 3 free), {beside}"
+    assert short.node is not None and short.node.refused == f"lacks {GPU} (need 8, free 3), {beside}"
+
+
+def test_a_pod_that_was_told_to_go_in_the_second_in_which_it_ended_is_not_said_to_have_run_still() -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("j")
+    world.settle()
+    world.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
+    world.control()
+    world.change_pod("uid-j-learner-0-0", deleting=True, reason=STOPPED)
+    last = explained(world.entries, "j").timeline[-1]
+    assert last.text == "Succeeded on n1, being deleted, told to go before it had ended or in that second"
 
 
 def _delta(world: World) -> list[tuple[str, int]]:
