@@ -233,6 +233,15 @@ def test_the_monitor_can_be_added_to_a_kustomization_of_ones_own(kube: RealKube,
     assert "arranger" in of_kind(rendered(kube, tmp_path), "PodMonitor")
 
 
+def test_the_settings_patch_of_the_document_reaches_the_config_map(kube: RealKube, tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    (own,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "patches:" in block]
+    own = own.replace("arranger/deploy", relative(DEPLOY, tmp_path))
+    (tmp_path / "kustomization.yaml").write_text(own)
+    settings = load_settings({}, of_kind(rendered(kube, tmp_path), "ConfigMap")["arranger-settings"]["data"])
+    assert (settings.queue_policy, settings.lost_node_s, settings.http_host) == ("DRF", 120, "0.0.0.0")
+
+
 def ports_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
     ports: list[dict[str, Any]] = pod_spec(deployment)["containers"][0]["ports"]
     return ports

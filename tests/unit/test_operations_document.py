@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import prometheus_client.core
 import pytest
+import yaml
 
 from arranger.clock import SystemClock
 from arranger.metrics import Metrics
@@ -67,6 +68,31 @@ def test_log_lines_are_said_by_the_code() -> None:
     told = {line for row in rows("What the logs say") for line in re.findall(r"`([a-z][^`]*)`", row[0])}
     assert len(told) > 20
     assert told <= said
+
+
+def test_the_table_of_accounts_has_the_rights_that_are_granted() -> None:
+    roles = yaml.safe_load_all((REPOSITORY / "deploy" / "base" / "rights.yaml").read_text(encoding="utf-8"))
+    granted = {
+        role["metadata"]["name"]: {
+            (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+        }
+        for role in roles
+        if role["kind"] == "ClusterRole"
+    }
+    told = {}
+    for account, _, rights in rows("What is installed"):
+        found = re.findall(r"`([\w/]+)`: ([a-z, ]+)", rights)
+        told[account.strip("`")] = {(resource, verb) for resource, verbs in found for verb in verbs.split(", ")}
+    assert told == {"arranger-decider": set(), **granted}
+
+
+def test_the_figures_of_memory_are_near_those_of_the_last_run() -> None:
+    run = (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8").partition("<!-- last run -->")[2]
+    measured = re.findall(r"^\| (?:memory|observe) +\| .*resident.*? \| (\d+) MB ", run, re.MULTILINE)
+    told = [figure for row in rows("What it needs") for figure in re.findall(r"(\d+) MB", row[2])]
+    pairs = list(zip(sorted(map(int, told)), sorted(map(int, measured)), strict=True))
+    assert len(pairs) == 4
+    assert all(abs(figure - now) <= now / 5 for figure, now in pairs)
 
 
 def test_settings_named_in_the_text_exist() -> None:
