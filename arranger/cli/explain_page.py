@@ -184,7 +184,7 @@ class Page:
         self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
         hidden = len(waiting.remedies) - len(shown)
         if hidden:
-            print_text(f"{hidden} more like these would: --all")
+            print_text(f"{hidden} more like these would help: --all")
         if waiting.untried:
             print_text(f"{waiting.untried} more like these weren't tried: there are too many")
 

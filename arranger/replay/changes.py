@@ -154,7 +154,7 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(_departed(case)))
     yield Family(_capacity(case), _all_of("capacity", "when these end: "))
     yield Family(list(_priorities(case)), least=True)
-    yield Family(list(_ahead(case)))
+    yield Family(_ahead(case))
     yield Family(_fewer_workers(case), least=True)
     yield Family(list(_smaller_requests(case)))
     yield Family(_more_nodes(case), least=True)
@@ -459,7 +459,7 @@ def _own_edits(case: Case) -> Iterator[Change]:
 def _edits_ahead(case: Case) -> Iterator[Change]:
     """The spec of a job ahead as it was before an edit."""
     edits = [(edit, other) for other in case.ahead for edit in _edits(case, other)]
-    for edit, other in sorted(edits, key=lambda one: -one[0].offset)[:4]:
+    for edit, other in sorted(edits, key=lambda one: -one[0].offset):
         if edit.before is not None and edit.after is not None:
             what = f"{label(other)}: {told_from_before(edit.before, edit.after)}"
             seen = hypothesis.job_seen(other, case.state, edit.before)
@@ -659,13 +659,12 @@ def _ending(case: Case, other: JobRecord, what: Callable[[Collection[PlaceKey]],
     present = what(other.placements)
     subject = f"{label(other)} ({present})"
     gone = hypothesis.job_gone(other, case.state)
-    offset, places = _decided(case, other)
-    said = f"{label(other)} was placed ({present})"
-    alone: tuple[k.Event, ...] = ()
+    offset, places, gave = _decided(case, other)
     several = bool(offset) and len(places) < len(other.placements)
-    if several:
-        of_it, alone = what(places), hypothesis.places_gone(other, case.state, places)
-        said = f"{label(other)} was placed ({of_it}{f'; it holds {present}' if of_it != present else ''})"
+    alone = hypothesis.places_gone(other, case.state, places) if several else ()
+    of_it = what(places) if several else present
+    left = "what is left: " if gave > len(places) else ""
+    said = f"{label(other)} was placed ({left}{of_it}{f'; it holds {present}' if of_it != present else ''})"
     return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
 
 
@@ -674,14 +673,16 @@ def _decided_at(case: Case, other: JobRecord) -> int:
     return _decided(case, other)[0]
 
 
-def _decided(case: Case, other: JobRecord) -> tuple[int, list[PlaceKey]]:
-    """The newest decision that gave a job nodes that it still has, and its places there; 0 where it wasn't read."""
+def _decided(case: Case, other: JobRecord) -> tuple[int, list[PlaceKey], int]:
+    """The newest decision that gave a job nodes that it still has, 0 where it wasn't read; its places there, and how
+    many it gave."""
     present = other.placements
     for one in reversed(case.around.placements.get(other.uid, [])):
-        places = [place for place, node in expand(one.pods).items() if present.get(place) == node]
+        given = expand(one.pods)
+        places = [place for place, node in given.items() if present.get(place) == node]
         if places and one.attempt == other.attempt:
-            return one.offset, places
-    return 0, []
+            return one.offset, places, len(given)
+    return 0, [], 0
 
 
 # --- the queue, and asking for less -------------------------------------------------------------------------
@@ -698,16 +699,19 @@ def _priorities(case: Case) -> Iterator[Change]:
             yield Change("queue", f"priority {level + 1} would put it before {label(before)}", (seen,))
 
 
-def _ahead(case: Case) -> Iterator[Change]:
+def _ahead(case: Case) -> Sequence[Change]:
     """Jobs ahead, should they not be there: those that came last first."""
     arrived = case.around.arrived
-    for other in sorted(case.ahead, key=lambda one: -arrived.get(one.uid, 0))[:4]:
-        if not other.placements:
-            name = label(other)
-            gone = hypothesis.job_gone(other, case.state)
-            yield Change(
-                "queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} came", name
-            )
+    others = [other for other in case.ahead if not other.placements]
+    others.sort(key=lambda one: -arrived.get(one.uid, 0))
+
+    def without(number: int) -> Change:
+        other = others[number]
+        name = label(other)
+        gone = hypothesis.job_gone(other, case.state)
+        return Change("queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} came", name)
+
+    return Steps(len(others), without)
 
 
 def _fewer_workers(case: Case) -> Sequence[Change]:

@@ -360,6 +360,20 @@ def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
     assert "holds it, since before it came\n" in run.out
 
 
+def test_explain_shows_the_first_changes_of_a_kind_and_says_how_many_more_would_help(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    for number in range(6):
+        world.node(f"n{number}", gpus=1, cordoned=True)
+    world.job("j", leader=shape(gpus=1))
+    options = written(world.entries)
+    run = Run(capsys, "explain", "j", *options)
+    assert run.out.count("uncordon n") == 4 and "2 more like these would help: --all\n" in run.out
+    run = Run(capsys, "explain", "j", *options, "--all")
+    assert run.out.count("uncordon n") == 6 and "more like these" not in run.out
+
+
 def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     written: Writer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.choices import ChoiceWitness
 from arranger.replay.explain import Roster, explanation, nearest_pods
 from arranger.replay.remedies import TRIES
-from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
 from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
 from tests.world import World, shape
 
@@ -560,6 +560,9 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.place)
+            config = lives.stories[uid].config or CycleConfig()
+            attempt = turn_of(state, uid, config, state.told_ms, further=True)
+            assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 
 
 def test_a_remedy_does_what_it_says_once_it_is_done() -> None:
@@ -728,6 +731,8 @@ def test_a_job_that_was_scaled_down_is_told_with_what_it_still_holds() -> None:
     world.settle()
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
+    texts = [one.text for one in waiting.earlier]
+    assert texts == [f"default/rival was placed (what is left: 3 {GPU} on n1)"]
     (taker,) = waiting.takers
     assert (taker.amounts, taker.holds, taker.held) == ({GPU: 8}, True, {GPU: 3})
 
