@@ -100,8 +100,8 @@ def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
 
 def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     """Places with a node and no pod: the leader first and alone, the workers once they can be told its address."""
-    if job.stage not in (Stage.STARTING, Stage.RUNNING):
-        return []
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.invalid:
+        return []  # the templates aren't those that room was decided for
     if not job.leader_address:
         places = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
     elif LEADER not in job.bound:

@@ -475,9 +475,12 @@ def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_
     assert_sound(world.state)
 
 
-def test_a_job_whose_template_was_edited_once_its_pods_were_there_fails() -> None:
+def test_a_job_whose_template_was_edited_once_its_pods_were_there_fails_and_no_pod_is_made_from_that() -> None:
     world, job = running_world()
+    world.pod_gone(job.bound[(1, 0)])
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0)]
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
+    assert wanted_pods(world.state, job).create == []  # room was decided for another template
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "InvalidSpec")
 
