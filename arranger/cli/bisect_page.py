@@ -163,7 +163,8 @@ def _found_json(found: Found | None) -> dict[str, Any] | None:
 def _print_found(found: Found) -> None:
     line = found.event
     text = f"{line.reason}: {line.text}" if line.reason else line.text
-    subject = line.subject + (EARLIER if found.namesake else "")
+    of = EARLIER if line.subject == line.job else EARLIER.replace("(", "(of ")
+    subject = line.subject + (of if found.namesake else "")
     click.echo()
     print_table(
         ("offset", "time", "kind", "subject", "verdict", "text"),

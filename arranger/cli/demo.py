@@ -247,6 +247,9 @@ class _Demo:
                 name = job["metadata"]["name"]
                 there.add(name)
                 row = self._rows.setdefault(name, JobRow(name))
+                if row.uid not in ("", job["metadata"]["uid"]):  # deleted, and there again since the last look
+                    self._deleted.append(row)
+                    row = self._rows[name] = JobRow(name)
                 row.update(job)
                 with contextlib.suppress(ClusterError, ValueError):
                     await self._act(cluster, job, row)
