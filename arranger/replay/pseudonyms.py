@@ -77,6 +77,10 @@ _OF_NODE = re.compile(
     r"(the leader's node )(\S+)( (?:is gone|is cordoned|has no room for it any more|is (?:not ready|gone) for \d+ s)"
     r"; scheduled again)"
 )
+_TAINTED = re.compile(
+    r"(the leader's node )(\S+)( has the taint )([^=:\s]+)(=[^:\s]*)?"
+    r"(:(?:NoSchedule|NoExecute|PreferNoSchedule); scheduled again)"
+)
 _MOVED = re.compile(r"(the leader's address changed from )([0-9a-f.:]+)( to )([0-9a-f.:]+)(; scheduled again)")
 _LEADER_ENDED = re.compile(
     r"(the leader(?:'s pod ended| failed) \()(.*)"
@@ -302,6 +306,11 @@ class Pseudonyms:
         match = _OF_NODE.fullmatch(text)
         if match is not None:
             return f"{match[1]}{self.name('node', match[2])}{match[3]}"
+        match = _TAINTED.fullmatch(text)
+        if match is not None:
+            before, node, has, key, value, after = match.groups()
+            told = f"={self.value(key, value[1:])}" if value else ""
+            return f"{before}{self.name('node', node)}{has}{self.key(key)}{told}{after}"
         match = _MOVED.fullmatch(text)
         if match is not None:
             return f"{match[1]}{self.address(match[2])}{match[3]}{self.address(match[4])}{match[5]}"
