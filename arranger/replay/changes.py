@@ -563,23 +563,24 @@ def _leaving(case: Case) -> Iterator[Change]:
     ]  # fmt: skip
     if not pods:
         return
-    origins = {_origin(case, pod) for pod in pods}
-    offset, who = max(origins)
+    origins = {pod.uid: _origin(case, pod) for pod in pods}
+    newest = max(origins.values())
     held: dict[str, int] = {}
+    nodes: dict[str, None] = {}
     for pod in pods:
-        if _origin(case, pod) == (offset, who):
-            for name, value in pod.requests:
-                held[name] = held.get(name, 0) + (value if name in lack.resources else 0)
-    amounts = amounts_text(tuple((name, held[name]) for name in lack.resources if held.get(name)))
-    nodes = _names(sorted({pod.node for pod in pods if _origin(case, pod) == (offset, who)}))
+        for name, value in pod.requests if origins[pod.uid] == newest else ():
+            if name in lack.resources:
+                held[name] = held.get(name, 0) + value
+                nodes[pod.node] = None
+    hold = f"hold {amounts_text(tuple(sorted(held.items())))} on {_names(sorted(nodes))}"
     names = [f"{pod.namespace}/{pod.name}" for pod in pods]
     yield Change(
         "pod",
         f"when what is being deleted is gone: pod{'s' if len(pods) > 1 else ''} {_names(names)}",
         hypothesis.pods_gone(state, pods),
-        offset,
-        f"{who} (pods that are being deleted hold {amounts} on {nodes})",
-        several=len(origins) > 1,
+        newest[0],
+        f"{newest[1]} (pods that are being deleted {hold})",
+        several=len(set(origins.values())) > 1,
     )
 
 
