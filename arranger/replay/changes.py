@@ -554,12 +554,13 @@ def _leaving(case: Case) -> Iterator[Change]:
     """Pods that are being deleted hold what is lacking until they are gone, but for those of which the place stays."""
     lack, state = case.lack, case.state
     assert lack is not None
+    filling = {uid: None for job in state.jobs.values() for uid in job.bound.values()}
     pods = [
         pod
         for pod in state.pods.values()
         if pod.deleting and holds(pod) and pod.node in lack.candidates
         and any(name in lack.resources for name, _ in pod.requests)
-        and not _filling(state, pod)
+        and pod.uid not in filling
     ]  # fmt: skip
     if not pods:
         return
@@ -582,12 +583,6 @@ def _leaving(case: Case) -> Iterator[Change]:
         f"{newest[1]} (pods that are being deleted {hold})",
         several=len(set(origins.values())) > 1,
     )
-
-
-def _filling(state: State, pod: k.PodSeen) -> bool:
-    """Whether a pod fills a place of its job: the place holds its room also without it."""
-    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-    return job is not None and pod.uid in job.bound.values()
 
 
 def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
