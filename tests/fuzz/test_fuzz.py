@@ -31,6 +31,12 @@ def test_a_job_as_large_as_a_request_may_be_is_refused_by_the_name_of_the_field(
     assert all(len(str(error)) < 1_000 for job in jobs for error in validate(job))
 
 
+def test_a_job_larger_than_an_api_server_stores_is_there_for_nobody() -> None:
+    job = drawn(0, 1)[0]
+    outcome = hold([{**job, "spec": {**job["spec"], "blob": "x" * 2_000_000}}], seed=0)
+    assert outcome.wrong == [] and sum(outcome.stages.values()) == 1  # the good one
+
+
 def test_ten_thousand_workers_in_one_job_delay_no_other() -> None:
     large = tyjob_with({"spec/workerSets/0/counts": 10_000, "spec/minWorkersNum": 10_000})
     partly = tyjob_with({"spec/workerSets/0/counts": 10_000})
