@@ -270,10 +270,11 @@ def _problem(stored: Stored, bad: dict[str, list[str]]) -> str:
         return "" if stage == "Running" else f"the good job is {stage}: {message}"
     if stored.uid in bad:
         *fields, _ = bad[stored.uid]
-        named = any(field and field in message for field in fields)
+        told = (" ".join(field.split()) for field in fields)  # as in a message, which is one line
+        named = any(field and field in message for field in told)
         return "" if stage == "Failed" and named else f"a bad job is {stage}: {message!r}, wrong are {fields[:3]}"
-    told = stage and (stage != "Failed" or message)
-    return "" if told else f"{stored.namespace}: a job without a verdict is {stage}: {message}"
+    judged = stage and (stage != "Failed" or message)
+    return "" if judged else f"{stored.namespace}: a job without a verdict is {stage}: {message}"
 
 
 def _status(stored: Stored) -> Object:
