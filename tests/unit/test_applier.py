@@ -163,6 +163,15 @@ class Scene:
         """Another applier stores a status."""
         self.store.patch(TYJOBS, "default", "j", {"status": {"stage": stage}}, subresource="status")
 
+    def tell_its_end(self) -> None:
+        """The job, which is to be kept for no time, has ended and its status says so: its deletion comes next."""
+        self.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
+        self.observe()
+        self.decide(Stage.SUCCEEDED)
+        status = wanted_status(self.world.state, self.job)
+        self.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
+        self.observe()
+
     def gone(self) -> bool:
         """Whether the TYJob was deleted; if not, the watch shows it as it is now."""
         if not self.store.page(TYJOBS, Selection(), limit=10, continuation="").items:
@@ -369,12 +378,7 @@ async def test_a_job_that_ends_while_a_pod_is_created_is_not_deleted_before_its_
 
 async def test_a_job_that_is_to_be_kept_for_longer_at_the_last_moment_is_kept() -> None:
     scene = Scene()
-    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
-    scene.observe()
-    scene.decide(Stage.SUCCEEDED)
-    status = wanted_status(scene.world.state, scene.job)
-    scene.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
-    scene.observe()
+    scene.tell_its_end()
     kept = {"spec": {"ttlSecondsAfterFinished": 2_000_000_000}}
     scene.cluster.deleting = lambda: scene.store.patch(TYJOBS, "default", "j", kept)
     async with scene.running():
@@ -385,12 +389,7 @@ async def test_a_job_that_is_to_be_kept_for_longer_at_the_last_moment_is_kept() 
 
 async def test_another_job_of_the_name_is_not_deleted_for_the_ended_ones_ttl() -> None:
     scene = Scene()
-    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
-    scene.observe()
-    scene.decide(Stage.SUCCEEDED)
-    status = wanted_status(scene.world.state, scene.job)
-    scene.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
-    scene.observe()  # the status stands already: the next effect is the deletion
+    scene.tell_its_end()
     scene.store.delete(TYJOBS, "default", "j")
     scene.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB)))
     async with scene.running():
