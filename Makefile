@@ -7,12 +7,13 @@ PYTEST_ARGS ?=
 SEED ?= 0
 SEEDS ?= 1
 STEPS ?= 3000
+ROWS ?=
 N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
 export JOBS
 
-.PHONY: demo test sim fuzz history check bench format clean
+.PHONY: demo test sim trial fuzz history check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -37,6 +38,10 @@ test: $(VENV)/.dev ## every test; builds the real test servers on first use
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)
+
+trial: $(VENV)/.dev ## what broke once in an operator's hands, on real servers: make trial ROWS="A B", minutes a row
+	@$(BIN)/python -m tests.servers --build
+	@$(BIN)/python -m tests.trial $(ROWS)
 
 fuzz: $(VENV)/.dev ## fuzzed TYJobs through the checks and the workers: make fuzz N=200000
 	@$(BIN)/python -m tests.fuzz --jobs $(N) --seed $(SEED)

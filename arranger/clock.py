@@ -12,7 +12,10 @@ class Clock(Protocol):
     """What workers know of time."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 UTC. It may jump, and differs between machines."""
+        """Wall clock, milliseconds since 1970 UTC. It may jump, and differs between machines.
+
+        A clock that is compared with the log's server (`Timekeeper`) raises `ClockOff` while it is off.
+        """
         ...
 
     def monotonic_s(self) -> float:

@@ -34,6 +34,10 @@ class LogUnavailable(LogError):
     """The log's server can't be reached now, or refuses writes now. Worth retrying with back-off."""
 
 
+class WritesRefused(LogUnavailable):
+    """The log's server answers, and takes no writes: it is full, a replica, or can't save to its disk."""
+
+
 class EpochLost(LogError):
     """The log's epoch or tail is not the one that the caller has read: a new epoch has begun, or must begin."""
 
@@ -44,6 +48,25 @@ class EntriesTrimmed(LogError):
 
 class OutdatedAppend(LogError):
     """The same writer has appended a later batch already: two processes use one writer name, or an append is late."""
+
+
+class WatchSuperseded(LogError):
+    """An append on behalf of a watch under a term that isn't the watch's current one: another claim has come since."""
+
+
+class ClockOff(LogError):
+    """The clock of this machine differs from that of the log's server by more than the bound: it may write nothing.
+
+    `offset_ms` is how far it is ahead (negative: behind); None while the server's time isn't known yet.
+    """
+
+    def __init__(self, offset_ms: int | None) -> None:
+        told = "isn't compared with" if offset_ms is None else f"is {offset_ms / 1000:+.1f} s off from"
+        super().__init__(
+            f"the clock of this machine {told} that of the log's server",
+            hint="see whether NTP runs here and on the log's server (chronyc tracking, timedatectl)",
+        )
+        self.offset_ms = offset_ms
 
 
 class DamagedEntry(LogError):

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from arranger.model.text import one_line, safe_json
+
 _FIELDS = "arranger_fields"
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
@@ -73,7 +75,7 @@ class JsonFormatter(logging.Formatter):
             line[name if name not in line else f"field_{name}"] = value
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return safe_json(msgspec.json.encode(line, enc_hook=str)).decode()
 
 
 class TextFormatter(logging.Formatter):
@@ -89,14 +91,16 @@ class TextFormatter(logging.Formatter):
         code = _COLOURS.get(record.levelno) if self._colour else None
         if code:
             level = f"\x1b[{code}m{level}\x1b[0m"
-        line = f"{_utc(record.created)} {level} {record.name.removeprefix('arranger.'):18} {record.getMessage()}"
+        line = f"{_utc(record.created)} {level} {record.name.removeprefix('arranger.'):18} "
+        line += one_line(record.getMessage())
         for name, value in _fields(record).items():
             line += f" {name}={_shown(value)}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            # Further in, so that no line of an error's text looks like a line of the log.
+            line += "".join(f"\n  {one_line(part)}" for part in self.formatException(record.exc_info).split("\n"))
         return line
 
 
 def _shown(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(text) if not text or any(c in text for c in " =\n\"'") else text
+    return repr(text) if not text or not text.isprintable() or any(c in text for c in " =\"'") else text

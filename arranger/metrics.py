@@ -53,11 +53,20 @@ class Metrics:
         self.offset = gauge("offset", "Offset of the last event folded.", ["reader"])
         self.events = counter("events_appended", "Events that this process appended, by kind.", ["kind"])
         self.appends = counter(
-            "appends", "Batches that this process appended: ok, duplicate, lost (epoch) or unavailable.", ["result"]
+            "appends",
+            "Batches that this process appended: ok, duplicate, superseded (watch), lost (epoch), clock (it is off) or "
+            "unavailable.",
+            ["result"],
+        )
+        self.writes_refused = gauge(
+            "writes_refused", "1 while Redis refuses what this process writes: it is full, or a replica."
         )
         self.append_seconds = histogram("append_seconds", "Time that one append took.", _CYCLE_BUCKETS)
         self.observations = counter("observations", "Observations from Kubernetes, by kind of object.", ["kind"])
         self.relists = counter("relists", "Full listings, by kind of object and reason.", ["kind", "reason"])
+        self.missed_observations = counter(
+            "missed_observations", "Objects of which a periodic comparison found what the watch had missed.", ["kind"]
+        )
         self.cycles = counter("cycles", "Scheduling cycles: taken, idle (nothing to decide) or superseded.", ["result"])
         self.cycle_seconds = histogram("cycle_seconds", "Duration of one scheduling cycle.", _CYCLE_BUCKETS)
         self.decisions = counter(
@@ -75,8 +84,17 @@ class Metrics:
         self.trimmed = counter("trimmed_entries", "Entries trimmed from the log.")
         self.archived = gauge("archived_offset", "Offset up to which the archive holds this epoch of the log.")
         self.archiving = counter("archiving", "Rounds of archiving, by result: ok or failed.", ["result"])
+        self.archive_age = gauge(
+            "archive_success_age_seconds", "Seconds since a round of archiving last didn't fail; 0 without an archive."
+        )
         self.archived_bytes = counter("archived_bytes", "Bytes of the files put into the archive.")
         self.ticks = counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
+        self.ticks_dropped = counter(
+            "ticks_dropped", "Jobs in rq's queues of ticks that are no ticks and were dropped, by queue.", ["tick"]
+        )
+        self.clock_offset = gauge(
+            "clock_offset_seconds", "How far this process's clock is ahead of the log's server; negative: behind."
+        )
         self.ready = gauge("ready", "1 if this process is ready.")
 
     def lag(self, reader: str, *, events: int, seconds: float) -> None:

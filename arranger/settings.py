@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from arranger.errors import UsageError
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 
 _ENV_PREFIX = "ARRANGER_"
 
@@ -112,11 +112,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quorum_grace_s: Annotated[
         int,
         Meta(
-            description="seconds that a starting job may lack a part of its quorum before it gives its nodes up",
+            description="seconds that a starting job may lack nodes for its quorum before it gives up those it has",
             ge=1,
             le=604_800,
         ),
     ] = 300
+    refused_grace_s: Annotated[
+        int,
+        Meta(
+            description="seconds that the API server may refuse pods before their nodes are given up; tried every 2 s",
+            ge=0,
+            le=604_800,
+        ),
+    ] = 5
     reasons_a_second: Annotated[
         int,
         Meta(
@@ -134,11 +142,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: Annotated[
         float, Meta(description="seconds between heartbeats; a member is gone after three missed", ge=0.1, le=60)
     ] = 3.0
+    clock_bound_s: Annotated[
+        float,
+        Meta(
+            description="seconds that a machine's clock may differ from Redis's; beyond that it writes nothing",
+            ge=0.5,
+            le=300,
+        ),
+    ] = 10.0
     api_in_flight: Annotated[
         int, Meta(description="requests to the API server in flight at once, per process", ge=1, le=1024)
     ] = 64
     relist_s: Annotated[
-        int, Meta(description="seconds between full listings that are compared with the projection", ge=10, le=604_800)
+        int,
+        Meta(
+            description="longest time in seconds between two comparisons of a listing with the projection; while "
+            "listings are quick there is one each minute",
+            ge=10,
+            le=604_800,
+        ),
     ] = 3600
     snapshot_every_events: Annotated[
         int, Meta(description="events after which a snapshot is stored", ge=100, le=1_000_000_000)
@@ -146,6 +168,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_every_s: Annotated[
         int, Meta(description="seconds after which a snapshot is stored if there was any event", ge=1, le=604_800)
     ] = 300
+    upgrade_grace_s: Annotated[
+        int,
+        Meta(
+            description="seconds without a process of an earlier release before snapshots it can't read are stored",
+            ge=0,
+            le=86_400,
+        ),
+    ] = 1800
     keep_events: Annotated[
         int, Meta(description="newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
     ] = 1_000_000
@@ -179,6 +209,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             refusal_avoid_ms=self.refused_node_s * 1000,
             reasons_a_second=self.reasons_a_second,
             tried_pods=TRIED_PODS,
+            verdicts=VERDICTS,
         )
 
 

@@ -26,6 +26,7 @@ NAMES = (
     "demo_up",
     "observe",
     "create",
+    "slow_redis",
     "simulation",
 )
 
@@ -40,7 +41,7 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, openb, replay, memory, demo_up, observe,
-    create, simulation.
+    create, slow_redis, simulation.
 
     The exit status is 1 if a figure misses its target.
     """

@@ -76,7 +76,8 @@ def _pages(pods: int, size: int) -> list[bytes]:
 
 async def _serve(pods: int, size: int) -> None:
     pages = _pages(pods, size)
-    nothing = msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": []})
+    # Empty as a listing, and by its UID what tells one cluster from another.
+    nothing = msgspec.json.encode({"metadata": {"resourceVersion": "1", "uid": "canned"}, "items": []})
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:

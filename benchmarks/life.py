@@ -188,6 +188,13 @@ class _Scene:
             assert seen.owner is not None
             self._running[seen.owner.job_uid] = self._running.get(seen.owner.job_uid, 0) + 1
 
+    def pod(self, name: str) -> Object:
+        """What the applier reads of a pod before it deletes it."""
+        owner = self._pods[name].owner
+        assert owner is not None
+        job = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": owner.job_uid, "controller": True}
+        return {"metadata": {"uid": name, "resourceVersion": "1", "ownerReferences": [job]}}
+
     def delete(self, pod: str) -> None:
         """A pod was deleted, and is gone at once."""
         self._seen.append(k.PodGone(self._terms[k.Watched.POD], "default", pod, pod))
@@ -214,8 +221,7 @@ class _Cluster:
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         await asyncio.sleep(_ANSWER_S)
-        assert resource == TYJOBS
-        return self._scene.job(name)
+        return self._scene.job(name) if resource == TYJOBS else self._scene.pod(name)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
         await asyncio.sleep(_ANSWER_S)

@@ -79,6 +79,7 @@ class LongRun:
         yield from self._list(k.Watched.NODE, [self._node(number) for number in range(self._nodes)])
         yield from self._list(k.Watched.POD, [self._stranger(number) for number in range(self._strangers)])
         yield from self._list(k.Watched.JOB, [])
+        yield from self._list(k.Watched.QUOTA, [])
         while True:
             yield from self._second()
 

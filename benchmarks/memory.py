@@ -105,7 +105,7 @@ async def _folded(log: RedisLog, state: State, after: Position) -> tuple[State, 
 
 async def _digest_and_peak(log: RedisLog, url: str, state: State) -> tuple[bool, float]:
     """Whether a worker's own snapshot is ours byte for byte, and the most memory that it had in all."""
-    eager = {"ARRANGER_SNAPSHOT_EVERY_S": "1"}
+    eager = {"ARRANGER_SNAPSHOT_EVERY_S": "1", "ARRANGER_UPGRADE_GRACE_S": "0"}
     async with workers([_ROLES], redis_url=url, settings=eager) as (worker,), asyncio.timeout(_SNAPSHOT_LIMIT_S):
         await worker.ready()
         while True:

@@ -86,12 +86,14 @@ async def _make(folder: Path, events: int, *, small: bool) -> Facts:
         run = LongRun(jobs_a_second=4 * rate, runs_s=(300 // rate, 900 // rate))
     made = _Made(run, events)
     archiver = Archiver(FolderShelf(folder / _CLUSTER), every_events=2_000 if small else _STRETCH)
-    async for _ in archiver.archive(made.read, Position(1, 0, ""), events * 2):
-        if made.ended:
+    last = 0
+    async for put in archiver.archive(made.read, Position(1, 0, ""), events * 2):
+        last = put.position.offset
+        if made.ended:  # some entries may have been read behind the last stretch
             break
     return Facts(
-        events=made.last, entries=made.entries, cycles=run.cycles, seconds=(run.now_ms - BEGAN_MS) / 1000,
-        pods=len(run.state.pods), jobs=made.jobs,
+        events=last, entries=made.entries, cycles=run.cycles, seconds=(run.now_ms - BEGAN_MS) / 1000,
+        pods=len(run.state.pods), jobs=[(name, at) for name, at in made.jobs if at <= last],
     )  # fmt: skip
 
 

@@ -1,13 +1,31 @@
-"""Members of a cluster on a real Redis, for the tests of what several processes are to each other."""
+"""Members of a cluster on a real Redis and clocks, for the tests of what several processes are to each other."""
 
 import contextlib
 from collections.abc import AsyncIterator
 
 import redis.asyncio
 
-from arranger.clock import SystemClock
+from arranger.clock import Clock, SystemClock
 from arranger.workers.membership import Membership
+from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.writes import Writes
 from tests.servers import RealRedis
+
+
+class HandClock(Clock):
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def now_ms(self) -> int:
+        return round(self.now_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
 
 
 @contextlib.asynccontextmanager
@@ -20,9 +38,18 @@ async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
         await client.aclose()
 
 
-def member(client: redis.asyncio.Redis, cluster: str, name: str, *roles: str, heartbeat_s: float = 30.0) -> Membership:
+def member(
+    client: redis.asyncio.Redis,
+    cluster: str,
+    name: str,
+    *roles: str,
+    heartbeat_s: float = 30.0,
+    timekeeper: Timekeeper | None = None,
+    writes: Writes | None = None,
+) -> Membership:
     """A member that hasn't joined yet; of the controllers, unless roles are named."""
     roles = roles or ("controller",)
     return Membership(
-        client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=heartbeat_s
-    )
+        client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=heartbeat_s,
+        timekeeper=timekeeper, writes=writes,
+    )  # fmt: skip

@@ -74,13 +74,15 @@ class OneByOne:
         self.config: CycleConfig = world.config
         #: Turns that changed a job's share: job UID, and the share afterwards.
         self.trace: list[tuple[str, Fraction]] = []
+        self.levels: list[list[list[OneJob]]] = []
 
     def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[PlaceKey, str]]:
         """Every place that has a node after the cycle, by job."""
         every = [OneJob(job, dict(job.placements)) for job in jobs]
         for one in every:
             one.done = not any(one.missing(group) for group in one.groups())  # it isn't in the queue
-        while (turn := self._next(every)) is not None:
+        self.levels = _in_line([one for one in every if not one.done])
+        while (turn := self._next()) is not None:
             before = self.share(turn)
             if turn.stands:
                 self._further(turn)
@@ -93,16 +95,20 @@ class OneByOne:
 
     # --- whose turn it is ----------------------------------------------------------------------------------
 
-    def _next(self, every: list[OneJob]) -> OneJob | None:
-        left = [one for one in every if not one.done]
-        fair = [one for one in left if one.job.spec.queue_policy == "DRF"]  # type: ignore[union-attr]
-        strict = [one for one in left if one not in fair]
-        heads = []
-        if strict:
-            heads.append(min(strict, key=lambda one: (one.seniority()[0], one.stands, one.seniority())))
-        if fair:
-            heads.append(min(fair, key=lambda one: (self.share(one), self.requested(one), one.seniority())))
-        return min(heads, key=lambda one: (one.seniority()[0], self.requested(one), one.seniority()), default=None)
+    def _next(self) -> OneJob | None:
+        for level in self.levels:
+            for turn_of_quorums in (True, False):
+                for stretch in level:
+                    left = [one for one in stretch if not one.done]
+                    if left and (not turn_of_quorums or any(not one.stands for one in left)):
+                        return self._first(left)
+        return None
+
+    def _first(self, left: list[OneJob]) -> OneJob:
+        """Whose turn it is among jobs of one policy."""
+        if _fair(left[0]):
+            return min(left, key=lambda one: (self.share(one), self.requested(one), one.seniority()))
+        return min(left, key=lambda one: (one.seniority()[0], one.stands, one.seniority()))
 
     def share(self, one: OneJob) -> Fraction:
         """The dominant share of what a job has."""
@@ -262,6 +268,29 @@ class OneByOne:
         there = self.has[name].get(resource, 0)
         used = self.used[name].get(resource, 0) + dict(pod.requests).get(resource, 0)
         return min(round(used / there * MILLION), MILLION) if there else 0
+
+
+def _fair(one: OneJob) -> bool:
+    assert one.job.spec is not None
+    return one.job.spec.queue_policy == "DRF"
+
+
+def _in_line(every: list[OneJob]) -> list[list[list[OneJob]]]:
+    """Levels of stretches: all jobs in one where they go by one policy; else cut where the priority or the policy
+    changes in the line by seniority."""
+    if len({_fair(one) for one in every}) < 2:
+        return [[every]]
+    levels: list[list[list[OneJob]]] = []
+    last: OneJob | None = None
+    for one in sorted(every, key=OneJob.seniority):
+        if last is None or last.seniority()[0] != one.seniority()[0]:
+            levels.append([[one]])
+        elif _fair(last) != _fair(one):
+            levels[-1].append([one])
+        else:
+            levels[-1][-1].append(one)
+        last = one
+    return levels
 
 
 def counted(plan: Mapping[str, Mapping[PlaceKey, str]]) -> Counts:

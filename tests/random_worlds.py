@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.node import Taint
-from arranger.model.pod import NO_TRAITS, HostPort, PodRules, PodTerm, PodTraits, Requirement
+from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from tests.world import World, shape
@@ -204,8 +204,24 @@ def _effect_failed(world: World, a: int, b: int) -> None:
 
 
 def _claim(world: World, a: int, _b: int) -> None:
-    kind = list(k.Watched)[a % 3]
+    kind = list(world.terms)[a % len(world.terms)]
     world.terms[kind] = world.say(k.WatchClaimed(kind, "another"))
+
+
+def _quota(world: World, a: int, b: int) -> None:
+    name, hard = f"q{a % 2}", {"pods": b % 8} if a % 2 else {"requests.cpu": 1000 * (b % 12)}
+    pods = sum(pod.phase not in TERMINAL for pod in world.state.pods.values())
+    world.quota(name, hard, {resource: min(pods, b) * (1 if a % 2 else 500) for resource in hard})
+
+
+def _quota_gone(world: World, a: int, _b: int) -> None:
+    if f"q{a % 2}" in world.state.quotas.get("default", {}):
+        world.quota_gone(f"q{a % 2}")
+
+
+def _quotas_refused(world: World, a: int, _b: int) -> None:
+    if k.Watched.QUOTA in world.terms and a % 4 == 0:
+        world.say(k.WatchRefused(k.Watched.QUOTA, world.terms[k.Watched.QUOTA], 403))
 
 
 _STEPS: dict[str, Callable[[World, int, int], object]] = {
@@ -228,6 +244,10 @@ _STEPS: dict[str, Callable[[World, int, int], object]] = {
     "control": lambda world, _a, _b: world.control(),
     "apply": lambda world, _a, _b: world.apply(),
     "round": lambda world, _a, _b: (world.cycle(), world.control(), world.apply()),
+    "quota": _quota,
+    "quota again": _quota,
+    "quota gone": _quota_gone,
+    "quotas refused": _quotas_refused,
     "time": lambda world, a, b: world.pass_time((a - 3) * 10 * b),
 }
 

@@ -16,10 +16,20 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.lifecycle.wanted import wanted_pods
-from arranger.model.config import CycleConfig
-from arranger.model.job import CleanPodPolicy, JobSpec, JobStatusSeen, PodGroup, Stage
+from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.job import (
+    NO_QUOTA_TRAITS,
+    CleanPodPolicy,
+    JobSpec,
+    JobStatusSeen,
+    PodGroup,
+    QuotaTraits,
+    Stage,
+)
+from arranger.model.names import pod_name
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
+from arranger.model.quota import QuotaScope
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -58,11 +68,11 @@ def shape(
 class World:
     """One log and the state that it folds to."""
 
-    def __init__(self, *, config: CycleConfig | None = None, listed: bool = True) -> None:
+    def __init__(self, *, config: CycleConfig | None = None, listed: bool = True, exact_slots: bool = True) -> None:
         self.state = State()
         self.entries: list[Entry] = []
         self.now_ms = 1_700_000_000_000
-        self.config = config or CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000)
+        self.config = config or CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS)
         self.lifecycle = LifecycleConfig()
         self.images = ImageWaits()
         self.changes = Changes()
@@ -71,14 +81,26 @@ class World:
         self._chain = ""
         self._versions = 0
         self.say(k.EpochBegun(1, 0, "test"))
-        self.terms = {kind: self.say(k.WatchClaimed(kind, "test")) for kind in k.Watched}
+        kinds = [kind for kind in k.Watched if kind != k.Watched.QUOTA]
+        self.terms = {kind: self.say(k.WatchClaimed(kind, "test", exact_slots=exact_slots)) for kind in kinds}
         if listed:
             self.list_all()
 
+    def claim_pods(self) -> None:
+        """A watcher of this version takes over the pods."""
+        self.terms[k.Watched.POD] = self.say(k.WatchClaimed(k.Watched.POD, "another", exact_slots=True))
+
     def list_all(self) -> None:
         """What was seen so far is all that there is."""
-        for kind in k.Watched:
+        for kind in self.terms:
             self.say(k.ListingBegun(kind, self.terms[kind]), k.ListingEnded(kind, self.terms[kind], "1"))
+
+    def watch_quotas(self) -> int:
+        """Quotas are watched from here on, as no world does in which nothing is said of them; answers the term."""
+        if k.Watched.QUOTA not in self.terms:
+            term = self.terms[k.Watched.QUOTA] = self.say(k.WatchClaimed(k.Watched.QUOTA, "test"))
+            self.say(k.ListingEnded(k.Watched.QUOTA, term, "1"))
+        return self.terms[k.Watched.QUOTA]
 
     def say(self, *events: k.Event) -> int:
         """Append events as one batch and fold them; answers the offset of the first."""
@@ -119,6 +141,10 @@ class World:
         self.now_ms = max(self.now_ms, self.state.told_ms)  # a clock that was set back tells no time
         self.pass_time(k.ASSUMED_MS / 1000)
         self.say(k.ListingBegun(k.Watched.NODE, self.terms[k.Watched.NODE]))
+
+    def wait_for_back_offs(self) -> None:
+        """Time passes until no job backs off any more."""
+        self.now_ms = max([self.now_ms, *(job.not_before_ms for job in self.state.jobs.values())])
 
     # --- observations --------------------------------------------------------------------------------------
 
@@ -205,11 +231,15 @@ class World:
         status: JobStatusSeen | None = None,
         generation: int = 1,
         namespace: str = "default",
+        traits: QuotaTraits = NO_QUOTA_TRAITS,
     ) -> JobRecord:
         """See a TYJob; again with the same name to edit it. `workers` is a count of one set, or all the sets."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
-        groups = (PodGroup("learner", 1, leader), *(PodGroup(n, count, of) for n, count, of in sets if count))
+        groups = (
+            PodGroup("learner", 1, leader, traits),
+            *(PodGroup(n, count, of, traits) for n, count, of in sets if count),
+        )
         spec = None if invalid else JobSpec(
             groups, min_workers, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
             leader_service,
@@ -221,6 +251,26 @@ class World:
                       invalid, "", status)
         )  # fmt: skip
         return self.state.jobs[uid]
+
+    def quota(
+        self,
+        name: str,
+        hard: Mapping[str, int],
+        used: Mapping[str, int] | None = None,
+        *,
+        namespace: str = "default",
+        scopes: Iterable[QuotaScope] = (),
+    ) -> None:
+        """See a ResourceQuota, of which nothing is used unless it is said; again with the same name to change it."""
+        counted = dict.fromkeys(hard, 0) | dict(used or {})
+        self.say(
+            k.QuotaSeen(self.watch_quotas(), namespace, name, f"uid-{name}", self._version(),
+                        tuple(sorted(hard.items())), tuple(sorted(counted.items())), tuple(scopes))
+        )  # fmt: skip
+
+    def quota_gone(self, name: str, *, namespace: str = "default") -> None:
+        """A ResourceQuota was deleted."""
+        self.say(k.QuotaGone(self.terms[k.Watched.QUOTA], namespace, name, f"uid-{name}"))
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
         """The pods that fill a job's places, by place."""
@@ -278,7 +328,7 @@ class World:
         assert job.spec is not None
         group = job.spec.groups[place[0]]
         owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
-        name = f"{job.seen.name}-{group.name}-{place[1]}-{job.attempt}"
+        name = pod_name(job.seen.name, group.name, place[1], job.attempt)
         address = f"10.0.{place[0]}.{place[1]}"
         traits = PodTraits(group.shape.labels)
         if group.shape.rules is not None:

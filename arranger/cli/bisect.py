@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.cli.alternative import other_configuration
 from arranger.cli.bisect_page import Answer, Told
-from arranger.cli.output import output_option, print_json, print_text
+from arranger.cli.output import output_option, print_json, print_text, say
 from arranger.cli.reading import (
     NotFound,
     begin,
@@ -291,7 +291,7 @@ async def _job(log: Log, asked: _Question, span: Span) -> c.FirstSeen:
     if earlier:
         others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"
         text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
-        click.echo(f"arranger: {text} asks about the one before", err=True)
+        say(f"arranger: {text} asks about the one before", err=True)
     return newest
 
 
@@ -301,7 +301,7 @@ def _while_there(asked: _Question, job: c.FirstSeen, span: Span) -> Span:
         raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
     if not job.went:
         return span
-    click.echo(f"arranger: the job was deleted at offset {job.went}; sought is up to just before", err=True)
+    say(f"arranger: the job was deleted at offset {job.went}; sought is up to just before", err=True)
     return Span(span.first, Point(offset=job.went - 1))
 
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import click
 import msgspec
 
 from arranger.cli.events import as_json
-from arranger.cli.output import Times, print_table, print_text
+from arranger.cli.output import Times, print_table, print_text, say
 from arranger.cli.output import Told as Moment
 from arranger.replay.bisect import EARLIER, Found, Run
 
@@ -100,7 +99,7 @@ class Answer(msgspec.Struct):
             self._print_spells(self.told)
             _print_found(self.found)
         if self.also is not None and self.also.found is not None:
-            click.echo()
+            say()
             print_text(self._headline(self.also))
             self._print_spells(self.also)
             _print_found(self.also.found)
@@ -165,13 +164,13 @@ def _print_found(found: Found) -> None:
     text = f"{line.reason}: {line.text}" if line.reason else line.text
     of = EARLIER if line.subject == line.job else EARLIER.replace("(", "(of ")
     subject = line.subject + (of if found.namesake else "")
-    click.echo()
+    say()
     print_table(
         ("offset", "time", "kind", "subject", "verdict", "text"),
         [(line.offset, Moment(line.told_ms), line.kind, subject, line.verdict, text)],
         right=("offset",),
         times=Times.of([]),
     )
-    click.echo()
+    say()
     rows = [(one.subject, one.what, one.before or "-", one.after or "-") for one in found.changed]
     print_table(("changed", "what", "before", "after"), rows, empty="it changed nothing else that is shown here")

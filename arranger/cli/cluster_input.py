@@ -5,6 +5,7 @@ a kubelet or the order of `kubectl apply` would add is put in, the same every ti
 
 - the namespace `default`, and UIDs made from the names
 - of a TYJob without a creation time: a second later than the one before it, all later than those that have one
+- of a quota: what its spec limits, and what the pods in the files use
 - of a node: Ready if it names no conditions, its capacity if it names no allocatable, room for 110 pods
 """
 
@@ -17,16 +18,21 @@ import msgspec
 from arranger.cli.cluster_files import Found
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.kube.translate import job_seen, node_seen, pod_seen, time_ms
+from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen, time_ms
 from arranger.model.checks import Check
+from arranger.model.job import PodGroup
 from arranger.model.names import GROUP, KIND
+from arranger.model.pod import TERMINAL
+from arranger.model.quantity import quantity
+from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
+from arranger.model.template import pod_shape, quota_traits
 from arranger.replay.simulation import TERMS
 
 #: A kubelet's own default.
 _PODS = "110"
 _NAMESPACE = "default"
 #: Kind and group of what is read → whether it stands in a namespace.
-_KINDS = {("Node", ""): False, ("Pod", ""): True, (KIND, GROUP): True}
+_KINDS = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
 
 Object = dict[str, Any]
 
@@ -40,9 +46,10 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(objects: Iterable[Found], checks: Check) -> Described:
-    """The observations of Nodes, Pods and TYJobs. Raises `UsageError`, naming file and line, for a malformed one.
+    """The observations of Nodes, Pods, ResourceQuotas and TYJobs.
 
-    An invalid TYJob is no error: it is observed as such, as the watcher does.
+    Raises `UsageError`, naming file and line, for a malformed one. An invalid TYJob is no error: it is observed as
+    such, as the watcher does.
     """
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
@@ -67,8 +74,31 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     seen += [
         _seen(job, lambda item: job_seen(item, TERMS[k.Watched.JOB], with_status=True, checks=checks)) for job in jobs
     ]
+    quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
+    seen += [_seen(found, lambda item: quota_seen(_counted(item, pods), TERMS[k.Watched.QUOTA])) for found in quotas]
     created = [time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
+
+
+def _counted(quota: Object, pods: Iterable[Found]) -> Object:
+    """The quota with the status that its controller would give it beside these pods."""
+    spec = quota.get("spec") or {}
+    hard = spec.get("hard") or {}
+    total = dict.fromkeys(dict(quota_amounts(hard)), 0)
+    namespace, scopes = quota["metadata"]["namespace"], quota_scopes(spec)
+    for found in pods:
+        pod = found.item
+        phase = (pod.get("status") or {}).get("phase")
+        if pod["metadata"]["namespace"] != namespace or phase in TERMINAL:
+            continue
+        of_pod = pod.get("spec") or {}
+        group = PodGroup("", 1, pod_shape(of_pod), quota_traits(of_pod))
+        if covers(scopes, group):
+            for name, value in used_by(group).items():
+                if name in total:
+                    total[name] += value
+    used = {name: quantity(unit_of(name), value) for name, value in total.items()}
+    return {**quota, "status": {"hard": hard, "used": used}}
 
 
 def _seen(found: Found, translate: Callable[[Object], k.Event]) -> k.Event:

@@ -22,6 +22,7 @@ import click
 import yaml
 
 from arranger.cli.demo_table import JobRow, Screen
+from arranger.cli.output import heading, say
 from arranger.errors import ArrangerError, ClusterError, UsageError
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Waits
@@ -172,7 +173,7 @@ class _Demo:
             self._check_alive(processes)
             texts = [self._output(number).read_text() for number in range(len(processes))]
             if all(any('"check passes"' in x and '"api"' in x for x in text.splitlines()) for text in texts):
-                click.echo(
+                say(
                     f"up after {time.monotonic() - self._began_s:.1f} s: {self._nodes} nodes of {self._gpus} GPUs, "
                     f"{len(processes)} processes with all workers each"
                 )
@@ -269,30 +270,33 @@ class _Demo:
     # --- words ---------------------------------------------------------------------------------------------
 
     def _say_how_to_use(self, redis_url: str) -> None:
-        click.echo(
-            f"\nit stays up until Ctrl-C; in another terminal:\n\n"
-            f"  export KUBECONFIG={self._kubeconfig}\n"
-            f"  export ARRANGER_REDIS_URL={redis_url}\n"
-            f"  kubectl apply -f {_shown(_examples() / '1-quickstart.yaml')}\n"
-            f"  kubectl get tyj -w\n"
-            f"  {_program()} explain quickstart\n"
-        )
+        heading("it stays up until Ctrl-C; in another terminal:")
+        say()
+        for line in (
+            f"export KUBECONFIG={self._kubeconfig}",
+            f"export ARRANGER_REDIS_URL={redis_url}",
+            f"kubectl apply -f {_shown(_examples() / '1-quickstart.yaml')}",
+            "kubectl get tyj -w",
+            f"{_program()} explain quickstart",
+        ):
+            say(f"  {line}")
+        say()
 
     async def _sum_up(self, events: int) -> int:
         """The end: who ended how, and how to go on from here."""
         rows = list(self._rows.values())
         wrong = [row for row in rows if row.expected and row.stage != row.expected]
         jobs = _jobs_text([*(row.stage or "without a stage" for row in rows), *("deleted" for _ in self._deleted)])
-        click.echo(f"\n{jobs}; {events} events in {time.monotonic() - self._began_s:.0f} s")
+        heading(f"{jobs}; {events} events in {time.monotonic() - self._began_s:.0f} s")
         for row in rows:
             if row.stage not in ("Succeeded", "Running"):
-                click.echo(f"  {row.name}: {row.message}")
+                say(f"  {row.name}: {row.message}")
         for row in wrong if not self._stop.is_set() else ():
-            click.echo(f"  {row.name} ended {row.stage or 'without a stage'}, expected {row.expected}")
+            say(f"  {row.name} ended {row.stage or 'without a stage'}, expected {row.expected}")
         if rows or self._deleted:
             await self._say_what_next([*rows, *self._deleted], events)
         if self._earlier_log.exists():
-            click.echo(f"\nthe log of the demo before is {_shown(self._earlier_log)}; --folder keeps one elsewhere")
+            heading(f"the log of the demo before is {_shown(self._earlier_log)}; --folder keeps one elsewhere")
         if self._stop.is_set():
             return 0 if self._keep else 130
         return 1 if wrong else 0
@@ -308,9 +312,11 @@ class _Demo:
             (f"events --job {waited.name} {log}", "every event and decision about one job"),
             (f"verify {log}", "take every scheduling cycle again and compare"),
         )
-        click.echo("\nthe log is kept; ask it:\n")
+        heading("the log is kept; ask it:")
+        say()
         for line, why in lines:
-            click.echo(f"  {_program()} {line}\n      {why}")
+            say(f"  {_program()} {line}")
+            say(f"      {why}")
 
     async def _waited_at(self, uid: str) -> int | None:
         """The offset of the last entry that says why a job waits."""

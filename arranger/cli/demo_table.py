@@ -5,15 +5,15 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from arranger.cli.output import coloured
+from arranger.cli.output import coloured, say
 from arranger.kube.cluster import Object
+from arranger.model.text import one_line
 
 _STYLES = {
     "Pending": "yellow",
@@ -67,7 +67,7 @@ class JobRow:
     def cells(self) -> tuple[str, ...]:
         """Everything but the bar, as text. Workers of an ended job aren't ready any more, and needn't be."""
         ready = "-" if self.ended else f"{self.ready}/{self.workers}"
-        return (self.stage or "-", self.schedule or "-", ready, self.message)
+        return (one_line(self.stage) or "-", one_line(self.schedule) or "-", ready, one_line(self.message))
 
     @property
     def ended(self) -> bool:
@@ -91,7 +91,7 @@ class Screen:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
         else:
-            click.echo(f"{'time':>7}  {'job':15} {'stage':12} {'schedule':16} {'ready':7} message")
+            say(f"{'time':>7}  {'job':15} {'stage':12} {'schedule':16} {'ready':7} message")
         return self
 
     def __exit__(
@@ -111,7 +111,7 @@ class Screen:
                 self._told[row.name] = cells
                 stage, schedule, ready, message = cells
                 state = f"{row.name:15} {stage:12} {schedule:16} {ready:7}"
-                click.echo(f"{self._elapsed_s():6.1f}s  {state} {' '.join(message.split())}")
+                say(f"{self._elapsed_s():6.1f}s  {state} {' '.join(message.split())}")
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="bold")
@@ -123,9 +123,9 @@ class Screen:
             stage, schedule, ready, message = row.cells()
             bar = ProgressBar(total=max(row.workers, 1), completed=0 if row.ended else row.ready, width=12)
             table.add_row(
-                row.name,
+                Text(one_line(row.name)),
                 Text(stage, style=_STYLES.get(stage, "")),
-                *([schedule, ready, bar] if wide else [ready]),
+                *([Text(schedule), ready, bar] if wide else [ready]),
                 f"{row.waited_s:.0f}s",
                 f"{row.ran_s:.0f}s",
                 Text(" ".join(message.split())),  # not markup: messages have brackets of their own

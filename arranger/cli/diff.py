@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from arranger.cli.output import AtType, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.output import AtType, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.plans import print_jobs, print_summary
 from arranger.cli.reading import feed, log_options, opened, point_of, stand_at
 from arranger.errors import UsageError
@@ -89,11 +89,11 @@ def _print(found: Difference) -> None:
     counted = Counter(found.events)
     told = ", ".join(f"{count} {kind}" for kind, count in counted.most_common())
     print_text(f"between {counted.total()} events{f': {told}' if told else ''}", indent=8)
-    click.echo()
+    say()
     _print_changed("job", found.jobs)
-    click.echo()
+    say()
     _print_queue(found)
-    click.echo()
+    say()
     _print_changed("node", found.nodes)
 
 
@@ -131,9 +131,9 @@ def _diff_plans(files: Sequence[Path], output: str) -> None:
         return
     for name, path in zip("AB", files, strict=True):
         print_text(f"{name}  {path}", indent=3)
-    click.echo()
+    say()
     print_summary(one, other, ("A", "B"))
-    click.echo()
+    say()
     print_jobs(one, other, everything=False, heads=("A", "B"))
 
 

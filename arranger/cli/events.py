@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from arranger.cli.output import Times, Told, fitting, local_time, output_option, print_json_lines, print_table
+from arranger.cli.output import Times, Told, fitting, local_time, output_option, print_json_lines, print_table, say
 from arranger.cli.reading import (
     begin_at_span,
     feed,
@@ -21,6 +21,7 @@ from arranger.cli.reading import (
 )
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
+from arranger.model.text import one_line
 from arranger.replay.describe import as_object
 from arranger.replay.history import END
 from arranger.replay.listing import Filter, Line, Listing
@@ -142,7 +143,7 @@ async def _say_nothing_found(log: Log, listing: Listing, wanted: Filter) -> None
         place, _, name = wanted.job.rpartition("/")
         if not any(known == name and place in ("", namespace) for namespace, known in roster.jobs):
             raise unknown_job(wanted.job, roster)
-    click.echo("arranger: no such events", err=True)
+    say("arranger: no such events", err=True)
 
 
 class _Printer:
@@ -171,13 +172,13 @@ class _Printer:
             cells = _cells(line)
             if self._fitting:
                 cells = (cells[0], self._times([line]).text(line.told_ms), *cells[2:])
-            self._row(list(map(str, cells)))
+            self._row([one_line(str(cell)) for cell in cells])
 
     def _times(self, lines: list[Line]) -> Times:
         """How their moments are shown; on a terminal the date is said when it is another one than before."""
         times = Times.of(line.told_ms for line in lines)
         if self._fitting and times.heading not in ("", self._said):
-            click.echo(times.heading)
+            say(times.heading)
             self._said = times.heading
         return times
 
@@ -186,11 +187,11 @@ class _Printer:
             from arranger.cli.terminal import Layout, terminal_width
 
             for line in Layout(_FOLLOW_FITTING, width=terminal_width(), right=(0,)).row(cells):
-                click.echo(line)
+                say(line)
             return
         offset, *middle, text = cells
         padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
-        click.echo("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
+        say("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
 
 
 def _cells(line: Line) -> tuple[object, ...]:

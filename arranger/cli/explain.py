@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from arranger.cli.explain_page import Page
-from arranger.cli.output import At, local_time, output_option, print_json
+from arranger.cli.output import At, local_time, output_option, print_json, say
 from arranger.cli.reading import (
     NotFound,
     before_beginning,
@@ -161,7 +161,7 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
 
 
 def _say_gone(went: int) -> None:
-    click.echo(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
+    say(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
 
 
 def _label(asked: Asked) -> str:

@@ -7,9 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import click
-
-from arranger.cli.output import Times, Told, duration, fitting, local_time, print_table, print_text
+from arranger.cli.output import Times, Told, duration, fitting, heading, local_time, print_table, print_text, say
 from arranger.model.job import Stage
 from arranger.replay.choices import MOST, Choice, Ranked
 from arranger.replay.consequences import Consequence
@@ -111,6 +109,8 @@ class Page:
     def _waited(self, waited: Waited) -> None:
         lacked = [reason.removeprefix("lack ") for reason in waited.reasons.split(", ") if reason.startswith("lack ")]
         what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
+        if waited.reasons.startswith("quota "):
+            what = f"room in its namespace ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
@@ -118,12 +118,12 @@ class Page:
         if self._fitting and _too_wide(f"{said} {command}"):
             # The command on a line of its own can be copied.
             print_text(said, indent=12)
-            click.echo(f"    {command}")
+            say(f"    {command}")
         else:
-            click.echo(f"{said} {command}")
+            say(f"{said} {command}")
 
     def _waiting(self, waiting: Waiting) -> None:
-        click.echo()
+        say()
         print_text(f"Why it waits: {waiting.why}", indent=2)
         self._said.update({found[0]: None for found in [_LONG.search(_plain(waiting))] if found is not None})
         short = waiting.shortfall
@@ -146,13 +146,13 @@ class Page:
         self._blockers(waiting)
         self._remedies(waiting)
         if waiting.ahead:
-            click.echo("\nAhead of it in the queue")
+            heading("Ahead of it in the queue")
             self._cut(
                 ("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
             )
         self._takers(waiting)
         if waiting.holders:
-            click.echo("\nOthers that hold it there: no decision that was read placed them")
+            heading("Others that hold it there: no decision that was read placed them")
             rows = [(one.since or "-", one.who, _amounts(one.amounts), _few(one.nodes)) for one in waiting.holders]
             self._some(("offset", "who", "holds", "on"), rows, "pods or jobs hold less", right=("offset",))
 
@@ -161,14 +161,14 @@ class Page:
         events, came = waiting.blockers or waiting.earlier, "it came" if waiting.blockers else "before it came"
         if events:
             without = "without this event" if len(events) == 1 else "without any one of these events"
-            click.echo()
+            say()
             print_text(
                 f"What keeps it waiting, since {came}: {without}, a cycle would give it {self._what(waiting)} now"
             )
             rows = [(one.offset, one.text) for one in events]
             self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
         elif waiting.shortfall is not None:
-            click.echo(f"\nNo single event was found without which a cycle would give it {self._what(waiting)} now")
+            heading(f"No single event was found without which a cycle would give it {self._what(waiting)} now")
 
     def _remedies(self, waiting: Waiting) -> None:
         """What would help; of many changes of one kind the first."""
@@ -177,9 +177,9 @@ class Page:
             if waiting.tried:
                 tried = f"{waiting.tried} changes that were" if waiting.tried > 1 else "the one change that was"
                 of = "None of " if waiting.tried > 1 else "Not even "
-                click.echo(f"\n{of}{tried} tried by a cycle at this point gives it {what}")
+                heading(f"{of}{tried} tried by a cycle at this point gives it {what}")
             return
-        click.echo(f"\nWhat would give it {what}, each tried by a cycle at this point")
+        heading(f"What would give it {what}, each tried by a cycle at this point")
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
         self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
         hidden = len(waiting.remedies) - len(shown)
@@ -196,7 +196,7 @@ class Page:
         """Those since the job came first: the others it found there."""
         if not waiting.takers or waiting.shortfall is None:
             return
-        click.echo()
+        say()
         resources = " and ".join(waiting.shortfall.resources)
         print_text(f"Decisions that took {resources} on nodes that it may use, the newest first")
         rows = [_taker_cells(taker) for taker in reversed(waiting.takers)]
@@ -214,10 +214,10 @@ class Page:
     def _choices(self) -> None:
         answer = self._answer
         if answer.unexplained:
-            click.echo()
+            say()
             print_text(f"{answer.unexplained} placements were decided before the oldest state that this log can give")
         if answer.other_versions:
-            click.echo()
+            say()
             print_text(
                 f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
                 "arranger verify names them"
@@ -226,12 +226,12 @@ class Page:
         for choice in shown:
             self._choice(choice)
         if len(shown) < len(answer.choices):
-            click.echo(f"\n{len(answer.choices) - len(shown)} more nodes that its pods went to: --pod NAME, or --all")
+            heading(f"{len(answer.choices) - len(shown)} more nodes that its pods went to: --pod NAME, or --all")
         elif len(answer.choices) == MOST:
-            click.echo(f"\nThe first {MOST} choices are shown; --pod explains any other")
+            heading(f"The first {MOST} choices are shown; --pod explains any other")
 
     def _choice(self, choice: Choice) -> None:
-        click.echo()
+        say()
         print_text(f"Why {choice.pod} {'is' if choice.lasts else 'was'} on {choice.node}: {choice.why}", indent=2)
         print_text(
             f"  placed at offset {choice.offset} by the cycle at offset {choice.cycle}, taken on offset {choice.base} "
@@ -262,7 +262,7 @@ class Page:
     def _consequences(self) -> None:
         if not self._answer.consequences:
             return
-        click.echo("\nWhat happened to it, and because of what")
+        heading("What happened to it, and because of what")
         rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
         self._cut(("offset", "time", "what", "text"), rows, tuple, "--all")
 
@@ -278,11 +278,11 @@ class Page:
         told = [moment for moment in rejected if self._everything or not moment.superseded]
         hidden = len(rejected) - len(told)
         if told:
-            click.echo("\nDecisions about it that took no effect")
+            heading("Decisions about it that took no effect")
             rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text)) for m in told]
             self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
         if hidden:
-            click.echo()
+            say()
             print_text(
                 f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
                 "scheduler's cycle came first: normal with several schedulers (--all lists them)"
@@ -292,17 +292,17 @@ class Page:
         """How long it was in each state; the sums where there are many."""
         answer = self._answer
         if len(answer.spells) > 2 * _FEW:
-            click.echo("\nTime in each state, in all")
+            heading("Time in each state, in all")
             rows = [(duration(one.span_ms), one.times, one.stage, one.waiting_for) for one in answer.spent]
             self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
-        click.echo("\nTime in each state")
+        heading("Time in each state")
         columns = ("since", "offset", "for", "stage", "schedule", "waiting for")
         self._cut(columns, answer.spells, _spell_cells, "--all", shown=_FEW)
 
     def _life(self) -> None:
         answer = self._answer
         moments = [moment for moment in answer.timeline if self._everything or not (moment.again or moment.superseded)]
-        click.echo("\nIts life" + (f" since offset {answer.began}" if answer.began else ""))
+        heading("Its life" + (f" since offset {answer.began}" if answer.began else ""))
         events = f"--all, or arranger events --job {answer.standing.job}"
         if self._fitting:
             job = answer.standing.job.partition("/")[2]

@@ -18,6 +18,7 @@ import click
 from arranger import __version__
 from arranger.cli.pager import paged
 from arranger.errors import ArrangerError
+from arranger.model.text import one_line
 
 #: Name of each subcommand, its module, and the line that `arranger --help` says about it.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -151,7 +152,7 @@ def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_na
 
 
 def _complain(line: str, status: int) -> int:
-    click.echo("arranger: " + " ".join(line.split()), err=True)
+    click.echo(one_line("arranger: " + " ".join(line.split())), err=True)
     return status
 
 

@@ -3,6 +3,9 @@
 Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and whole when piped, unless
 COLUMNS says how wide they may be. JSON is for programs: one value, indented on a terminal, or one object a line. Times
 are local, with their UTC offset.
+
+Everything that a command prints goes through here: text in the log is others', and no line or cell of it may hold what
+a terminal obeys (`model.text`).
 """
 
 import datetime
@@ -16,6 +19,7 @@ import click
 import msgspec
 
 from arranger.clock import SystemClock
+from arranger.model.text import one_line, safe_json
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -157,9 +161,20 @@ def output_option(command: _Command) -> _Command:
     )(command)
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """One line, printed as it is: on standard output, or with `err` on standard error."""
+    click.echo(one_line(text), err=err)
+
+
+def heading(text: str) -> None:
+    """An empty line and a line above what follows."""
+    say()
+    say(text)
+
+
 def print_json(value: Any) -> None:
     """One JSON value: indented on a terminal, on one line otherwise."""
-    content = msgspec.json.encode(value, enc_hook=str)
+    content = safe_json(msgspec.json.encode(value, enc_hook=str))
     if sys.stdout.isatty():
         content = msgspec.json.format(content, indent=2)
     click.echo(content)
@@ -168,7 +183,7 @@ def print_json(value: Any) -> None:
 def print_json_lines(values: Iterable[Any]) -> None:
     """Each value as a line of JSON, written at once, so that a pipe can follow."""
     for value in values:
-        click.echo(msgspec.json.encode(value, enc_hook=str))
+        click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
 
 
 def fitting() -> bool:
@@ -197,9 +212,10 @@ def print_table(
     how moments (`Told`) are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no
     rows.
     """
-    cells = [(row, ["" if cell is None else str(cell) for cell in row]) for row in rows]
+    cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
+    columns = [one_line(column) for column in columns]
     if not cells and empty:
-        click.echo(empty)
+        say(empty)
         return
     if not fitting():
         _print_plain(columns, [texts for _, texts in cells], right)
@@ -212,16 +228,17 @@ def print_table(
 def print_text(text: str, *, indent: int = 0) -> None:
     """A line for people; on a terminal, or with COLUMNS set, it is folded between words, what follows the first line
     `indent` further in."""
+    text = one_line(text)
     if not fitting():
-        click.echo(text)
+        say(text)
         return
     from arranger.cli.terminal import folded, terminal_width
 
     width = terminal_width()
     first, *_ = folded(text, width) or [""]
-    click.echo(first)
+    say(first)
     for line in folded(text[len(first) :].lstrip(), width - indent) if len(text) > len(first) else ():
-        click.echo(" " * indent + line)
+        say(" " * indent + line)
 
 
 def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
@@ -234,7 +251,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: C
         for column, text, width in zip(columns, row, widths, strict=True):
             gap = " " * (width - cell_len(text))
             parts.append(gap + text if column in right else text + gap)
-        click.echo("  ".join(parts).rstrip())
+        say("  ".join(parts).rstrip())
 
 
 def _with_times(row: Sequence[object], texts: Sequence[str], times: Times) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from arranger.cli.flags import value_text, with_settings
-from arranger.cli.output import output_option, print_json, print_table
+from arranger.cli.output import heading, output_option, print_json, print_table
 from arranger.plugins import Source, inventory
 from arranger.settings import Settings
 
@@ -38,7 +38,7 @@ def command(settings: Settings, output: str) -> None:
         for row in rows
     ]
     print_table(columns, [[row[column] for column in columns] for row in cells], right=("version",))
-    click.echo("\n" + ", ".join(f"{name} {value_text(value)}" for name, value in present.items()))
+    heading(", ".join(f"{name} {value_text(value)}" for name, value in present.items()))
 
 
 def _row(source: Source, default: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from arranger.cli.flags import with_settings
-from arranger.cli.output import At, AtType, local_time
+from arranger.cli.output import At, AtType, local_time, say
 from arranger.cli.pager import Screen
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
 from arranger.events.file_log import Copyable
@@ -127,13 +127,13 @@ async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most:
             at_most = stored.position.offset - 1
             made = make(stored)
         except DamagedEntry as problem:
-            click.echo(f"arranger: {problem}", err=True)
+            say(f"arranger: {problem}", err=True)
             at_most = problem.offset - 1
             continue
         except snapshot.UnusableSnapshot as problem:
             if str(problem) != said:
                 said = str(problem)
-                click.echo(f"arranger: a snapshot isn't used: {said}", err=True)
+                say(f"arranger: a snapshot isn't used: {said}", err=True)
             continue
         yield made
 
@@ -185,14 +185,21 @@ async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Posit
 
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
-    """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is."""
-    if offset is not None:
-        async for found in snapshots(log, at_most=offset):
-            return found
+    """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is.
+
+    A snapshot stays for a while after what follows it was trimmed: it is no beginning then.
+    """
     start = await log.start()
+    if offset is not None:
+        async for state, position in snapshots(log, at_most=offset):
+            if position.offset >= start.offset:
+                return state, position
+            break
     if start.offset == 0:
         return State(), start
     for mark in await log.snapshot_marks():
+        if mark.offset < start.offset:
+            continue
         async for state, position in snapshots(log, at_most=mark.offset):
             if position.offset == mark.offset:
                 return state, position
@@ -211,15 +218,18 @@ async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
     moment_ms = point.told_ms if point is not None else None
+    start = await log.start()
 
     def early(stored: StoredSnapshot) -> Position | None:
+        if stored.position.offset < start.offset:  # what follows it was trimmed
+            return None
         return stored.position if moment_ms is None or snapshot.told_ms(stored.content) <= moment_ms else None
 
     at_most = await newest_before(log, point) if point is not None else -1
     async for position in _usable(log, early, at_most=at_most):
         if position is not None:
             return position
-    return await log.start()
+    return start
 
 
 async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
@@ -278,9 +288,7 @@ def _say_if_later(point: Point, end_ms: int) -> None:
     if point.told_ms is None or point.told_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
         return
     context.meta[_SAID_LATER] = True
-    click.echo(
-        f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True
-    )
+    say(f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True)
 
 
 async def end_offset(log: Log) -> int:

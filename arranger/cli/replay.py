@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from arranger.cli.output import At, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.output import At, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.reading import log_options, opened, point_of, point_option, stand_at
 from arranger.plugins import installed
 from arranger.projections import snapshot
@@ -40,7 +40,7 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
         if output == "json":
             print_json({"offset": state.offset, "epoch": state.epoch, "digest": digest})
         else:
-            click.echo(f"{state.offset} {digest}")
+            say(f"{state.offset} {digest}")
         return
     seen = overview(state, installed())
     if output == "json":
@@ -61,14 +61,14 @@ def _print(seen: Overview) -> None:
     )
     if not seen.synced:
         print_text("not everything had been listed in this epoch yet: nobody decides before that")
-    click.echo()
+    say()
     print_table(
         ("queue", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
         [_job_cells(job) for job in seen.jobs],
         right=("queue", "priority", "attempt"),
         empty="no jobs",
     )
-    click.echo()
+    say()
     resources = _resources(seen.nodes)
     print_table(
         ("node", "health", *resources),
@@ -77,7 +77,7 @@ def _print(seen: Overview) -> None:
         empty="no nodes",
     )
     if seen.other_pods:
-        click.echo()
+        say()
         print_text(_others(seen))
 
 

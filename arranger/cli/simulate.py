@@ -65,10 +65,10 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
     r"""Say what the scheduler would do: for the cluster and the jobs in FILEs, or for a trace.
 
-    FILEs hold Nodes, Pods and TYJobs as kubectl has them: YAML or JSON, with Lists and any number of documents, folders
-    of such files, or - for standard input. Nothing is read from a cluster and nothing is written. Told are, for each
-    job in the order in which the cycle took it, the node of every pod placed, and for every other pod how many nodes
-    refuse it for which reason; then what is used on every node. Exit status 1 if a TYJob is invalid.
+    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl has them: YAML or JSON, with Lists and any number of
+    documents, folders of such files, or - for standard input. Nothing is read from a cluster and nothing is written.
+    Told are, for each job in the order in which the cycle took it, the node of every pod placed, and for every other
+    pod how many nodes refuse it for which reason; then what is used on every node. Exit status 1 if a TYJob is invalid.
 
     Traces are CSV files in the format of the openb cluster trace, the experiment is the published one on it: pods
     arrive on an empty cluster in random order; what fits nowhere is lost. Told are, in percent of all GPUs, what

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-import click
-
 from arranger.cli.cluster_files import read_objects
 from arranger.cli.cluster_input import described
-from arranger.cli.output import print_json, print_table, print_text
+from arranger.cli.output import print_json, print_table, print_text, say
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
 from arranger.replay.simulation import JobOutcome, NodeOutcome, Outcome, Simulation
@@ -18,7 +16,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     cluster = described(read_objects(names), tyjob_checks(installed.names))
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        click.echo(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods and TYJobs)", err=True)
+        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
     simulation = Simulation(cluster.observations, config, told_ms=cluster.told_ms, policies=policies)
@@ -38,16 +36,16 @@ def _print(outcome: Outcome) -> None:
     print_table(columns, map(_job_cells, outcome.jobs), right=("queue", "placed", "unplaced"), empty="no TYJobs")
     placed = [(f"{job.namespace}/{pod.pod}", pod.node) for job in outcome.jobs for pod in job.placed]
     if placed:
-        click.echo()
+        say()
         print_table(("pod", "node"), placed)
     unplaced = [row for job in outcome.jobs for row in _unplaced_rows(job)]
     if unplaced:
-        click.echo()
+        say()
         print_table(("not placed", "pods", "nodes refuse them because they"), unplaced, right=("pods",))
     for job in outcome.jobs:
         if job.found_room:
             print_text(_found_room(job))
-    click.echo()
+    say()
     resources = _resources(outcome.nodes)
     rows = [
         (node.name, *(f"{node.used.get(name, '0')}/{node.allocatable.get(name, '0')}" for name in resources))

@@ -6,7 +6,8 @@ import click
 import msgspec
 import redis.asyncio
 
-from arranger.cli.output import duration, local_time, output_option, print_json, print_table, print_text
+from arranger.cli.output import duration, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.problem_words import member_problems, store_problems
 from arranger.cli.reading import begin, feed, log_options
 from arranger.clock import SystemClock
 from arranger.errors import LogError, LogUnavailable, NoLog, UsageError
@@ -35,7 +36,8 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
     r"""Show the running processes, their share of the jobs, the watches, and how far everyone has read.
 
     Exit status 0: all is well. 1: something is missing (no live process of a role, a kind that nobody watches or that
-    wasn't listed, a process that lags behind); a line says what, and what to do next. Nothing is written.
+    wasn't listed, a process that lags behind or tells a problem of its own); a line says what, and what to do next.
+    Nothing is written.
 
     \b
       arranger status                                     the Redis of the settings
@@ -51,7 +53,7 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
         -> start one: arranger run applier; on a cluster: kubectl -n arranger-system get pods ...
     """
     status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))
-    found = problems(status, max_lag_s=max_lag)
+    found = store_problems(status) + problems(status, max_lag_s=max_lag) + member_problems(status)
     if output == "json":
         print_json({**msgspec.to_builtins(status), "well": not found, "problems": msgspec.to_builtins(found)})
     else:
@@ -109,11 +111,11 @@ def _print(status: Status, found: list[str]) -> None:
     for problem in found:
         for line in problem.splitlines():
             print_text(f"  {line}", indent=5)
-    click.echo()
+    say()
     _print_facts(status)
-    click.echo()
+    say()
     _print_members(status)
-    click.echo()
+    say()
     now_ms = status.now_ms
     print_table(
         ("watch", "since", "for", "lease left", "listed", "holder"),
@@ -123,7 +125,7 @@ def _print(status: Status, found: list[str]) -> None:
                 local_time(watch.held_ms or 0),
                 _age(now_ms, watch.held_ms),
                 duration(round(watch.left_s * 1000)) if watch.holder else "-",
-                "yes" if watch.listed else "no",
+                f"refused: {watch.refused}" if watch.refused else "yes" if watch.listed else "no",
                 watch.holder or "nobody",
             )
             for watch in status.watches
@@ -141,6 +143,8 @@ def _print_facts(status: Status) -> None:
         ("what", "now"),
         [
             ("log", kept),
+            *([("began after", f"epoch {log.after_epoch}: {log.because}")] if log.after_epoch else []),
+            ("of Kubernetes cluster", log.of_cluster or "not told yet"),
             ("newest snapshot", _moment(status.now_ms, status.snapshot)),
             ("last recorded cycle", _moment(status.now_ms, status.cycle)),
             ("jobs", f"{status.jobs}{f': {stages}' if stages else ''}"),

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from arranger.model.text import one_line
+
 #: Between two columns.
 _GAP = 2
 #: Before the lines that continue a row, at most: they begin under the second column where the first is narrow.
@@ -84,7 +86,7 @@ def print_lines(lines: Iterable[str], *, style: str, coloured: bool) -> None:
     """Lines that are made to fit, in a rich style ("bold", "red")."""
     console = Console(no_color=not coloured, highlight=False)
     for line in lines:
-        console.print(Text(line, style), soft_wrap=True)
+        console.print(Text(one_line(line), style), soft_wrap=True)
 
 
 def shown_columns(rows: Sequence[Sequence[str]], count: int) -> list[int]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 import msgspec
 
 from arranger.cli.cluster_files import read_objects
 from arranger.cli.cluster_input import described
+from arranger.cli.output import say
 from arranger.cli.reading import NotFound, did_you_mean
 from arranger.errors import UsageError
 from arranger.events import kinds as k
@@ -93,7 +93,7 @@ def _added(manifests: Sequence[str], state: State, told_ms: int, edits: list[str
     cluster = described(objects, tyjob_checks(inventory().names))
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        click.echo(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods and TYJobs)", err=True)
+        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
     added = [_as_edit(event, state, nodes) for event in cluster.observations]
     edits += [edit for event in added if (edit := edit_text(event, state))]
     return added
@@ -114,6 +114,12 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
         if event.name in nodes:
             facts = _edited(state.nodes.facts[row], facts, nodes[event.name])
         return msgspec.structs.replace(event, uid=state.nodes.uids[row], facts=facts)
+    if isinstance(event, k.QuotaSeen):
+        there = state.quotas.get(event.namespace, {}).get(event.name)
+        if there is None:
+            return event
+        used = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
+        return msgspec.structs.replace(event, uid=there.uid, used=tuple(sorted(used.items())))
     if isinstance(event, k.PodSeen):
         same = [pod for pod in state.pods.values() if (pod.namespace, pod.name) == (event.namespace, event.name)]
         if same:

@@ -7,7 +7,7 @@ from typing import IO
 import click
 import msgspec
 
-from arranger.cli.output import At, output_option, print_json, print_text
+from arranger.cli.output import At, output_option, print_json, print_text, say
 from arranger.cli.reading import begin_early, feed, log_options, opened, point_option, position_before, span_of
 from arranger.errors import DamagedEntry
 from arranger.plugins import installed
@@ -56,7 +56,7 @@ async def _verify(
 
     def plan(cycle: int, digest: str) -> None:
         if plans is not None:
-            click.echo(json.dumps({"cycle": cycle, "digest": digest}), file=plans)
+            plans.write(f"{json.dumps({'cycle': cycle, 'digest': digest})}\n")
 
     async with opened(target, settings) as log:
         survey = Survey(span)
@@ -103,7 +103,7 @@ def _print(report: Report, damage: DamagedEntry | None) -> None:
 
 def _print_difference(found: Difference) -> None:
     where = f"the cycle at offset {found.cycle}, taken on offset {found.base}" if found.cycle else "no cycle"
-    click.echo()
+    say()
     print_text(f"The first difference: {where}")
     print_text(f"  decision  {found.kind} at offset {found.offset}{f' on job {found.job}' if found.job else ''}")
     print_text(f"  what      {found.what}", indent=12)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import click
 import msgspec
 
-from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text
+from arranger.cli.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.plans import print_jobs, print_summary
 from arranger.replay.course import Course, Likeness
 from arranger.replay.what_if import Inputs, Plan, differences
@@ -40,7 +39,7 @@ class Sequel(msgspec.Struct, frozen=True):
             *((name, *(words(course) for course in (self.one, self.other))) for name, words in _FIGURES),
         ]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
-        click.echo()
+        say()
         for line in self._notes(lasting_ms):
             print_text(line, indent=2)
 
@@ -135,10 +134,10 @@ class Answer(msgspec.Struct):
             print_text(f"  {edit}", indent=4)
         if self.reproduced is False:
             print_text("as it was, it doesn't come out as recorded: arranger verify says where")
-        click.echo()
+        say()
         print_summary(self.one, self.other)
-        click.echo()
+        say()
         print_jobs(self.one, self.other, everything=everything)
         if self.sequel is not None:
-            click.echo()
+            say()
             self.sequel.print(self.lasting_ms)

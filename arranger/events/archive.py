@@ -233,9 +233,6 @@ class ArchiveLog(OnlyRead):
                 return await asyncio.to_thread(decode_snapshot_file, name, content)
         return None
 
-    async def cursor(self, name: str) -> str | None:
-        return None
-
     async def close(self) -> None:
         self._ahead = None
         self._reader.shutdown(wait=False, cancel_futures=True)

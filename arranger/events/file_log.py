@@ -39,12 +39,12 @@ from arranger.events.codec import (
     verified_run,
 )
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
+from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
     SNAPSHOTS_KEPT,
     Appended,
-    Cursor,
     Entry,
     Log,
     Position,
@@ -73,7 +73,8 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     start: int
     start_chain: str
-    cursors: dict[str, str]
+    #: By name, as `HeldWatch.encoded` writes them.
+    watches: dict[str, str]
     writers: dict[str, tuple[int, int, int]]
 
 
@@ -110,8 +111,9 @@ def _encode_head(head: _Head) -> bytes:
     return _MAGIC + _HEAD.pack(len(encoded), zlib.crc32(encoded)) + encoded
 
 
-def _encode_record(chain: str, payload: bytes, count: int, cursor: Cursor | None) -> bytes:
-    place = msgspec.msgpack.encode((cursor.name, cursor.value)) if cursor is not None else b""
+def _encode_record(chain: str, payload: bytes, count: int, watch: tuple[str, str] | None = None) -> bytes:
+    """`watch` is the name of the watch that changed with this batch, and what is stored of it from now on."""
+    place = msgspec.msgpack.encode(watch) if watch is not None else b""
     fixed = _FIXED.pack(len(payload), len(place), count, zlib.crc32(place), bytes.fromhex(chain))
     return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, place))
 
@@ -134,7 +136,7 @@ class FileLog:
     def _forget(self) -> None:
         self._index: EntryIndex | None = None
         self._records = _Records()
-        self._cursors: dict[str, str] = {}
+        self._watches: dict[str, str] = {}
         self._writers: dict[str, tuple[int, int, int]] = {}
         self._scanned = 0
         self._fault: DamagedEntry | None = None
@@ -192,7 +194,7 @@ class FileLog:
             raise LogError(f"the head of log file {self._path} is damaged")
         head = msgspec.msgpack.decode(encoded, type=_Head)
         self._index = EntryIndex(Position(head.epoch, head.start, head.start_chain))
-        self._cursors, self._writers = head.cursors, head.writers
+        self._watches, self._writers = head.watches, head.writers
         self._scanned = _HEAD_AT + length
 
     def _scan_records(self, index: EntryIndex) -> None:
@@ -241,7 +243,7 @@ class FileLog:
         if zlib.crc32(written) != crc:
             raise DamagedEntry(offset, "the cursor stored with it is damaged")
         name, value = msgspec.msgpack.decode(written, type=tuple[str, str])
-        self._cursors[name] = value
+        self._watches[name] = value
 
     def _stored(self, number: int, run: bytes | None = None, begin: int = 0) -> StoredEntry:
         """The entry of this number; `run` are the bytes of the file from `begin` on, if they were read."""
@@ -292,23 +294,33 @@ class FileLog:
             return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
         return index.end
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+    def _held(self, fence: Fence | None) -> HeldWatch | None:
+        """What is stored of the fence's watch."""
+        stored = self._watches.get(fence.watch) if fence is not None else None
+        return HeldWatch.decoded(stored) if stored is not None else None
+
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         payload = encode_batch(batch)
         seen = self._index.end if self._index is not None else None
         index = check_epoch(self._become_writer(), epoch)
         if seen is not None and seen.epoch == epoch:
             index.after(seen)
         seq, first, last = self._writers.get(batch.writer, (0, 0, 0))
+        held = self._held(fence)
         if batch.seq == seq:
-            return Appended(first, last, duplicate=True)
+            return Appended(first, last, duplicate=True, cursor=cursor_of_claim(fence, held, first))
         if batch.seq < seq:
             raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
+        check_fence(fence, held)
         before = index.end
-        self._write(_encode_record(next_chain(before.chain, payload), payload, len(batch.events), cursor))
+        first = before.offset + 1
+        now = after_append(fence, held, first)
+        watch = (fence.watch, now.encoded()) if fence is not None and now is not None and now != held else None
+        self._write(_encode_record(next_chain(before.chain, payload), payload, len(batch.events), watch))
         self._scan_records(index)
-        first, last = before.offset + 1, index.end.offset
+        last = index.end.offset
         self._writers[batch.writer] = (batch.seq, first, last)
-        return Appended(first, last, duplicate=False)
+        return Appended(first, last, duplicate=False, cursor=cursor_of_claim(fence, now, first))
 
     def _write(self, record: bytes) -> None:
         assert self._file is not None
@@ -326,16 +338,19 @@ class FileLog:
             file.write(_encode_head(head))
             file.write(records)
 
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         index = self._become_writer()
         if index is None or index.start.epoch <= lost:
+            check_fence(fence, self._held(fence))
             epoch = epoch_after(lost, told_ms)
-            payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
+            payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason, cluster),)))
             if index is not None:
                 self._keep_old(index.start.epoch)
             for snapshot in self._snapshot_files():
                 snapshot.unlink()
-            self._replace(_Head(epoch, 0, "", {}, {}), _encode_record(next_chain("", payload), payload, 1, None))
+            self._replace(_Head(epoch, 0, "", {}, {}), _encode_record(next_chain("", payload), payload, 1))
         return check_begun(self._refresh()).end
 
     def _keep_old(self, epoch: int) -> None:
@@ -375,10 +390,6 @@ class FileLog:
     async def start(self) -> Position:
         return check_begun(self._refresh()).start
 
-    async def cursor(self, name: str) -> str | None:
-        self._refresh()
-        return self._cursors.get(name)
-
     # --- snapshots and trimming ---
 
     def _snapshot_files(self) -> list[Path]:
@@ -409,7 +420,7 @@ class FileLog:
         gone = index.trim(before)
         if gone:
             kept = self._records[gone].at - _FIXED_BYTES if gone < len(self._records) else self._scanned
-            head = _Head(epoch, index.start.offset, index.start.chain, self._cursors, self._writers)
+            head = _Head(epoch, index.start.offset, index.start.chain, self._watches, self._writers)
             self._replace(head, self._bytes(self._scanned - kept, kept))
             self._refresh()
         return gone
@@ -453,7 +464,7 @@ class Copyable(Log, Protocol):
 async def copy_log(source: Copyable, target: Path) -> Position:
     """Write a log into a file, with its epoch, offsets, chain and snapshots; answers the end of the copy.
 
-    What stood at `target` is replaced in one step. Every entry is checked on the way. Cursors aren't copied: a copy
+    What stood at `target` is replaced in one step. Every entry is checked on the way. Watches aren't copied: a copy
     is for reading. Raises what `read` raises.
     """
     position = await source.start()
@@ -468,7 +479,7 @@ async def copy_log(source: Copyable, target: Path) -> Position:
                 )
             for stored in following:
                 entry = verified(stored, position)
-                file.write(_encode_record(stored.chain, stored.payload, stored.count, None))
+                file.write(_encode_record(stored.chain, stored.payload, stored.count))
                 position = Position(position.epoch, entry.last, entry.chain)
     for outdated in _snapshot_files(target):
         outdated.unlink()

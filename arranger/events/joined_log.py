@@ -102,9 +102,6 @@ class JoinedLog(OnlyRead):
         archive = await self._archived()
         return await archive.newest_snapshot(at_most=at_most) if archive is not None else None
 
-    async def cursor(self, name: str) -> str | None:
-        return await self._live.cursor(name)
-
     async def close(self) -> None:
         if self._archive is not None:
             await self._archive.close()

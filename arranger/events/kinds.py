@@ -19,6 +19,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
+from arranger.model.quota import QuotaLack, QuotaScope
 
 _Part = TypeVar("_Part")
 
@@ -32,24 +33,38 @@ class Watched(StrEnum):
     NODE = "node"
     POD = "pod"
     JOB = "tyjob"
+    QUOTA = "resourcequota"
 
 
 # --- observations: what Kubernetes said -------------------------------------------------------------------
 
 
 class EpochBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EpochBegun.1"):
-    """The first event of an epoch. `previous` is 0 when nothing is known of an earlier one."""
+    """The first event of an epoch. `previous` is 0 when nothing is known of an earlier one.
+
+    `cluster` is whose log the earlier one was, as in `WatchClaimed`; empty when nothing is known of that.
+    """
 
     epoch: int
     previous: int
     reason: str
+    cluster: str = ""
 
 
 class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchClaimed.1"):
-    """A watcher takes over one kind. This event's offset is its term; observations under an older term are void."""
+    """A watcher takes over one kind. This event's offset is its term; observations under an older term are void.
+
+    `cluster` is the Kubernetes cluster that it watches, by the UID of its namespace kube-system; empty if it doesn't
+    tell. The first one told in an epoch is the log's, and the claim of another cluster's watcher is void.
+
+    `exact_slots` counts for pods: from here on, a pod is a job's only in the job's namespace and under the name of its
+    slot, and it fills the slot only on the node that was decided. Watchers of earlier versions did not ask for that.
+    """
 
     kind: Watched
     watcher: str
+    cluster: str = ""
+    exact_slots: bool = False
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
@@ -171,8 +186,43 @@ class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGo
     uid: str
 
 
+class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaSeen.1"):
+    """A ResourceQuota as the API server holds pods to it. `hard` and `used` are its status's, of what concerns pods,
+    in the resources' units (as in `PodShape`); a resource that has no `used` yet isn't counted yet."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    hard: tuple[tuple[str, int], ...]
+    used: tuple[tuple[str, int], ...]
+    scopes: tuple[QuotaScope, ...] = ()
+
+
+class QuotaGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaGone.1"):
+    """A ResourceQuota is no longer there."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
+class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
+    """The API server doesn't let a kind be watched that can be done without: nothing is known of it from here on.
+    `code` is the HTTP status."""
+
+    kind: Watched
+    term: int
+    code: int
+
+
 #: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
 LEADER_FAILED = "LeaderFailed"
+
+#: `StageDecided.reason` of a Rescheduling of a job whose quorum the API server refuses.
+QUORUM_REFUSED = "QuorumRefused"
 
 #: `StageDecided.reason` of a job that goes back to Pending because its user suspended it.
 SUSPENDED = "Suspended"
@@ -183,6 +233,10 @@ FAILURES_APART_MS = 60_000
 ASSUMED_MS = 10_000
 #: Replacements in a worker set that lie further apart than this are not in a row.
 STREAK_MS = 600_000
+#: A job that held its nodes for so long in one stage hasn't failed at once: its next back-off is the first of a row.
+STEADY_MS = 600_000
+#: So is one that comes so long after the end of the last one.
+QUIET_MS = 3_600_000
 
 
 # --- decisions: what a controller or a scheduler wants ------------------------------------------------------
@@ -214,7 +268,8 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed
 
 class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
     """Why a job, or the rest of it, still waits. `reasons` count the nodes by reason for the pods of
-    `group`; `infeasible` says that even an empty cluster of the present nodes couldn't hold the quorum."""
+    `group`; `infeasible` says that even an empty cluster of the present nodes couldn't hold the quorum. `quota` is what
+    a ResourceQuota of the namespace doesn't leave for them; then no node was looked at, and `reasons` say the same."""
 
     job_uid: str
     based_on: int
@@ -223,10 +278,12 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1
     group: int
     reasons: tuple[tuple[str, int], ...]
     message: str
+    quota: QuotaLack | None = None
 
 
 class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
-    """A controller moves a job to `stage`. `reason` is a CamelCase word, `message` a line for the user."""
+    """A controller moves a job to `stage`. `reason` is a CamelCase word, `message` a line for the user. For
+    `back_off_ms` after it the job is not scheduled."""
 
     job_uid: str
     based_on: int
@@ -234,6 +291,7 @@ class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     stage: str
     reason: str
     message: str
+    back_off_ms: int = 0
 
 
 class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
@@ -258,20 +316,25 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.1"):
-    """Workers that ended alone: their pods are to go, and their places are filled anew or given up for good."""
+    """Workers that ended alone: their pods are to go, and their places are filled anew or given up for good. For
+    `back_off_ms` after it no node is sought for any pod of the job that has none. `verdicts` are the rules by which it
+    is judged, as `CycleConfig` has them."""
 
     job_uid: str
     based_on: int
     attempt: int
     workers: tuple[EndedWorker, ...]
     message: str
+    back_off_ms: int = 0
+    verdicts: int = 0
 
 
 # --- outcomes: what happened when an applier tried ---------------------------------------------------------
 
 
 class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EffectFailed.1"):
-    """The API server refused an effect. `permanent`: trying again can't help. `code` is the HTTP status."""
+    """The API server refused an effect. `permanent`: trying again can't help. `code` is the HTTP status. `tries` is how
+    often this applier has tried it in vain, 0 where it doesn't say."""
 
     job_uid: str
     attempt: int
@@ -281,6 +344,7 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     reason: str
     message: str
     permanent: bool
+    tries: int = 0
 
 
 Observation = (
@@ -294,6 +358,9 @@ Observation = (
     | PodGone
     | JobSeen
     | JobGone
+    | QuotaSeen
+    | QuotaGone
+    | WatchRefused
 )
 Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
@@ -307,6 +374,8 @@ WATCHED: dict[type, Watched] = {
     PodGone: Watched.POD,
     JobSeen: Watched.JOB,
     JobGone: Watched.JOB,
+    QuotaSeen: Watched.QUOTA,
+    QuotaGone: Watched.QUOTA,
 }
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and the collector's visits cost half the fold.

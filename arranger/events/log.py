@@ -14,7 +14,8 @@ from typing import Protocol
 
 import msgspec
 
-from arranger.errors import LogError
+from arranger.errors import ClockOff, LogError
+from arranger.events.fence import Fence
 from arranger.events.kinds import Batch
 
 #: How far the number of an epoch may lie beyond that of the lost one while clocks are behind it, in milliseconds.
@@ -48,18 +49,21 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """Where a batch stands. `duplicate`: it had been appended before, by an attempt whose answer was lost."""
+    """Where a batch stands. `duplicate`: it had been appended before, by an attempt whose answer was lost.
+
+    `cursor` is the answer to a claim: the watch's cursor as its earlier terms left it; empty if none is known.
+    """
 
     first: int
     last: int
     duplicate: bool
+    cursor: str = ""
 
 
-class Cursor(msgspec.Struct, frozen=True):
-    """A watcher's place in the API server's history, stored in the same atomic step as what it observed."""
-
-    name: str
-    value: str
+def check_time(told_ms: int, *, store_ms: int, bound_ms: int | None) -> None:
+    """Raises `ClockOff` if a time told is off from the store's own by more than the bound; None: by any."""
+    if bound_ms is not None and abs(told_ms - store_ms) > bound_ms:
+        raise ClockOff(told_ms - store_ms)
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True):
@@ -93,11 +97,15 @@ class Log(Protocol):
         """The end of the log; an empty home gets its first epoch here."""
         ...
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
-        """Append the whole batch and store the cursor, or do neither. The same (writer, seq) appends once.
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
+        """Append the whole batch and store the watch's cursor or claim, or do neither, in one atomic step.
 
-        Writers append one batch after the other: a `seq` below the writer's last raises `OutdatedAppend`. Raises
-        `EpochLost` if `epoch` is no longer the log's, or its tail, as far as this object has seen it, is lost.
+        The same (writer, seq) appends once, and a repetition returns the first offsets, whatever its fence. Writers
+        append one batch after the other: a `seq` below the writer's last raises `OutdatedAppend`. A claim returns the
+        watch's cursor as it is in that step; a claim that is repeated returns the same while it is still current.
+        Raises `EpochLost` if `epoch` is no longer the log's, or its tail, as far as this object has seen it, is lost;
+        `WatchSuperseded` if the fence's term isn't the watch's current one; `ClockOff` if this object was given a bound
+        and the batch's time is off by more than that from the store's own.
         """
         ...
 
@@ -120,15 +128,15 @@ class Log(Protocol):
         """The position before the oldest entry that is still there (what was trimmed lies before it)."""
         ...
 
-    async def cursor(self, name: str) -> str | None:
-        """The stored cursor of that name, in this epoch."""
-        ...
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the present one.
 
-        Its number is `epoch_after(lost, told_ms)`. Nothing happens when the log's epoch is newer than `lost`. The old
-        epoch's cursors, snapshots and writers are dropped.
+        Its number is `epoch_after(lost, told_ms)`; `cluster` is whose log the lost one was, if that is known. Nothing
+        happens when the log's epoch is newer than `lost`. The old epoch's watches, snapshots and writers are dropped.
+        Raises `WatchSuperseded`, and begins none, if the epoch would begin on behalf of a watch whose current term is
+        not the fence's; `ClockOff` as `append` does.
         """
         ...
 
@@ -201,11 +209,13 @@ class OnlyRead:
         """What is read, in words."""
         raise NotImplementedError
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         """Refused."""
         raise self._refusal()
 
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         """Refused."""
         raise self._refusal()
 

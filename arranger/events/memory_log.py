@@ -12,35 +12,38 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from arranger.clock import SystemClock
 from arranger.errors import OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
+from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
     SNAPSHOTS_KEPT,
     Appended,
-    Cursor,
     Entry,
     Position,
     Seen,
     SnapshotMark,
     StoredSnapshot,
+    check_time,
     epoch_after,
 )
 
 
 class MemoryHome:
-    """What a server would hold. Its `lose_…` methods are faults that a server can have."""
+    """What a server would hold, with the server's clock. Its `lose_…` methods are faults that a server can have."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
+        self.now_ms = now_ms or SystemClock().now_ms
         self.changed = asyncio.Event()
         self._forget(None)
 
     def _forget(self, index: EntryIndex | None) -> None:
         self.index = index
         self.stored: list[StoredEntry] = []
-        self.cursors: dict[str, str] = {}
+        self.watches: dict[str, HeldWatch] = {}
         self.writers: dict[str, tuple[int, int, int]] = {}
         self.snapshots: list[StoredSnapshot] = []
 
@@ -84,11 +87,21 @@ def _first_epoch() -> int:
 
 
 class MemoryLog:
-    """A `Log` in this process. `now_ms` gives the number of the first epoch, when `open` has to begin it."""
+    """A `Log` in this process. `now_ms` gives the number of the first epoch, when `open` has to begin it.
 
-    def __init__(self, home: MemoryHome | None = None, *, now_ms: Callable[[], int] = _first_epoch) -> None:
+    What tells a time that is off by more than `clock_bound_ms` from the home's is refused; None takes any.
+    """
+
+    def __init__(
+        self,
+        home: MemoryHome | None = None,
+        *,
+        now_ms: Callable[[], int] = _first_epoch,
+        clock_bound_ms: int | None = None,
+    ) -> None:
         self.home = home if home is not None else MemoryHome()
         self._now_ms = now_ms
+        self._clock_bound_ms = clock_bound_ms
         self._seen = Seen()
 
     async def open(self) -> Position:
@@ -96,23 +109,30 @@ class MemoryLog:
             return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
         return await self.end()
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         payload = encode_batch(batch)
         index = check_epoch(self.home.index, epoch)
         seen = self._seen.in_epoch(epoch)
         if seen.offset > index.start.offset:
             index.after(seen)
         seq, first, last = self.home.writers.get(batch.writer, (0, 0, 0))
+        held = self.home.watches.get(fence.watch) if fence is not None else None
         if batch.seq == seq:
-            return Appended(first, last, duplicate=True)
+            return Appended(first, last, duplicate=True, cursor=cursor_of_claim(fence, held, first))
         if batch.seq < seq:
             raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
+        check_fence(fence, held)
+        self._check_time(batch.told_ms)
         entry = self.home.add(payload, len(batch.events))
         self.home.writers[batch.writer] = (batch.seq, entry.first, entry.last)
-        if cursor is not None:
-            self.home.cursors[cursor.name] = cursor.value
+        now = after_append(fence, held, entry.first)
+        if fence is not None and now is not None:
+            self.home.watches[fence.watch] = now
         self._seen.passed(Position(epoch, entry.last, entry.chain))
-        return Appended(entry.first, entry.last, duplicate=False)
+        return Appended(entry.first, entry.last, duplicate=False, cursor=cursor_of_claim(fence, now, entry.first))
+
+    def _check_time(self, told_ms: int) -> None:
+        check_time(told_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         stored = await self.read_stored(after, limit=limit)
@@ -140,13 +160,14 @@ class MemoryLog:
     async def start(self) -> Position:
         return check_begun(self.home.index).start
 
-    async def cursor(self, name: str) -> str | None:
-        return self.home.cursors.get(name)
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         if self.home.index is None or self.home.index.start.epoch <= lost:
+            check_fence(fence, self.home.watches.get(fence.watch) if fence is not None else None)
+            self._check_time(told_ms)
             epoch = epoch_after(lost, told_ms)
-            begun = EpochBegun(epoch, lost, reason)
+            begun = EpochBegun(epoch, lost, reason, cluster)
             self.home.begin(epoch, encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))))
         return await self.end()
 

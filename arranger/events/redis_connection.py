@@ -5,7 +5,7 @@ URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_c
 """
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from arranger.errors import LogError, LogUnavailable, UsageError
+from arranger.errors import LogError, LogUnavailable, UsageError, WritesRefused
 from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
 
 CONNECT_TIMEOUT_S = 5.0
@@ -50,6 +50,8 @@ PASSING_ERRORS = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
+#: Those of them that only say that nothing can be written now.
+WRITE_ERRORS = ("MISCONF", "NOREPLICAS", "OOM", "READONLY")
 PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 
 
@@ -126,18 +128,27 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
     except ResponseError as error:
         # Inside a script Redis 6.2 wraps the code into its own text, so it is looked for anywhere.
         if _passing(error):
-            raise LogUnavailable(f"Redis at {where} can't do that now: {_line(error)}") from error
+            kind = WritesRefused if refuses_writes(error) else LogUnavailable
+            raise kind(f"Redis at {where} can't do that now: {_line(error)}") from error
         raise LogError(f"Redis at {where} refused a command: {_line(error)}") from error
     except RedisError as error:
         raise LogUnavailable(f"Redis at {where} doesn't answer as it should: {_line(error)}") from error
 
 
 def _passing(error: ResponseError) -> bool:
-    # redis-py strips the code of an error that it has a class for, and keeps it otherwise.
-    if isinstance(error, PASSING_CLASSES):
+    return isinstance(error, PASSING_CLASSES) or _has_code(error, PASSING_ERRORS)
+
+
+def refuses_writes(error: Exception) -> bool:
+    """Whether a server answered that it takes no writes now."""
+    if isinstance(error, OutOfMemoryError | ReadOnlyError):
         return True
-    words = str(error).replace("-", " ").split()
-    return any(word in PASSING_ERRORS for word in words)
+    return isinstance(error, ResponseError) and _has_code(error, WRITE_ERRORS)
+
+
+def _has_code(error: ResponseError, codes: Sequence[str]) -> bool:
+    # redis-py strips the code of an error that it has a class for, and keeps it otherwise.
+    return any(word in codes for word in str(error).replace("-", " ").split())
 
 
 def _is_tls_trouble(error: BaseException | None) -> bool:

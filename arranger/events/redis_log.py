@@ -22,6 +22,7 @@ from typing import Any
 import redis.asyncio
 
 from arranger.errors import (
+    ClockOff,
     DamagedEntry,
     EntriesTrimmed,
     EpochLost,
@@ -31,8 +32,10 @@ from arranger.errors import (
     OutdatedAppend,
     UnknownEvent,
     UsageError,
+    WatchSuperseded,
 )
 from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified, verified_run
+from arranger.events.fence import Fence, superseded
 from arranger.events.file_log import Copyable
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
@@ -40,7 +43,6 @@ from arranger.events.log import (
     EVENTS_A_READ,
     SNAPSHOTS_KEPT,
     Appended,
-    Cursor,
     Entry,
     Position,
     Seen,
@@ -68,7 +70,8 @@ def _wall_clock_ms() -> int:
 class RedisLog:
     """A cluster's `Log` in Redis. `server` is a URL or an asyncio client, which then stays the caller's to close.
 
-    `now_ms` numbers the first epoch of an empty home. With `read_only` nothing is ever written: `open` raises
+    `now_ms` numbers the first epoch of an empty home. What tells a time that is off by more than `clock_bound_ms` from
+    the server's is refused; None takes any. With `read_only` nothing is ever written: `open` raises
     `UsageError` where there is no log. Raises `UsageError` for a URL or cluster name that can't be used.
     """
 
@@ -79,6 +82,7 @@ class RedisLog:
         *,
         now_ms: Callable[[], int] = _wall_clock_ms,
         read_only: bool = False,
+        clock_bound_ms: int | None = None,
     ) -> None:
         if not _CLUSTER.fullmatch(cluster):
             raise UsageError(
@@ -89,9 +93,10 @@ class RedisLog:
         self._client: Any = connect(server) if isinstance(server, str) else server
         self._now_ms = now_ms
         self._read_only = read_only
+        self._clock_bound: int | str = "" if clock_bound_ms is None else clock_bound_ms
         prefix = f"arranger:{{{cluster}}}:"
         self._keys = [prefix + name for name in ("log", "meta", "writers", "cursors", "snapshots")]
-        self._stream, self._meta, _, self._cursors, self._snapshots = self._keys
+        self._stream, self._meta, _, _, self._snapshots = self._keys
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
         self._seen = Seen()
         #: Where the log ended at the last read: who goes on from there waits at once.
@@ -119,20 +124,24 @@ class RedisLog:
                 f"Redis at {self._where} may evict the log (maxmemory-policy {policy})", hint="set it to noeviction"
             )
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         payload = encode_batch(batch)
         seen = self._seen.in_epoch(epoch)
-        named, value = (cursor.name, cursor.value) if cursor is not None else ("", "")
         answer = await self._run(
             *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
-            *(named, value),
+            *((fence.watch, fence.term, fence.cursor) if fence is not None else ("", "", "")),
+            *(batch.told_ms, self._clock_bound),
         )
         match answer[0]:
             case b"appended":
                 self._seen.passed(Position(epoch, int(answer[2]), answer[3].decode()))
-                return Appended(int(answer[1]), int(answer[2]), duplicate=False)
+                return Appended(int(answer[1]), int(answer[2]), duplicate=False, cursor=answer[4].decode())
             case b"duplicate":
-                return Appended(int(answer[1]), int(answer[2]), duplicate=True)
+                return Appended(int(answer[1]), int(answer[2]), duplicate=True, cursor=answer[3].decode())
+            case b"superseded" if fence is not None:
+                raise _superseded(fence, answer[1])
+            case b"clock":
+                raise ClockOff(int(answer[1]))
             case b"later":
                 raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {int(answer[1])}")
             case b"tail":
@@ -351,15 +360,18 @@ class RedisLog:
             raise _other_epoch(None, None)
         return _position(epoch, start, chain)
 
-    async def cursor(self, name: str) -> str | None:
-        with translated(self._where):
-            value = await self._client.execute_command("HGET", self._cursors, name)
-        return None if value is None else str(value.decode())
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         epoch = epoch_after(lost, told_ms)
-        payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason),)))
-        present, end, chain = await self._run(BEGIN_EPOCH, lost, epoch, payload)
+        payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason, cluster),)))
+        named = (fence.watch, fence.term) if fence is not None else ("", "")
+        answer = await self._run(BEGIN_EPOCH, lost, epoch, payload, *named, told_ms, self._clock_bound)
+        if answer[0] == b"clock":
+            raise ClockOff(int(answer[1]))
+        if fence is not None and answer[0] == b"superseded":
+            raise _superseded(fence, answer[1])
+        present, end, chain = answer
         position = Position(int(present), int(end), chain.decode())
         self._seen.ended(position)
         return position
@@ -414,6 +426,10 @@ def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
     if present is None or present == b"none":
         return EpochLost("the log is empty: it has no epoch")
     return EpochLost(f"the log is in epoch {int(present)}, not {mine}")
+
+
+def _superseded(fence: Fence, present: bytes) -> WatchSuperseded:
+    return superseded(fence, None if present == b"none" else int(present))
 
 
 def _incomplete() -> LogError:

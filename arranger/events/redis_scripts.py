@@ -1,17 +1,34 @@
 """The Lua scripts of the log in Redis: each is one atomic step. Nothing in them is newer than Redis 6.2.
 
 Keys, in this order: log (stream), meta (hash: epoch, end, chain, start, start_chain, old), writers (hash: writer to
-`seq:first:last`), cursors (hash), snapshots (hash: offset to bytes). Offsets stay below 2^53, where Lua's numbers
-are exact; they are formatted, because Lua would write large ones with an exponent.
+`seq:first:last`), cursors (hash: `term:<watch>` to the watch's current term, `<watch>` to `<term>:<cursor>`), snapshots
+(hash: offset to bytes). Offsets stay below 2^53, where Lua's numbers are exact; they are formatted, because Lua would
+write large ones with an exponent.
+
+A cursor counts only if its term is the watch's: releases before the fence stored cursors with no regard to terms.
 
 Redis refuses a script for want of memory or a failing disk at its first write only, so it is refused whole or carried
 out whole. Trimming begins with the write that needs no memory: it must work when memory is full.
 """
 
-#: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload, cursor's name and
-#: value (empty name: none). Answers `{word, …}`: appended first last chain | duplicate first last | later seq |
-#: epoch present | tail end.
-APPEND = """
+#: How far a time told is ahead of the server's own, both in milliseconds, if it is off by more than the bound. An empty
+#: bound takes any time.
+_OFF = """
+local function off(told, bound)
+  if bound == '' then return nil end
+  local time = redis.call('TIME')
+  local ahead = tonumber(told) - (time[1] * 1000 + math.floor(time[2] / 1000))
+  if math.abs(ahead) > tonumber(bound) then return string.format('%.0f', ahead) end
+end
+"""
+
+#: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload; then the fence: watch
+#: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the time told and its bound. Answers
+#: `{word, …}`: appended first last chain cursor | duplicate first last cursor | later seq | superseded term | clock
+#: ahead | epoch present | tail end. The cursor is empty but for a claim that is current.
+APPEND = (
+    _OFF
+    + """
 local meta = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'start')
 if not meta[1] or meta[1] ~= ARGV[1] then return {'epoch', meta[1] or 'none'} end
 local last, known = tonumber(meta[2]), tonumber(ARGV[2])
@@ -25,26 +42,50 @@ if known < last and known > tonumber(meta[4]) then
   end
   if chain ~= ARGV[3] then return {'tail', meta[2]} end
 end
+local watch, claims = ARGV[8], ARGV[9] == '0'
+local held = redis.call('HMGET', KEYS[4], 'term:' .. watch, watch)
+local cursor = ''
+if claims and held[1] then
+  local under, value = string.match(held[2] or '', '^(%d+):(.*)$')
+  if under == held[1] then cursor = value end
+end
 local mark = redis.call('HGET', KEYS[3], ARGV[4])
 if mark then
   local seq, first, finish = string.match(mark, '^(%d+):(%d+):(%d+)$')
-  if tonumber(seq) == tonumber(ARGV[5]) then return {'duplicate', first, finish} end
+  if tonumber(seq) == tonumber(ARGV[5]) then
+    return {'duplicate', first, finish, held[1] == first and cursor or ''}
+  end
   if tonumber(seq) > tonumber(ARGV[5]) then return {'later', seq} end
 end
+if watch ~= '' and not claims and held[1] ~= ARGV[9] then return {'superseded', held[1] or 'none'} end
+local ahead = off(ARGV[11], ARGV[12])
+if ahead then return {'clock', ahead} end
 local chain = redis.sha1hex(meta[3] .. ARGV[7])
 local first, finish = string.format('%.0f', last + 1), string.format('%.0f', last + tonumber(ARGV[6]))
 redis.call('XADD', KEYS[1], finish .. '-0', 'p', ARGV[7], 'c', chain, 'n', ARGV[6])
 redis.call('HSET', KEYS[2], 'end', finish, 'chain', chain)
 redis.call('HSET', KEYS[3], ARGV[4], ARGV[5] .. ':' .. first .. ':' .. finish)
-if ARGV[8] ~= '' then redis.call('HSET', KEYS[4], ARGV[8], ARGV[9]) end
-return {'appended', first, finish, chain}
+if claims then
+  redis.call('HSET', KEYS[4], 'term:' .. watch, first, watch, first .. ':' .. cursor)
+elseif ARGV[10] ~= '' then
+  redis.call('HSET', KEYS[4], watch, ARGV[9] .. ':' .. ARGV[10])
+end
+return {'appended', first, finish, chain, cursor}
 """
+)
 
-#: Arguments: the lost epoch, the new epoch, the payload of its first batch. Answers `{epoch, end, chain}`. The two
-#: newest old streams are kept beside the log as `…log:old:<epoch>`.
-BEGIN_EPOCH = """
+#: Arguments: the lost epoch, the new epoch, the payload of its first batch; then the fence: watch (empty: none) and
+#: term; then the time told and its bound. Answers `{epoch, end, chain}`, `{'superseded', term}` or `{'clock', ahead}`.
+#: The two newest old streams are kept beside the log as `…log:old:<epoch>`.
+BEGIN_EPOCH = (
+    _OFF
+    + """
 local present = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'old')
 if present[1] and tonumber(present[1]) > tonumber(ARGV[1]) then return {present[1], present[2], present[3]} end
+local term = ARGV[4] ~= '' and redis.call('HGET', KEYS[4], 'term:' .. ARGV[4])
+if ARGV[4] ~= '' and term ~= ARGV[5] then return {'superseded', term or 'none'} end
+local ahead = off(ARGV[6], ARGV[7])
+if ahead then return {'clock', ahead} end
 local chain = redis.sha1hex(ARGV[3])
 local old, kept = present[4] or '', {}
 for epoch in string.gmatch(old, '%d+') do kept[#kept + 1] = epoch end
@@ -60,6 +101,7 @@ redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5])
 redis.call('XADD', KEYS[1], '1-0', 'p', ARGV[3], 'c', chain, 'n', '1')
 return {ARGV[2], '1', chain}
 """
+)
 
 #: Arguments: epoch, the offset before which entries go, how many writers to remember. Answers `{'trimmed', count}`
 #: or `{'epoch', present}`. Writers are forgotten only beyond that number, and only with their last batch trimmed.

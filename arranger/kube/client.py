@@ -100,11 +100,13 @@ class HttpCluster:
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         self._lazy_session: aiohttp.ClientSession | None = None
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         """All objects in pages; see `Cluster.listing`."""
         next_page = ""
+        moment = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         while True:
-            query = {"limit": str(limit)} | ({"continue": next_page} if next_page else {})
+            # A continuation has its moment in it, and another one beside it is refused.
+            query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
             raw = await self._call("list", resource, "GET", resource.path(), query=query)
             page = _decoded(_listings, raw)
             yield Page(items=page.items or [], resource_version=page.metadata.resource_version)

@@ -42,10 +42,12 @@ class Resource(msgspec.Struct, frozen=True):
         return "/".join(parts)
 
 
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 EVENTS = Resource("", "v1", "events", "Event")
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
@@ -91,14 +93,15 @@ class Change(msgspec.Struct, frozen=True):
     received_ms: int
 
 
-class Cluster(Protocol):
-    """What workers ask of the API server. Every method may raise `ApiError` or `ClusterUnavailable`."""
+class Watchable(Protocol):
+    """What is listed and watched. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
-    def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
+    def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         """All objects of a resource, cluster-wide, a consistent listing in pages.
 
         Never served from a stale cache (no resourceVersion=0). `Expired` when the listing outlived its
-        continuation: begin again.
+        continuation: begin again. With `at`, the objects as they were at that resourceVersion; `Expired` when the
+        server doesn't remember that.
         """
         ...
 
@@ -111,6 +114,10 @@ class Cluster(Protocol):
         silent for longer than its bookmarks allow.
         """
         ...
+
+
+class Cluster(Watchable, Protocol):
+    """What workers ask of the API server. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """One object; `ApiError` 404 when it isn't there."""

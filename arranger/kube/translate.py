@@ -12,15 +12,28 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import JobSeen, NodeSeen, PodSeen
+from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.checks import Check, FieldError
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import DISRUPTED, NO_TRAITS, STOPPED, TERMINAL, Labels, Phase, PodOwner, PodTraits
+from arranger.model.pod import (
+    DISRUPTED,
+    NO_TRAITS,
+    POD_MESSAGE_LIMIT,
+    POD_REASON_LIMIT,
+    STOPPED,
+    TERMINAL,
+    Labels,
+    Phase,
+    PodOwner,
+    PodTraits,
+)
 from arranger.model.quantity import amount
+from arranger.model.quota import quota_amounts, quota_scopes
 from arranger.model.template import anti_affinity, effective_requests, host_ports
+from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB, validate
 
@@ -29,7 +42,7 @@ Json = Mapping[str, Any]
 #: Waiting reasons of a container that is only on its way.
 _ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
 
-#: What someone else's message may take in the log, in characters.
+#: What is told of one wrong field of a TYJob, in characters: it quotes what the user wrote there.
 _MAX_MESSAGE = 300
 
 #: What our own message in a status may take.
@@ -102,9 +115,9 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         deleting=bool(metadata.get("deletionTimestamp")),
         ip=status.get("podIP") or "",
         restarts=sum(container.get("restartCount") or 0 for container in containers),
-        reason=reason,
-        message=message[:_MAX_MESSAGE],
-        waiting=waiting,
+        reason=first_line(reason, POD_REASON_LIMIT),
+        message=first_line(message, POD_MESSAGE_LIMIT),
+        waiting=first_line(waiting, POD_REASON_LIMIT),
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
     )
 
@@ -145,9 +158,25 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
     )
 
 
+def quota_seen(quota: Json, term: int) -> QuotaSeen:
+    """The observation of a ResourceQuota, as of the watcher's term."""
+    metadata = quota["metadata"]
+    status = quota.get("status") or _NOTHING
+    return QuotaSeen(
+        term=term,
+        namespace=metadata.get("namespace") or "",
+        name=metadata["name"],
+        uid=metadata.get("uid") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        hard=quota_amounts(status.get("hard")),
+        used=quota_amounts(status.get("used")),
+        scopes=quota_scopes(quota.get("spec") or _NOTHING),
+    )
+
+
 def invalid_message(errors: list[FieldError]) -> str:
     """What is wrong with a TYJob, on one line; empty for no errors."""
-    told = "; ".join(" ".join(str(error).split())[:_MAX_MESSAGE] for error in errors[:_MAX_FIELDS_TOLD])
+    told = "; ".join(one_line(" ".join(str(error).split()))[:_MAX_MESSAGE] for error in errors[:_MAX_FIELDS_TOLD])
     more = len(errors) - _MAX_FIELDS_TOLD
     return f"{told}; and {more} more" if more > 0 else told
 
@@ -174,7 +203,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         allocations=decode_allocations(status.get("allocations"), names),
         start_ms=time_ms(status.get("startTime")),
         completion_ms=time_ms(status.get("completionTime")),
-        message=(_text(running.get("message")) or _text(status.get("message")))[:_MAX_STATUS_MESSAGE],
+        message=one_line(_text(running.get("message")) or _text(status.get("message")))[:_MAX_STATUS_MESSAGE],
         worker_restarts=tuple((name, _whole(of_set.get("restartsOfEarlierPods"))) for name, of_set in sets),
         given_up=tuple((names.index(name), runs_of(of_set.get("givenUp"))) for name, of_set in sets),
         replacing=tuple((names.index(name), runs_of(of_set.get("replacing"))) for name, of_set in sets),
@@ -255,6 +284,17 @@ def _owner(metadata: Json) -> PodOwner | None:
             labels = metadata.get("labels") or {}
             return owner_of(metadata["name"], labels, job=reference.get("name") or "", job_uid=reference["uid"])
     return None
+
+
+def owned_by(item: Json, job_uid: str) -> bool:
+    """Whether an object's controller is the TYJob of this UID, as its owner references have it."""
+    return any(
+        reference.get("controller") is True
+        and reference.get("kind") == KIND
+        and (reference.get("apiVersion") or "").partition("/")[0] == GROUP
+        and reference.get("uid") == job_uid
+        for reference in item["metadata"].get("ownerReferences") or ()
+    )
 
 
 def _condition_is_true(status: Json, kind: str) -> bool:

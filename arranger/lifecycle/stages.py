@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.workers import Fallen, barred, blameless, fallen, replacement, room_taken
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
@@ -105,14 +106,16 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     """Starting and Running: the leader's fate comes first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        return _leader_missing(state, job) or _incomplete(job, config, told_ms)
+        missing = _leader_missing(state, job) or refused_quorum(job, config, told_ms)
+        return missing or _incomplete(job, config, told_ms)
     if leader.phase == Phase.SUCCEEDED and not blameless(leader):
         return _succeeded(job)
-    failed = _leader_failed(job, leader) or _leader_lost(state, job, leader, config, told_ms)
-    failed = failed or _incomplete(job, config, told_ms)
+    failed = _leader_failed(job, leader, config, told_ms) or _leader_lost(state, job, leader, config, told_ms)
+    failed = failed or refused_quorum(job, config, told_ms) or _incomplete(job, config, told_ms)
     if failed is not None or _going(state, leader, told_ms):
         return failed
-    return _workers_ended(state, job, config, told_ms) or _addressed(job, leader) or _ready(state, job, leader)
+    ended = _workers_ended(state, job, config, told_ms) or refused_workers(job, config, told_ms)
+    return ended or _addressed(job, leader) or _ready(state, job, leader)
 
 
 def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
@@ -174,7 +177,7 @@ def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None
     return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
 
 
-def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
+def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
     assert job.spec is not None
     limit = job.spec.restart_limit
     used = job.restarts + leader.restarts
@@ -187,7 +190,9 @@ def _leader_failed(job: JobRecord, leader: PodSeen) -> StageDecided | None:
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
     if used + 1 > limit:
         return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
-    return _decide(job, Stage.RESCHEDULING, LEADER_FAILED, f"the leader failed ({why}); restart {used + 1} of {limit}")
+    back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=told_ms - job.stage_since_ms))
+    message = f"the leader failed ({why}); restart {used + 1} of {limit}"
+    return msgspec.structs.replace(_decide(job, Stage.RESCHEDULING, LEADER_FAILED, message), back_off_ms=back_off_ms)
 
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:

@@ -14,10 +14,11 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.lifecycle.workers import closed
+from arranger.lifecycle.workers import again_ms, closed
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
+from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact, runs
 from arranger.projections.state import State
 
@@ -107,8 +108,9 @@ def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     elif LEADER not in job.bound:
         places = []  # a lost leader is the controller's to decide
     else:
-        going = _going(state, job)
-        places = sorted(p for p in job.placements if p not in job.bound and p != LEADER and p not in going)
+        places = sorted(place for place in job.placements if place not in job.bound and place != LEADER)
+    occupied = _occupied(state, job) if places else {}
+    places = [place for place in places if place not in occupied]
     fits: dict[tuple[str, int], bool] = {}
     for place in places:
         spot = (job.placements[place], place[0])
@@ -121,6 +123,15 @@ def _going(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:
     """Places whose replaced pod is still there: the next one has the same name."""
     pods = (state.pods.get(uid) for uid in job.retired)
     return {job.place_of(pod.owner): None for pod in pods if pod is not None and pod.owner is not None}
+
+
+def _occupied(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:
+    """Places with a pod that does not fill them, such as one created for an earlier decision: it has the name."""
+    pods = state.pods_of.get(job.uid, {})
+    if len(pods) == len(job.bound):
+        return {}
+    bound = set(job.bound.values())
+    return {job.place_of(pod.owner): None for uid, pod in pods.items() if uid not in bound and pod.owner is not None}
 
 
 # --- status ------------------------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
-        "message": _message(state, job)[:MESSAGE_LIMIT],
+        "message": _shown(_message(state, job)),
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(job),
     }
@@ -185,6 +196,11 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
     }
 
 
+def _shown(text: str) -> str:
+    """What people read of a text that may be others': a status of an older log, a forged entry, a webhook's words."""
+    return one_line(text)[:MESSAGE_LIMIT]
+
+
 def _message(state: State, job: JobRecord) -> str:
     """One line that a person can act on: what it waits for, else why it is where it is."""
     decided = job.decided.message if job.decided is not None else "waits for the next scheduling cycle"
@@ -196,9 +212,35 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if _of_earlier_attempt(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
-        return job.waits.message if job.waits is not None else decided
+        return job.waits.message if job.waits is not None else back_off_text(job) or decided
     waits = job.waits.message if job.waits is not None and job.schedule_state != ScheduleState.SUCCEED else ""
-    return "; ".join(part for part in (_stuck(state, job), waits) if part) or _awaited(state, job) or decided
+    parts = (_stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
+    return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
+
+
+def back_off_text(job: JobRecord) -> str:
+    """That no nodes are sought for the job, or for its further pods, and until when; empty if a cycle has said more."""
+    if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_wanted():
+        return ""
+    if job.stage in (Stage.STARTING, Stage.RUNNING):
+        return f"{job.replacement}; placed again from {_from(job.not_before_ms)}"
+    decided = f"{job.decided.message}; " if job.decided is not None else ""
+    return f"{decided}scheduled again from {_from(job.not_before_ms)}"
+
+
+def _to_be_replaced(state: State, job: JobRecord) -> str:
+    """Of worker sets with failed workers that are to be replaced: when that is due."""
+    if not job.failing_since or job.spec is None:
+        return ""
+    failed = {place[0] for place, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
+    names = [group.name for number, group in enumerate(job.spec.groups) if number in failed and number]
+    due = [(again_ms(job, name, LifecycleConfig(), state.told_ms), name) for name in names if name in job.failing_since]
+    return "; ".join(f"failed workers of {name} come again from {_from(due_ms)}" for due_ms, name in sorted(due))
+
+
+def _from(told_ms: int) -> str:
+    """A moment before which nothing happens: whole seconds, the next one where it lies between two."""
+    return rfc3339(told_ms + 999)
 
 
 def _of_earlier_attempt(state: State, job: JobRecord) -> bool:
@@ -233,7 +275,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
     decided = (job.decided.reason, job.decided.message) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), job.waits.message if job.waits is not None else "")
+    scheduled = (str(job.schedule_state), job.waits.message if job.waits is not None else back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided}
     shown = []
     for name, holds in job.conditions():
@@ -242,8 +284,8 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
             {
                 "type": name,
                 "status": "True" if holds else "False",
-                "reason": reason,
-                "message": message[:MESSAGE_LIMIT],
+                "reason": one_line(reason),
+                "message": _shown(message),
                 "lastTransitionTime": rfc3339(job.turned.get(name, (False, job.seen.created_ms))[1]),
                 "observedGeneration": job.seen.generation,
             }

@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.config import VERDICTS
 from arranger.model.job import Place, Replacement
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
 from arranger.model.taints import given, taint_text, untolerated
@@ -20,10 +21,6 @@ from arranger.projections.state import State
 NOT_ITS_DOING = (
     "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
 )  # fmt: skip
-
-#: Before a set's second replacement in a row; doubled with each further one.
-_BACKOFF_MS = 10_000
-_LONGEST_BACKOFF_MS = 300_000
 
 
 class Fallen(msgspec.Struct):
@@ -129,17 +126,27 @@ def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: i
     assert job.spec is not None
     names = [group.name for group in job.spec.groups]
     settled = {name: told_ms - job.failing_since.get(name, 0) >= config.settle_ms for name in names}
-    ready = {name: settled[name] and told_ms >= _next_ms(job, name, told_ms) for name in names}
+    ready = {name: settled[name] and told_ms >= again_ms(job, name, config, told_ms) for name in names}
     found.over = [one for one in found.over if settled[names[one[0][0]]]]
     found.failed = [one for one in found.failed if ready[names[one[0][0]]]]
 
 
-def _next_ms(job: JobRecord, name: str, told_ms: int) -> int:
-    """When the next worker of a set may be replaced."""
+def again_ms(job: JobRecord, name: str, config: LifecycleConfig, told_ms: int) -> int:
+    """When the workers of a set that failed by their own fault come again: the first in a row so long after the
+    failure, others so long after the replacement before."""
     streak, last_ms = job.replaced.get(name, (0, 0))
     if not streak or told_ms - last_ms >= STREAK_MS:
-        return 0
-    return last_ms + min(_BACKOFF_MS << min(streak - 1, 16), _LONGEST_BACKOFF_MS)
+        return job.failing_since.get(name, 0) + config.back_off_after(0)
+    return last_ms + config.back_off_after(streak)
+
+
+def due_ms(job: JobRecord, config: LifecycleConfig, told_ms: int) -> int | None:
+    """When workers that failed are next decided on, told in milliseconds; None where none waits for that."""
+    if not job.failing_since or job.spec is None:
+        return None
+    found = [job.failing_since[name] + config.settle_ms for name in job.failing_since]
+    found += [again_ms(job, name, config, told_ms) for name in job.failing_since]
+    return min((moment for moment in found if moment > told_ms), default=None)
 
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
@@ -155,7 +162,8 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
             kept[node] = on_node
         workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
     workers.sort(key=lambda worker: worker.place)
-    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), _message(state, job, ended))
+    message = _message(state, job, ended)
+    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), message, verdicts=VERDICTS)
 
 
 def _healthy(state: State, job: JobRecord, place: PlaceKey) -> bool:

@@ -5,6 +5,10 @@ import msgspec
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
 
+#: The newest rules by which the fold judges decisions, as they are recorded with new ones: from 1 on, no pod is placed
+#: on a node that is not ready, cordoned or tainted at the decision's own offset. 0 are those of older logs.
+VERDICTS = 1
+
 
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
@@ -16,7 +20,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     with every cycle, for each of the jobs that wait. `versions` are `(name, version)` of every policy and filter
     installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it. Of a quorum whose
     pods are placed one by one, because they ask something of each other, further ways are tried until `tried_pods` of
-    them were placed in vain; 0 for all ways.
+    them were placed in vain; 0 for all ways. `verdicts` are the rules by which the cycle's placements are judged
+    (`VERDICTS`).
     """
 
     queue_policy: str = "Priority"
@@ -28,6 +33,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     refusal_avoid_ms: int = 0
     reasons_a_second: int = 0
     tried_pods: int = 0
+    verdicts: int = 0
 
     def reasons_apart_ms(self, waiting: int) -> int:
         """How old a job's reason must be before another kind of it is told, with so many jobs waiting."""

@@ -56,12 +56,30 @@ class CleanPodPolicy(StrEnum):
     NONE = "None"
 
 
+class QuotaTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What of a pod only a ResourceQuota asks about, and no node.
+
+    `limits` are sorted as a shape's requests are; `has_deadline`: the pod has activeDeadlineSeconds of its own;
+    `looks_elsewhere`: a term of its pod affinity names or selects namespaces.
+    """
+
+    limits: tuple[tuple[str, int], ...] = ()
+    has_deadline: bool = False
+    priority_class: str = ""
+    looks_elsewhere: bool = False
+
+
+#: Of a pod that declares none of it, and of all pods in logs that don't tell it.
+NO_QUOTA_TRAITS = QuotaTraits()
+
+
 class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Equal pods: the leader (count 1), or one worker set with `count` workers."""
 
     name: str
     count: int
     shape: PodShape
+    traits: QuotaTraits = NO_QUOTA_TRAITS
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):

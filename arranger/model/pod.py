@@ -33,6 +33,11 @@ REFUSALS = (
 #: is drained or gone, another pod preempts it, a taint drives it away.
 DISRUPTED = "DisruptionTarget"
 
+#: What the log keeps of a pod's message: the first line, cut to so many characters. The rest may be a program's output.
+POD_MESSAGE_LIMIT = 200
+#: And of its reasons, which mostly are one word.
+POD_REASON_LIMIT = 100
+
 #: The reason of a pod that ended well only after it was told to go.
 STOPPED = "Deleted while it ran"
 

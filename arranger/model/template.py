@@ -11,13 +11,14 @@ before it, replaced by pod-level requests where given, plus overhead. A limit st
 Everything here expects a specification that is well-typed: the API server's own, or one that `validation` passed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from arranger.model.job import NO_QUOTA_TRAITS, QuotaTraits
 from arranger.model.pod import (
     OWN_NAMESPACE,
     HostPort,
@@ -152,6 +153,60 @@ def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, A
     for quantities in held or ():
         _raise_to(declared, _amounts(quantities))
     return declared
+
+
+def effective_limits(spec: Mapping[str, Any]) -> Requests:
+    """What the containers of a pod of this PodSpec may use together, as a quota counts it; sorted, zeros left out.
+
+    A container without a limit counts as nothing, as it does there.
+    """
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _limits(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        declared = _limits(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, declared)
+            _add(sidecars, declared)
+            declared = sidecars
+        else:
+            _add(declared, sidecars)
+        _raise_to(starting, declared)
+    _raise_to(total, starting)
+    for_pod = _amounts((spec.get("resources") or {}).get("limits"))
+    total |= {name: value for name, value in for_pod.items() if name.startswith(_POD_LEVEL)}
+    overhead = _amounts(spec.get("overhead"))
+    _add(total, {name: value for name, value in overhead.items() if total.get(name)})
+    return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in total.items() if value))
+
+
+def _limits(container: Mapping[str, Any]) -> dict[str, int]:
+    return _amounts((container.get("resources") or {}).get("limits"))
+
+
+def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:
+    """What of a PodSpec only a ResourceQuota asks about."""
+    deadline = spec.get("activeDeadlineSeconds")
+    traits = QuotaTraits(
+        limits=effective_limits(spec),
+        has_deadline=deadline is not None and int(deadline) >= 0,
+        priority_class=spec.get("priorityClassName") or "",
+        looks_elsewhere=any(
+            term.get("namespaces") or term.get("namespaceSelector") is not None for term in _terms(spec)
+        ),
+    )
+    return NO_QUOTA_TRAITS if traits == NO_QUOTA_TRAITS else traits
+
+
+def _terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Every term of pod affinity and anti-affinity, required and preferred."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(kind) or {}
+        yield from affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for preferred in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield preferred.get("podAffinityTerm") or {}
 
 
 def _set_for_pod(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:

@@ -7,8 +7,7 @@ import msgspec
 
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import known_labels
-from arranger.model.pod import PodShape
-from arranger.model.template import pod_shape, present
+from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
     DEFAULT_COUNTS,
     DEFAULT_MIN_WORKERS,
@@ -24,11 +23,9 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     name: str = tyjob["metadata"]["name"]
     return JobSpec(
         groups=(
-            PodGroup(spec["leader"]["name"], 1, _shape(name, spec["leader"], leader=True)),
+            _group(name, spec["leader"], 1, leader=True),
             *(
-                PodGroup(
-                    workers["name"], _whole(workers, "counts", DEFAULT_COUNTS), _shape(name, workers, leader=False)
-                )
+                _group(name, workers, _whole(workers, "counts", DEFAULT_COUNTS), leader=False)
                 for workers in spec["workerSets"]
             ),
         ),
@@ -46,11 +43,12 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     )
 
 
-def _shape(job: str, group: Mapping[str, Any], *, leader: bool) -> PodShape:
+def _group(job: str, group: Mapping[str, Any], count: int, *, leader: bool) -> PodGroup:
     template = group["template"]
     labels = present((template.get("metadata") or {}).get("labels"))
     known = known_labels(job, group["name"], leader=leader)
-    return pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
+    shape = pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
+    return PodGroup(group["name"], count, shape, quota_traits(template["spec"]))
 
 
 _CHANGEABLE = (

@@ -16,8 +16,11 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.tyjob import refused_change
+from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, expand, holds
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
+from arranger.projections.openness import closed_to_new, closed_to_next
+from arranger.projections.ownership import attributed, disowned, is_own
 from arranger.projections.state import Assumed, Changes, State, Verdict
 
 #: How a decision's verdict begins when its cycle was taken on a state that another cycle had left behind.
@@ -86,9 +89,18 @@ class _Fold:
 
     def epoch_begun(self, _offset: int, event: k.EpochBegun) -> None:
         self.state.epoch = event.epoch
+        self.state.cluster = event.cluster
 
     def claimed(self, offset: int, event: k.WatchClaimed) -> None:
+        if self.state.foreign(event.cluster):
+            self._count("Observation", accepted=False)
+            return
         self.state.terms[event.kind] = offset
+        self.state.cluster = self.state.cluster or event.cluster
+        if event.kind == _POD and event.exact_slots != self.state.exact_slots:
+            self.state.exact_slots = event.exact_slots
+            for job in self.state.jobs.values():
+                self._disown_strangers(job)
 
     def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
         pass  # stands in the log for its readers; the fold needs only the end
@@ -96,6 +108,7 @@ class _Fold:
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):
             self.state.listed[event.kind] = True
+            self.state.unwatched.pop(event.kind, None)
             self.state.job_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -116,10 +129,12 @@ class _Fold:
             self.changes.schedulable = True
 
     def pod_seen(self, _offset: int, event: k.PodSeen) -> None:
-        state, uid, owner = self.state, event.uid, event.owner
+        state, uid = self.state, event.uid
         if state.terms.get(_POD) != event.term:
             self._count("Observation", accepted=False)
             return
+        event = attributed(state, event)
+        owner = event.owner
         old = state.pods.get(uid)
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
@@ -220,6 +235,16 @@ class _Fold:
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
         self._note_short(job)
 
+    def _disown_strangers(self, job: JobRecord) -> None:
+        """Take pods from a job that name it as their owner and are not its own."""
+        if not self.state.exact_slots:
+            return
+        for pod in [pod for pod in self.state.pods_of.get(job.uid, {}).values() if not is_own(job, pod)]:
+            self._forget_pod_of_job(pod)
+            self.state.pods[pod.uid] = disowned(pod)
+            if pod.uid in self.state.repelling:
+                self.state.repelling[pod.uid] = self.state.pods[pod.uid]
+
     def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
         job = self.state.jobs.get(job_uid)
         if job is not None:
@@ -233,6 +258,7 @@ class _Fold:
             self.state.nodes.hold(node, _requests(job, place))
             return
         del job.placements[place]
+        job.refused_places.pop(place, None)
         self._settle_schedule(job)
         self.changes.schedulable = True
 
@@ -263,6 +289,8 @@ class _Fold:
             job.refused = refused_change(job.spec, spec)
         if not job.refused:
             self._take_spec(job, spec)
+        if edited:
+            self._end_back_off(job)
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
         job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
@@ -271,6 +299,7 @@ class _Fold:
         self.changes.schedulable = True
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
+        self._disown_strangers(job)
         self._bind_waiting(job)
         self._note_short(job)
         if self.state.listed.get(k.Watched.POD):
@@ -313,6 +342,39 @@ class _Fold:
             self.state.job_changes += 1
             self._release_all(job, job.stage)
 
+    def quota_seen(self, _offset: int, event: k.QuotaSeen) -> None:
+        if not self._current(k.Watched.QUOTA, event.term):
+            return
+        of_namespace = self.state.quotas.setdefault(event.namespace, {})
+        old = of_namespace.get(event.name)
+        of_namespace[event.name] = event
+        if old is None or (old.hard, old.used, old.scopes) != (event.hard, event.used, event.scopes):
+            self.state.job_changes += 1
+            if old is not None and leaves_more(old, event):
+                self.changes.schedulable = True
+
+    def quota_gone(self, _offset: int, event: k.QuotaGone) -> None:
+        if not self._current(k.Watched.QUOTA, event.term):
+            return
+        of_namespace = self.state.quotas.get(event.namespace, {})
+        if event.name in of_namespace and of_namespace[event.name].uid == event.uid:
+            del of_namespace[event.name]
+            if not of_namespace:
+                del self.state.quotas[event.namespace]
+            self.state.job_changes += 1
+            self.changes.schedulable = True
+
+    def watch_refused(self, _offset: int, event: k.WatchRefused) -> None:
+        if not self._current(event.kind, event.term):
+            return
+        self.state.unwatched[event.kind] = event.code
+        self.state.listed[event.kind] = False
+        if event.kind == k.Watched.QUOTA:
+            self.state.quotas.clear()  # they may say anything by now
+        self.state.job_changes += 1
+        self.changes.schedulable = True
+        self.changes.jobs.update(dict.fromkeys(self.state.jobs))
+
     # --- decisions -----------------------------------------------------------------------------------------
 
     def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
@@ -329,6 +391,9 @@ class _Fold:
         refused = self.cycle_refused or _outdated(job, event.based_on, event.attempt)
         if not refused and job is not None:
             refused = _misplaced(job, wanted, self.cycle_config) or lacking(self.state.nodes, job, wanted)
+            if not refused and self.cycle_config.verdicts >= 1:
+                assert job.spec is not None
+                refused = closed_to_new(self.state.nodes, job.spec, event.pods)
         if self._judge(offset, "Placed", refused) and job is not None:
             for place, node in wanted.items():
                 self._reserve(job, place, node)
@@ -358,6 +423,7 @@ class _Fold:
         refused = _outdated(job, event.based_on, event.attempt, spec_needed=False)
         if not self._judge(offset, "StageDecided", refused) or job is None:
             return
+        self._note_back_off(job, event)
         before, job.stage = job.stage, Stage(event.stage)
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
@@ -403,6 +469,10 @@ class _Fold:
         for name in counted:
             streak, last_ms = job.replaced.get(name, (0, 0))
             job.replaced[name] = (streak + 1 if self.told_ms - last_ms < k.STREAK_MS else 1, self.told_ms)
+        if event.back_off_ms:
+            times = job.further_back_off.in_a_row(self.told_ms)
+            job.further_back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
+            job.waits = job.failure = None  # what was said of those pods is said anew when they come again
         self._settle_schedule(job)
         job.replacements += 1
         job.replacement, job.replacement_ms = event.message, self.told_ms
@@ -430,6 +500,9 @@ class _Fold:
         if event.place is not None and (event.place.group, event.place.index) in job.bound:
             return  # another applier got it there
         job.failure = event
+        place = (event.place.group, event.place.index) if event.place is not None else None
+        if event.tries and place in job.placements:
+            job.refused_places.setdefault(place, self.told_ms)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 
@@ -469,11 +542,31 @@ class _Fold:
             if is_so != job.turned.get(name, (False, 0))[0]:
                 job.turned[name] = (is_so, self.told_ms)
 
+    def _note_back_off(self, job: JobRecord, event: k.StageDecided) -> None:
+        """What a decision on the stage, in which the job isn't yet, means for its back-off and its place in line."""
+        held_ms = self.told_ms - job.stage_since_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
+        if event.back_off_ms:
+            times = job.back_off.in_a_row(self.told_ms, held_ms=held_ms)
+            job.back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
+        if event.reason == k.QUORUM_REFUSED:
+            job.held_back = True
+        elif event.stage == Stage.RUNNING:
+            job.held_back = False
+        elif event.stage == Stage.PENDING:
+            self._end_back_off(job)
+
+    def _end_back_off(self, job: JobRecord) -> None:
+        """Its user did something about it: it is scheduled as one of which nothing is known."""
+        job.back_off = job.further_back_off = NO_BACK_OFF
+        job.held_back = False
+
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
         job.restarts += failed
         self._unschedule(job, before)
         job.failing_since.clear()
+        job.refused_places.clear()
+        job.further_back_off = NO_BACK_OFF
         job.attempt += 1
         job.leader_address, job.leader_ended = "", None
         job.waits = job.failure = None
@@ -516,14 +609,20 @@ class _Fold:
             job.retired[pod.uid] = None
             return
         if place in job.placements:
+            if self.state.exact_slots and pod.node != job.placements[place]:
+                return  # created for an earlier decision: it has to go before the decided one can come
             self.state.nodes.release(job.placements[place], _requests(job, place))
-            job.placements[place] = pod.node  # where it is, should it have been created for an earlier decision
+            job.placements[place] = pod.node
         elif job.adopted_at == job.version and place not in job.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1
             job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
         else:
             return
         job.bound[place] = pod.uid
+        if self.state.quotas and job.seen.namespace in self.state.quotas:
+            self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
+            self.changes.schedulable = True
+        job.refused_places.pop(place, None)
         if job.failure is not None and job.failure.place == Place(*place):
             job.failure = None  # it got there after all
         if job.short_since_ms:
@@ -537,6 +636,7 @@ class _Fold:
         """Give up a place of a job that was in that stage so far."""
         node = job.placements.pop(place)
         uid = job.bound.pop(place, None)
+        job.refused_places.pop(place, None)
         if uid is not None:
             self._count_restarts(job, place, self.state.pods[uid])
         elif _may_come(job, place, stage) and not self.state.nodes.overbooked(node, _requests(job, place)):
@@ -570,7 +670,7 @@ class _Fold:
         for place in sorted(place for place in job.placements if not _exists(spec, place) and place not in job.bound):
             self._unplace(job, place, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
-        restarts, spent = job.restarts, dict(job.spent)
+        restarts, spent, refused = job.restarts, dict(job.spent), dict(job.refused_places)
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # held again below: no pod is given up by that
         job.spec, job.restarts, job.spent = spec, restarts, spent
@@ -580,6 +680,7 @@ class _Fold:
         for place, node in kept.items():
             if _exists(spec, place):
                 self._reserve(job, place, node)
+        job.refused_places = {place: since_ms for place, since_ms in refused.items() if place in job.placements}
         for place, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])
             if place not in job.bound and place[0] < len(spec.groups):
@@ -598,6 +699,19 @@ class _Fold:
         elif job.schedule_state == ScheduleState.SUCCEED:
             self._schedule_state(job, ScheduleState.PARTLY)
         self._note_short(job)
+
+
+def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
+    """Whether a pod that the old quota had no room for may find some now: it limits less, or less is used."""
+    if old.scopes != new.scopes:
+        return True
+    hard, used, was_used = dict(new.hard), dict(new.used), dict(old.used)
+    return any(
+        name not in hard
+        or hard[name] > limit
+        or (name in used and (name not in was_used or used[name] < was_used[name]))
+        for name, limit in old.hard
+    )
 
 
 #: What a status may say; another program's words there are not adopted.
@@ -680,7 +794,11 @@ def _irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -
             if not worker.pod_uid:
                 return f"place {place} has no pod"
             again[place] = job.placements[place]
-    return lacking(nodes, job, again)
+    refused = lacking(nodes, job, again)
+    if not refused and event.verdicts >= 1:
+        assert job.spec is not None
+        refused = closed_to_next(nodes, job.spec, again)
+    return refused
 
 
 def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
@@ -727,6 +845,9 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.PodGone: _Fold.pod_gone,
     k.JobSeen: _Fold.job_seen,
     k.JobGone: _Fold.job_gone,
+    k.QuotaSeen: _Fold.quota_seen,
+    k.QuotaGone: _Fold.quota_gone,
+    k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,
     k.Waits: _Fold.waits,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from arranger.events.kinds import SUSPENDED, EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, PodOwner
+from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
 #: (group, index): a `Place` as a plain tuple, because it is a key on the hot path.
 PlaceKey = tuple[int, int]
@@ -74,6 +75,14 @@ class JobRecord:
     completion_ms: int = 0
     #: Condition → whether it holds, and since when; one that isn't here doesn't, since the TYJob was created.
     turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    #: Place → since when the API server refuses its pod, told in milliseconds; it isn't there yet.
+    refused_places: dict[PlaceKey, int] = field(default_factory=dict)
+    #: Before a new attempt, and before nodes are sought for further pods of this one.
+    back_off: BackOff = NO_BACK_OFF
+    further_back_off: BackOff = NO_BACK_OFF
+    #: The API server refused its quorum, and no quorum of it has been Running since: it goes behind others of its
+    #: priority.
+    held_back: bool = False
 
     @property
     def uid(self) -> str:
@@ -141,6 +150,12 @@ class JobRecord:
         """Why the API server refuses a pod that is wanted still; nothing brings news of one that isn't any more."""
         place = self.failure.place if self.failure is not None else None
         return self.failure if place is None or (place.group, place.index) in self.placements else None
+
+    @property
+    def not_before_ms(self) -> int:
+        """Before this no cycle seeks nodes for it, in milliseconds since 1970; 0 where it doesn't back off."""
+        begun = self.stage in (Stage.STARTING, Stage.RUNNING)
+        return (self.further_back_off if begun else self.back_off).until_ms
 
     def short(self) -> bool:
         """Whether the job has begun to start and a part of its quorum isn't to be had."""

@@ -1,6 +1,7 @@
 """A projection as bytes: canonical, so that two processes at the same offset hold the same bytes and digest.
 
 What is derived (used amounts) is written too and checked on restoring: a leak of capacity can't hide in a snapshot.
+Snapshots of earlier layouts are read too (`layouts`), and written never.
 """
 
 import dataclasses
@@ -11,15 +12,14 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from arranger.errors import LogError
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import PodSeen, QuotaSeen
 from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, PlaceKey, holds
+from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
 
-#: Raised with every change of the layout; a snapshot of another layout is not used and the log is folded anew.
-LAYOUT = 7
+__all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
 
 class NodeImage(msgspec.Struct, frozen=True, array_like=True):
@@ -41,10 +41,11 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     placements: tuple[tuple[PlaceKey, str], ...]
     bound: tuple[tuple[PlaceKey, str], ...]
     given_up: tuple[PlaceKey, ...]
+    refused_places: tuple[tuple[PlaceKey, int], ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot."""
+    """A snapshot. New fields come at the end, with defaults, which is what a bridged snapshot has (see `layouts`)."""
 
     layout: int
     epoch: int
@@ -58,6 +59,10 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     pods: list[PodSeen]
     jobs: list[JobImage]
     assumed: tuple[Assumed, ...]  # in the order in which they end
+    quotas: tuple[QuotaSeen, ...] = ()  # by namespace and name
+    unwatched: dict[str, int] = {}
+    cluster: str = ""
+    exact_slots: bool = False
 
 
 #: Where the time told stands in a snapshot.
@@ -66,11 +71,7 @@ _TOLD = StateImage.__struct_fields__.index("told_ms")
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(StateImage)
 _fields = attrgetter(*(field.name for field in dataclasses.fields(JobRecord)))
-_layout = msgspec.msgpack.Decoder(list[msgspec.Raw])
-
-
-class UnusableSnapshot(LogError):
-    """A snapshot of another layout, damaged, or at odds with itself."""
+_raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(state: State) -> bytes:
@@ -89,6 +90,10 @@ def encode(state: State) -> bytes:
             pods=[state.pods[uid] for uid in sorted(state.pods)],
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
+            quotas=tuple(of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)),
+            unwatched=state.unwatched,
+            cluster=state.cluster,
+            exact_slots=state.exact_slots,
         )
     )
 
@@ -99,11 +104,15 @@ def digest(state: State) -> str:
 
 
 def image_of(content: bytes) -> StateImage:
-    """A snapshot as a plain record, for who wants to change it. Raises `UnusableSnapshot`."""
+    """A snapshot as a plain record of the present layout, for who wants to change it. Raises `UnusableSnapshot`."""
+    return _decoded(present(content))
+
+
+def _decoded(content: bytes) -> StateImage:
     try:
         return _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+        raise undecodable(err) from err
 
 
 def encode_image(image: StateImage) -> bytes:
@@ -114,41 +123,27 @@ def encode_image(image: StateImage) -> bytes:
 def told_ms(content: bytes) -> int:
     """The time told of a snapshot's state, without restoring it. Raises `UnusableSnapshot`."""
     try:
-        return msgspec.msgpack.decode(_layout.decode(content)[_TOLD], type=int)
+        return msgspec.msgpack.decode(_raw.decode(present(content))[_TOLD], type=int)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as err:
-        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
+        raise undecodable(err) from err
 
 
 def restore(content: bytes) -> State:
-    """The state that `encode` wrote. Raises `UnusableSnapshot`."""
-    try:
-        image = _decoder.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        _check_layout(content)
-        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
-    if image.layout != LAYOUT:
-        raise _other_layout(image.layout)
+    """The state that `encode` wrote, now or in a version with an earlier layout that is still read.
+
+    Raises `UnusableSnapshot`, and `NewerSnapshot` if a version with a later layout wrote it.
+    """
+    raised = present(content)
+    image = _decoded(raised)
+    # Of a snapshot that came over a bridge, the fields that it lacks are written with their defaults now.
+    expected = content if raised is content else encode_image(image)
     try:
         state = _state(image)
     except (OverflowError, LookupError) as err:
         raise UnusableSnapshot(f"the snapshot names what isn't in it: {err}") from err
-    if encode(state) != content:
+    if encode(state) != expected:
         raise UnusableSnapshot("the snapshot's used amounts and order don't follow from its pods and placements")
     return state
-
-
-def _check_layout(content: bytes) -> None:
-    """Of what can't be decoded: say so if that is because of its layout."""
-    try:
-        layout = msgspec.msgpack.decode(_layout.decode(content)[0], type=int)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as err:
-        raise UnusableSnapshot(f"the snapshot can't be decoded: {err}") from err
-    if layout != LAYOUT:
-        raise _other_layout(layout)
-
-
-def _other_layout(layout: int) -> UnusableSnapshot:
-    return UnusableSnapshot(f"the snapshot has layout {layout}, this program uses {LAYOUT}")
 
 
 def mentions(content: bytes, name: str) -> bool:
@@ -165,7 +160,12 @@ def _state(image: StateImage) -> State:
         terms=image.terms,
         listed=image.listed,
         verdicts=image.verdicts,
+        unwatched=image.unwatched,
+        cluster=image.cluster,
+        exact_slots=image.exact_slots,
     )
+    for quota in image.quotas:
+        state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
     for node in image.nodes:
         if node.uid:
             state.nodes.see(node.name, node.uid, node.version, node.facts, told_ms=node.down_ms)
@@ -190,9 +190,13 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
 
 def _job_image(job: JobRecord) -> JobImage:
     bare = JobRecord(*_fields(job))
-    bare.placements, bare.bound, bare.given_up = {}, {}, {}
+    bare.placements, bare.bound, bare.given_up, bare.refused_places = {}, {}, {}, {}
     return JobImage(
-        bare, tuple(sorted(job.placements.items())), tuple(sorted(job.bound.items())), tuple(sorted(job.given_up))
+        bare,
+        tuple(sorted(job.placements.items())),
+        tuple(sorted(job.bound.items())),
+        tuple(sorted(job.given_up)),
+        tuple(sorted(job.refused_places.items())),
     )
 
 
@@ -201,6 +205,7 @@ def _restore_job(state: State, image: JobImage) -> None:
     job.placements = dict(image.placements)
     job.bound = dict(image.bound)
     job.given_up = dict.fromkeys(image.given_up)
+    job.refused_places = dict(image.refused_places)
     state.jobs[job.uid] = job
     for place, uid in job.bound.items():
         if place not in job.placements or uid not in state.pods:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from arranger.events.kinds import PodSeen, Watched
+from arranger.events.kinds import PodSeen, QuotaSeen, Watched
 from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
+
+#: Without these nobody decides anything.
+_NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
 
 
 @dataclass(slots=True)
@@ -72,6 +75,14 @@ class State:
     job_changes: int = 0
     #: Kind of decision → [accepted, rejected].
     verdicts: dict[str, list[int]] = field(default_factory=dict)
+    #: Namespace → name → ResourceQuota; only namespaces that have one.
+    quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
+    #: Kinds that the API server doesn't let be watched, with the HTTP status that says so.
+    unwatched: dict[str, int] = field(default_factory=dict)
+    #: The Kubernetes cluster whose log this is, by the UID of its namespace kube-system; empty while nobody has told.
+    cluster: str = ""
+    #: Whether a pod is a job's only with the namespace, name and node of its slot (`WatchClaimed.exact_slots`).
+    exact_slots: bool = False
 
     def __repr__(self) -> str:
         # In short: asyncio asks for it when a coroutine has returned a state, and a whole cluster takes a second.
@@ -79,8 +90,19 @@ class State:
 
     @property
     def synced(self) -> bool:
-        """Every kind has been listed in this epoch. Before that nobody may decide: absence says nothing yet."""
-        return all(self.listed.get(kind, False) for kind in Watched)
+        """Every kind has been listed in this epoch. Before that nobody may decide: absence says nothing yet.
+
+        Quotas count only once somebody watches them, because older logs don't have them, and not while the API server
+        refuses them: then its refusal of a pod is all that is known.
+        """
+        if not all(self.listed.get(kind, False) for kind in _NEEDED):
+            return False
+        quota = Watched.QUOTA
+        return quota not in self.terms or self.listed.get(quota, False) or quota in self.unwatched
+
+    def foreign(self, cluster: str) -> bool:
+        """Whether a Kubernetes cluster is known to be another than the log's; one that isn't known is not."""
+        return bool(cluster and self.cluster) and cluster != self.cluster
 
     def assumed_until(self, told_ms: int) -> Iterator[Assumed]:
         """The assumed pods that aren't waited for any more at a time, which the next entry of the log forgets."""

@@ -16,6 +16,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, PodGroup, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
+from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.taints import taint_text, untolerated
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
@@ -26,8 +27,11 @@ from arranger.replay.edits import shown, told_from_before
 from arranger.replay.story import Story
 from arranger.replay.surroundings import Edit, Surroundings, Turn
 from arranger.scheduling.filters import amount
+from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
+from arranger.scheduling.placer import pod_policy
 from arranger.scheduling.queue import old_pods
+from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.view import ClusterView
 
@@ -43,13 +47,14 @@ _NODES_MORE = 1024
 @dataclass(frozen=True)
 class Lack:
     """What a waiting job lacks: the group whose next pod finds no node, and what of its requests nodes lack that
-    nothing else rules out."""
+    nothing else rules out; or what a quota doesn't leave, and then no node was looked at."""
 
     group: int
     resources: tuple[str, ...]
     candidates: frozenset[str]
     lacks: tuple[tuple[str, int, int], ...]
     missing: int
+    quota: QuotaLack | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,9 @@ def families(case: Case) -> Iterator[Family]:
     if case.lack is None:
         yield Family(list(_out_of_queue(case)))
         return
+    if case.lack.quota is not None:
+        yield from _beyond_quota(case)
+        return
     yield Family(list(_refusals(case)), least=True)
     yield Family(list(_leaving(case)))
     yield from _nodes(case)
@@ -158,6 +166,56 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(_fewer_workers(case), least=True)
     yield Family(list(_smaller_requests(case)))
     yield Family(_more_nodes(case), least=True)
+
+
+def _beyond_quota(case: Case) -> Iterator[Family]:
+    """No node would help: a larger quota, less that is used of it, or less that is asked for."""
+    yield Family(list(_raised(case)))
+    yield Family(list(_own_edits(case)))
+    yield Family(list(_edits_ahead(case)))
+    yield Family(list(_users_of_quota(case)), _all_of("capacity", "when these end: "))
+    yield Family(list(_priorities(case)), least=True)
+    yield Family(_ahead(case))
+    yield Family(_fewer_workers(case), least=True)
+
+
+def _raised(case: Case) -> Iterator[Change]:
+    """All the namespace's quotas raised by what they don't leave for the quorum, or for one pod more."""
+    assert case.lack is not None and case.lack.quota is not None
+    job, told = case.job, case.lack.quota
+    quorum = quorum_needs(job, pod_policy(job, case.config, case.policies))
+    pods = {group: len(indices) for group, indices in quorum.items()} or {case.lack.group: 1}
+    missing: dict[tuple[str, str], int] = {(told.quota, told.resource): told.needed - told.left}
+    for quota, lack in Quotas(case.state, case.state.told_ms).lacks(job, pods):
+        key = (quota.name, lack.resource)
+        missing[key] = max(missing.get(key, 0), lack.needed - lack.left)
+    events: list[k.Event] = []
+    words = []
+    for name, quota in sorted(case.state.quotas.get(job.seen.namespace, {}).items()):
+        hard = {resource: limit + missing.get((name, resource), 0) for resource, limit in quota.hard}
+        if hard != dict(quota.hard):
+            events.append(msgspec.structs.replace(quota, hard=tuple(sorted(hard.items()))))
+            words += [
+                f"raise {resource} of quota {name} by {_of_quota(resource, hard[resource] - limit)}"
+                f" to {_of_quota(resource, hard[resource])}"
+                for resource, limit in quota.hard
+                if hard[resource] != limit
+            ]
+    if events:
+        yield Change("quota", " and ".join(words), tuple(events))
+
+
+def _of_quota(resource: str, value: int) -> str:
+    return amount(unit_of(resource), value)
+
+
+def _users_of_quota(case: Case) -> Iterator[Change]:
+    """Jobs of the same namespace that hold places, those that count most first."""
+    namespace, uid = case.job.seen.namespace, case.job.uid
+    there = [job for job in case.state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
+    for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
+        gone = hypothesis.job_gone(job, case.state)
+        yield Change("capacity", f"when {label(job)} ends", gone, subject=label(job))
 
 
 def _all_of(kind: str, words: str) -> Join:
@@ -184,6 +242,9 @@ def _out_of_queue(case: Case) -> Iterator[Change]:
     stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and old_pods(state, job)
     when = f"when the pods of its earlier attempt are gone: {_names([pod.name for pod in pods])}" if stay else ""
     gone = hypothesis.pods_gone(state, pods) if stay else ()
+    left_ms = job.not_before_ms - state.told_ms
+    if left_ms > 0:
+        when = f"in {left_ms / 1000:g} s, when its back-off is over" + (f", and {when}" if when else "")
     if spec.suspend:
         edit = next((e for e in reversed(_edits(case, job)) if e.before is None or not e.before.suspend), None)
         offset = edit.offset if edit is not None else case.story.created_at
@@ -194,14 +255,15 @@ def _out_of_queue(case: Case) -> Iterator[Change]:
             offset,
             "it was suspended" if edit is not None else "it came suspended",
         )
-    elif stay:
+    elif stay or left_ms > 0:
         began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
         yield Change(
-            "pod",
+            "pod" if stay else "wait",
             when,
             gone,
             began.offset if began is not None else 0,
             began.message if began is not None else "",
+            told_ms=job.not_before_ms if left_ms > 0 else None,
         )
 
 

@@ -589,7 +589,7 @@ class WouldBePlaced(_Configured):
             return True
         if not self._room.holds(state):
             return False
-        waiting = queue.waiting(state)
+        waiting = queue.waiting(state, state.told_ms)
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
             return False  # no cycle looks at it
@@ -619,9 +619,9 @@ def _stands_still(job: JobRecord) -> bool:
 
 
 def _heeds_others(state: State, job: JobRecord) -> bool:
-    """Whether other pods have a say in where the job's may go."""
+    """Whether other pods have a say in where the job's may go, or quotas in whether they, or those before them, may."""
     groups = job.spec.groups if job.spec is not None else ()
-    return bool(state.repelling) or any(group.shape.rules is not None for group in groups)
+    return bool(state.repelling or state.quotas) or any(group.shape.rules is not None for group in groups)
 
 
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:

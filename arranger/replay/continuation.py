@@ -96,6 +96,7 @@ class Continuation:
             self._meter.look(self.state, uid, self._now_ms)
             self._begin_attempt(uid)
             self._due_to_be_given_up(uid)
+            self._due_after_back_off(uid)
         if cycle_first:
             self._settle(dict.fromkeys(self.state.jobs), schedulable=True)
         else:
@@ -140,6 +141,10 @@ class Continuation:
             return []
         if isinstance(event, (k.JobSeen, k.JobGone)):
             return self._job_as_here(event)
+        if isinstance(event, k.QuotaSeen):
+            return self._quota_as_here(event)
+        if isinstance(event, k.WatchRefused):
+            return [msgspec.structs.replace(event, term=self.state.terms.get(event.kind, 0))]
         return [self._restamped(event)]
 
     def _job_as_here(self, event: k.JobSeen | k.JobGone) -> list[k.Event]:
@@ -160,6 +165,16 @@ class Continuation:
         pods = self.state.pods_of.get(uid, {}).values()
         return [*(pod_gone(self.state, pod) for pod in pods), self._restamped(event)]
 
+    def _quota_as_here(self, event: k.QuotaSeen) -> list[k.Event]:
+        """A quota limits what it did in the log; what is used is counted here."""
+        there = self.state.quotas.get(event.namespace, {}).get(event.name)
+        if there is None:
+            return [self._restamped(event)]
+        counted = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
+        if (there.hard, there.scopes, there.used) == (event.hard, event.scopes, tuple(sorted(counted.items()))):
+            return []
+        return [msgspec.structs.replace(self._restamped(event), used=tuple(sorted(counted.items())))]
+
     def _restamped(self, event: k.Event) -> k.Event:
         term = self.state.terms.get(k.WATCHED[type(event)], 0)
         stamped: k.Event = msgspec.structs.replace(event, term=term)
@@ -179,8 +194,10 @@ class Continuation:
             stage = str(Stage.RESCHEDULING)
         if stage:
             message = "it lasted as long as in the log"
-            decided = k.StageDecided(uid, job.version, attempt, stage, "AsRecorded", message)
+            back_off_ms = stint.back_off_ms if stint is not None else 0
+            decided = k.StageDecided(uid, job.version, attempt, stage, "AsRecorded", message, back_off_ms=back_off_ms)
             changes = say(self.state, self._now_ms, [decided, *pods])
+            self._due_after_back_off(uid)
         else:
             gone = k.JobGone(self.state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, uid)
             changes = say(self.state, self._now_ms, [*pods, gone])
@@ -250,6 +267,12 @@ class Continuation:
         job = self.state.jobs[uid]
         if not job.ended and job.waits is not None and job.waits.infeasible and job.infeasible_since_ms:
             self._at(max(self._now_ms, job.infeasible_since_ms + self._config.infeasible_grace_ms), uid, -1)
+
+    def _due_after_back_off(self, uid: str) -> None:
+        """A job that backs off: a cycle may place it once that is over."""
+        not_before_ms = self.state.jobs[uid].not_before_ms
+        if not_before_ms > self._now_ms:
+            self._at(not_before_ms, "", -1)
 
     def _note_infeasible(self, events: Sequence[k.Event]) -> None:
         for event in events:

@@ -8,7 +8,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import STOPPED
+from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
+from arranger.model.quantity import quantity
+from arranger.model.quota import unit_of
+from arranger.model.text import first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.scheduling.filters import amount
@@ -109,7 +112,8 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # Kubernetes tells both times in whole seconds: of a pod that ended in the second in which it was told to go nobody
     # knows which came first.
     reason = "told to go before it had ended or in that second" if event.reason == STOPPED else event.reason
-    parts += [text for text in (event.waiting, reason, event.message) if text]
+    message = first_line(event.message, POD_MESSAGE_LIMIT)  # an older log has more of what programs said
+    parts += [text for text in (event.waiting, reason, message) if text]
     return ", ".join(parts)
 
 
@@ -123,10 +127,26 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     return ", ".join(parts)
 
 
+def _quota_seen(event: k.QuotaSeen, _state: State) -> str:
+    used = dict(event.used)
+    parts = [_of_quota(name, used.get(name), hard) for name, hard in event.hard]
+    of = [f"{scope.name} {scope.operator} {','.join(scope.values)}".strip() for scope in event.scopes]
+    return ", ".join(parts or ["limits nothing of pods"]) + (f"; of pods: {', '.join(of)}" if of else "")
+
+
+def _of_quota(name: str, used: int | None, hard: int) -> str:
+    told = quantity(unit_of(name), used) if used is not None else "nobody knows how much"
+    return f"{name} {told} of {quantity(unit_of(name), hard)} used"
+
+
 def _placed(event: k.Placed, state: State) -> str:
     job = state.jobs.get(event.job_uid)
     pods = pods_text(event.pods, job.spec if job is not None else None)
     return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}"
+
+
+def _of_cluster(uid: str) -> str:
+    return f" (Kubernetes cluster {uid})" if uid else ""
 
 
 def _effect_failed(event: k.EffectFailed, _state: State) -> str:
@@ -134,9 +154,13 @@ def _effect_failed(event: k.EffectFailed, _state: State) -> str:
     return f"{event.effect}: {event.code} {event.reason}{final}: {event.message}"
 
 
+def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
+    return f"; no nodes are sought for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
+
+
 _WORDS: dict[type, Any] = {
-    k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}",
-    k.WatchClaimed: lambda event, _: f"{event.watcher} watches",
+    k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}{_of_cluster(event.cluster)}",
+    k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
     k.ListingBegun: lambda event, _: "all of them are listed",
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
     k.NodeSeen: _node_seen,
@@ -145,12 +169,15 @@ _WORDS: dict[type, Any] = {
     k.PodGone: lambda event, _: _GONE,
     k.JobSeen: _job_seen,
     k.JobGone: lambda event, _: _GONE,
+    k.QuotaSeen: _quota_seen,
+    k.QuotaGone: lambda event, _: _GONE,
+    k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on offset {event.base}",
     k.Placed: _placed,
     k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",
-    k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {event.message}",
+    k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {event.message}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
-    k.WorkersReplaced: lambda event, _: event.message,
+    k.WorkersReplaced: lambda event, _: event.message + _back_off(event),
     k.EffectFailed: _effect_failed,
 }
 

@@ -16,12 +16,14 @@ from arranger.model.node import NodeFacts
 from arranger.projections.fold import apply_entry, forget_assumed
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
+from arranger.replay.quota_account import accounted
 
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """The state with these events after all that it holds, and no pod coming but those they tell of. What they don't
     touch is shared between the two."""
     of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
+    events = accounted(state, events)
     fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
     if events:
         first = state.offset + 1
@@ -119,6 +121,8 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         terms=dict(state.terms),
         listed=dict(state.listed),
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
+        quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
+        unwatched=dict(state.unwatched),
     )
 
 

@@ -5,7 +5,7 @@ The names' order decides ties, so a pseudonym is the name's rank among all of it
 `verify` holds. All names are therefore collected (`Pseudonyms.collect`) before the first is replaced. Nothing of a name
 is in its pseudonym, so there is nothing to guess it from; only the order of names and the sizes of groups are told.
 
-What stays: UIDs and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
+What stays: UIDs of objects and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
 (`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what Arranger itself
 says: sentences from a closed set, whole, in which the names are replaced. A message that is none of these is left out,
 also where Arranger said it with another's words in it. Every field with text has its rule here: one without is an
@@ -26,11 +26,13 @@ from arranger.lifecycle.workers import NOT_ITS_DOING
 from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p
+from arranger.model import quota as q
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
 from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
+from arranger.scheduling.quotas import quota_text
 
 LEFT_OUT = "(left out of this export)"
 
@@ -51,6 +53,9 @@ _OWN_WORDS = re.compile(
     r"refused a pod of it recently|not in the place where the quorum fits together"
 )
 _NO_NODE = re.compile(r"(.*; no node for )(.*?)(: \d+ nodes?: )(.*?)(; even an empty cluster of these nodes.*)?")
+_NO_QUOTA = re.compile(
+    r"(\d+ of \d+ (?:pods find room together|further pods placed); )(.*?)(; even an empty namespace.*)?"
+)
 _PLACED = re.compile(r"\d+ pods placed on \d+ nodes?")
 
 #: Why a pod ended, where a message may tell it: any other word could be from a program's last message.
@@ -89,7 +94,19 @@ _LEADER_ENDED = re.compile(
 )
 
 #: How the pseudonyms of each sort begin.
-_SORTS = {"node": "n", "pod": "p", "job": "j", "set": "s", "namespace": "ns", "key": "k", "value": "v", "member": "m"}
+_SORTS = {
+    "node": "n",
+    "pod": "p",
+    "job": "j",
+    "set": "s",
+    "namespace": "ns",
+    "key": "k",
+    "value": "v",
+    "member": "m",
+    "quota": "q",
+    "class": "pc",
+    "cluster": "c",
+}
 
 
 class Names:
@@ -268,6 +285,8 @@ class Pseudonyms:
 
     def waits(self, event: k.Waits) -> k.Waits:
         """Why a job waits: the same words as a cycle finds that is taken on the replaced names."""
+        if event.quota is not None:
+            return self._waits_for_quota(event, event.quota)
         told = [(self.reason(reason), count) for reason, count in event.reasons]
         reasons = tuple(sorted(told, key=lambda item: (-item[1], item[0])))
         match = _NO_NODE.fullmatch(event.message)
@@ -277,6 +296,14 @@ class Pseudonyms:
             counted = ", ".join(f"{count} {reason}" for reason, count in reasons) or "there are none"
             message = f"{head}{self.name('set', group)}{between}{counted}{tail or ''}"
         return msgspec.structs.replace(event, reasons=reasons, message=message)
+
+    def _waits_for_quota(self, event: k.Waits, lack: q.QuotaLack) -> k.Waits:
+        told: q.QuotaLack = self.walk(lack)
+        before, text = quota_text(lack), quota_text(told)
+        match = _NO_QUOTA.fullmatch(event.message)
+        message = f"{match[1]}{text}{match[3] or ''}" if match is not None and match[2] == before else LEFT_OUT
+        reasons = tuple((text if reason == before else LEFT_OUT, count) for reason, count in event.reasons)
+        return msgspec.structs.replace(event, reasons=reasons, message=message, quota=told)
 
     def reason(self, text: str) -> str:
         """A filter's reason. What isn't known, as another package's filter says, is left out."""
@@ -368,8 +395,8 @@ _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
 
 #: The rules for all fields with text; what has no text needs none, and parts have rules of their own.
 RULES: dict[type[Any], dict[str, Rule]] = {
-    k.EpochBegun: {"reason": keep},
-    k.WatchClaimed: {"watcher": _named("member")},
+    k.EpochBegun: {"reason": keep, "cluster": _named("cluster")},
+    k.WatchClaimed: {"watcher": _named("member"), "cluster": _named("cluster")},
     k.ListingEnded: {"resource_version": keep},
     k.NodeSeen: {"name": _named("node"), **_UIDS},
     k.NodeGone: {"name": _named("node"), "uid": keep},
@@ -386,6 +413,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     k.JobSeen: {"name": _named("job"), **_NAMESPACED, "invalid": left_out, "status_digest": keep},
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
+    k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
+    k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
     k.CycleTaken: {"config": keep},
     k.Placed: {"job_uid": keep, "schedule_state": keep, "message": keep},  # the message by `placed`
     k.StageDecided: {"job_uid": keep, "stage": keep, "reason": word, "message": Pseudonyms.said},
@@ -401,6 +430,13 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
     p.PodOwner: {"job_uid": keep, "group_name": _named("set")},
     j.PodGroup: {"name": _named("set")},
+    j.QuotaTraits: {"limits": keep, "priority_class": _named("class")},
+    q.QuotaScope: {
+        "name": keep,
+        "operator": keep,
+        "values": lambda names, of: tuple(names.name("class", v) for v in of),
+    },
+    q.QuotaLack: {"quota": _named("quota"), "resource": keep},
     j.JobSpec: {"queue_policy": keep, "pod_policy": keep},
     j.PlacedPods: {"node": _named("node")},
     j.JobStatusSeen: {
@@ -428,7 +464,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep},
     JobImage: {"placements": _second("node"), "bound": keep},
-    StateImage: {"terms": keep, "listed": keep, "verdicts": keep},
+    StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, "cluster": _named("cluster")},
 }
 
 _SPECIAL: dict[type[Any], Rule] = {

@@ -29,6 +29,8 @@ class Stint(msgspec.Struct):
     again: bool = False
     #: It is over, and its pods still hold what they had.
     going: bool = False
+    #: For so long after its end the next attempt was not scheduled.
+    back_off_ms: int = 0
 
 
 class Recording:
@@ -74,7 +76,7 @@ class Recording:
         told_ms = max(self._state.told_ms, entry.batch.told_ms)
         terms = self._state.terms
         for offset, event in enumerate(entry.batch.events, start=entry.first):
-            if type(event) is k.WatchClaimed:
+            if type(event) is k.WatchClaimed and not self._state.foreign(event.cluster):
                 terms = {**terms, event.kind: offset}
             watched = k.WATCHED.get(type(event))
             if watched is not None and event.term == terms.get(watched) and self._repeated(event):  # type: ignore[union-attr]
@@ -112,6 +114,7 @@ class Recording:
                 self._over(uid, attempt, stage="", again=False)
             return
         for attempt in [a for a in self._open(uid) if a != job.attempt]:
+            self.stints[uid, attempt].back_off_ms = max(job.not_before_ms - now_ms, 0)
             self._over(uid, attempt, stage="", again=True)
         self._look_at_present(job, now_ms)
 

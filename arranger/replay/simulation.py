@@ -205,6 +205,9 @@ class _Reasons(Witness):
         assert job.spec is not None
         if not attempt.quorum_stands and self._last is not attempt:
             for group, of in enumerate(job.spec.groups):
+                if shortage.quota is not None:
+                    self.found[job.uid, group] = shortage.reasons
+                    continue
                 found = filters.reasons(of.shape, neighbour_of(job, group))
                 self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, found)
         if attempt.quorum_stands or self._last is not attempt:

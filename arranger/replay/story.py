@@ -22,6 +22,9 @@ from arranger.scheduling.queue import old_pods
 FOR_QUORUM = "nodes for its quorum: "
 FOR_FURTHER = "nodes for further pods: "
 
+#: How it says that none are sought for a while.
+BACK_OFF = "its back-off to end"
+
 
 class Moment(msgspec.Struct, frozen=True):
     """Something that concerned the job: an observation, a decision with its verdict, or an outcome. `again`: the job
@@ -211,6 +214,8 @@ def waits_for(state: State, job: JobRecord) -> str:
         return "enough ready workers" if job.leader_address else "its leader's address"
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return FOR_FURTHER + _kinds(job.waits)
+    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:
+        return BACK_OFF
     return ""
 
 
@@ -219,6 +224,8 @@ def _waits_for_nodes(state: State, job: JobRecord) -> str:
         return "its user, who suspended it"
     if old_pods(state, job):
         return "the pods of its earlier attempt to be gone"
+    if job.not_before_ms > state.told_ms:
+        return BACK_OFF
     if job.schedule_state != ScheduleState.UNSCHEDULED:
         return "its controller"
     if job.waits is None:

@@ -59,13 +59,15 @@ def _unjudged(offset: int, event: k.Event, state: State) -> Judged:
 
 
 def _void(state: State, entry: Entry, found: list[Judged]) -> None:
-    """Mark what was observed under a term that was over."""
+    """Mark what was observed under a term that was over, or claimed for another cluster."""
     claims = [
         (entry.first + number, event.kind)
         for number, event in enumerate(entry.batch.events)
-        if type(event) is k.WatchClaimed
+        if type(event) is k.WatchClaimed and not state.foreign(event.cluster)
     ]
     for judged in found:
+        if type(judged.event) is k.WatchClaimed and state.foreign(judged.event.cluster):
+            judged.verdict, judged.reason = VOID, "its watcher watches another Kubernetes cluster"
         watched = k.WATCHED.get(type(judged.event))
         if watched is None:
             continue

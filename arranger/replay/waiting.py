@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, ScheduleState
 from arranger.model.pod import PodShape
+from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.projections.state import State
 from arranger.replay.changes import Case, Lack
@@ -21,9 +22,13 @@ from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import NO_SELECTED, Filters, amount
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
+from arranger.scheduling.quotas import never_text, quota_text
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import WHOLE, Shares
 from arranger.scheduling.view import ClusterView
+
+#: Why a job goes behind another of its priority, or of its share.
+_HELD_BACK = "the API server refused the pods of the latter when it last began to start"
 
 #: Nodes of which it is looked at whether the same rules them out as the closest one.
 _COMPARED = 1000
@@ -63,7 +68,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
     `candidates` are those nodes. `further`: the quorum has room, and these are the pods beyond it. `others` pods of
     other jobs got room in the same cycle before. `selector` is the nodeSelector of that pod, empty unless it keeps it
-    from a node.
+    from a node. With `quota` no node was looked at: a quota of the namespace doesn't leave enough.
     """
 
     group: str
@@ -79,6 +84,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     selector: str = ""
     further: bool = False
     others: int = 0
+    quota: QuotaLack | None = None
 
 
 class Taker(msgspec.Struct, frozen=True):
@@ -154,7 +160,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     witness = _Witness(job.uid, node)
     events = take_cycle(state, config, state.told_ms, witness, policies=policies) if place else ()
     shortfall = witness.shortfall
-    decided_by = _Keys(state, config, policies)
+    decided_by = _Keys(state, waiting, config, policies)
     case = Case(story, job, config, policies, _lack(shortfall), tuple(waiting[: max(place - 1, 0)]))
     sought = remedies(case) if state.synced and (shortfall is not None or not place) else Sought()
     takers, holders = _who_has_it(story, shortfall) if shortfall is not None else ((), ())
@@ -192,6 +198,7 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
         frozenset(shortfall.candidates),
         closest.lacks if closest is not None and closest.node in shortfall.candidates else (),
         shortfall.asked - shortfall.found,
+        shortfall.quota,
     )
 
 
@@ -205,6 +212,12 @@ def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
 
 
 def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, gets: int) -> str:
+    if shortfall is not None and shortfall.quota is not None:
+        further = " further" if shortfall.further else ""
+        head = f"{shortfall.found} of {shortfall.asked}{further} pods find room"
+        first = _first(gets or shortfall.found, shortfall.others)
+        lack = f"{quota_text(shortfall.quota)}{never_text(shortfall.quota)}"
+        return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if shortfall is not None:
         counted = ", ".join(f"{count} {_named(reason, shortfall.selector)}" for reason, count in shortfall.reasons)
         plural = "" if shortfall.nodes == 1 else "s"
@@ -224,8 +237,16 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, 
         return "it is being ended: no node is sought for it any more"
     if job.spec.suspend:
         return "it is suspended: no node is sought for it until spec.suspend is false"
+    return _why_not_now(state, job)
+
+
+def _why_not_now(state: State, job: JobRecord) -> str:
+    """Why a job that is wanted as it is isn't in the queue."""
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
+    left_ms = job.not_before_ms - state.told_ms
+    if left_ms > 0 and not queue.old_pods(state, job):
+        return f"it backs off: no nodes are sought for it for {left_ms / 1000:g} s more"
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
 
 
@@ -258,30 +279,34 @@ def _selector(shape: PodShape) -> str:
 class _Keys:
     """Why one waiting job goes before another: the first of the queue's keys in which they differ."""
 
-    def __init__(self, state: State, config: CycleConfig, policies: Policies) -> None:
-        self._config = config
-        self._policies = policies
+    def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         self._shares = Shares(ClusterView(state.nodes))
+        #: Job UID → the policy that gives it its turns, and the stretch of the line in which it does.
+        self._stretches = {
+            job.uid: (name, (number, place))
+            for number, level in enumerate(queue.in_line(waiting, config, policies))
+            for place, (name, jobs) in enumerate(level)
+            for job in jobs
+        }
 
     def between(self, other: JobRecord, job: JobRecord) -> str:
         """The key that puts `other` before `job`, with both values."""
         assert other.spec is not None and job.spec is not None
-        names = sorted({queue.policy_name(one, self._config, self._policies) for one in (other, job)})
-        if len(names) == 1 and names[0] not in BUILT_IN.queue:
-            return f"by the queue policy {names[0]}"
+        (name, stretch), (_, of_job) = self._stretches[other.uid], self._stretches[job.uid]
+        if stretch == of_job and name not in BUILT_IN.queue:
+            return f"by the queue policy {name}"
         share = ""
-        if names == ["DRF"]:
+        if stretch == of_job and name == "DRF":
             share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
-        if names == ["DRF"] and not share:
-            share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
+            if not share and other.held_back != job.held_back:
+                return _HELD_BACK
+            share = share or self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
         if share:
             return share
         if other.spec.priority != job.spec.priority:
             return f"priority {other.spec.priority} against {job.spec.priority}"
-        if len(names) > 1:
-            share = self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
-        if share:
-            return share
+        if other.held_back != job.held_back:
+            return _HELD_BACK
         if other.seen.created_ms != job.seen.created_ms:
             return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
         return f"the lower UID, {other.uid} against {job.uid}"
@@ -329,6 +354,9 @@ class _Witness(Witness):
             return
         self._attempt = attempt
         group = attempt.groups[shortage.group]
+        if shortage.quota is not None:
+            self._found.append((shortage, self._beyond_quota(attempt, shortage, len(view))))
+            return
         shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)
@@ -353,6 +381,23 @@ class _Witness(Witness):
             others=sum(other.pods for other in self._served.values() if other is not attempt),
         )
         self._found.append((shortage, shortfall))
+
+    def _beyond_quota(self, attempt: Attempt, shortage: Shortage, nodes: int) -> Shortfall:
+        """No node was looked at."""
+        return Shortfall(
+            group=attempt.groups[shortage.group].name,
+            found=shortage.found,
+            asked=shortage.asked,
+            nodes=nodes,
+            reasons=shortage.reasons,
+            closest=None,
+            resources=(),
+            candidates=(),
+            group_number=shortage.group,
+            further=attempt.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not attempt),
+            quota=shortage.quota,
+        )
 
     def _closest(
         self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour

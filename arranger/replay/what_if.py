@@ -18,6 +18,7 @@ from arranger.projections.jobs import LEADER, JobRecord, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.describe import amounts_text, label, pods_text
 from arranger.replay.overrides import Overrides
+from arranger.replay.quota_account import accounted
 from arranger.scheduling import queue
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import describe_shortage, take_cycle
@@ -102,11 +103,11 @@ def take_plan(
     state: State, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
 ) -> tuple[Plan, tuple[k.Event, ...]]:
     """The cycle as a plan, and as the events that it would record."""
-    before = {job.uid: len(job.placements) for job in queue.waiting(state)} if state.synced else {}
+    before = {job.uid: len(job.placements) for job in queue.waiting(state, told_ms)} if state.synced else {}
     turns = _Turns()
     events = take_cycle(state, config, told_ms, turns, policies=policies)
     placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
-    in_order = [job.uid for job in queue.in_order(state, config, policies)] if before else []
+    in_order = [job.uid for job in queue.in_order(state, config, policies, told_ms=told_ms)] if before else []
     uids = dict.fromkeys((*turns.attempts, *in_order))
     jobs = [
         _job_plan(
@@ -204,6 +205,9 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
     had their leader or their quorum there begin again, others have those places placed anew.
     """
+    if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
+        say(state, told_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
+        say(state, told_ms, [k.ListingEnded(k.Watched.QUOTA, _term(state, k.Watched.QUOTA), "")])
     nodes = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
     events: list[k.Event] = [
         k.NodeGone(_term(state, k.Watched.NODE), state.nodes.names[row], state.nodes.uids[row]) for row in nodes
@@ -227,9 +231,10 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
 def say(state: State, told_ms: int, events: Sequence[k.Event]) -> Changes:
     """Fold supposed events as one more entry; answers what that touched. Of them no pod comes but those they tell."""
     changes = Changes()
+    events = accounted(state, events)
     if events:
         first, assumed = state.offset + 1, dict(state.assumed)
-        batch = k.Batch("what-if", first, told_ms, tuple(events))
+        batch = k.Batch("what-if", first, told_ms, events)
         apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
         forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
     return changes
@@ -282,6 +287,8 @@ def edit_text(event: k.Event, state: State) -> str:
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
         return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
+    if isinstance(event, k.QuotaSeen) and event.name in state.quotas.get(event.namespace, {}):
+        return f"quota {event.namespace}/{event.name}: it limits what the file says"
     if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
         return ""
     job = state.jobs[event.uid]

@@ -261,16 +261,16 @@ def hold_pod_types(pod: Object) -> None:
     _hold_type(pod, _Pod, "Pod", "v1")
 
 
-def _canonical(quantity: Any) -> str:
+def _canonical(quantity: Any, kind: str) -> str:
     """A quantity as the API server gives it back; `Refusal` 400 for what isn't one."""
     try:
         return resources.canonical(quantity)
     except ValueError as error:
-        raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: {_QUANTITY_TEXT}') from error
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {_QUANTITY_TEXT}') from error
 
 
-def _amounts(values: dict[str, Any]) -> dict[str, str]:
-    return {name: _canonical(quantity) for name, quantity in values.items()}
+def _amounts(values: dict[str, Any], kind: str = "Pod") -> dict[str, str]:
+    return {name: _canonical(quantity, kind) for name, quantity in values.items()}
 
 
 def _settle_amounts(asked: dict[str, Any]) -> None:
@@ -422,12 +422,21 @@ def default_secret(secret: Object) -> None:
     secret.setdefault("type", "Opaque")
 
 
+def default_quota(quota: Object) -> None:
+    """A new quota has no status; its amounts are kept as the API server writes them."""
+    quota.pop("status", None)
+    spec = quota.setdefault("spec", {})
+    if "hard" in spec:
+        spec["hard"] = _amounts(spec["hard"], "ResourceQuota")
+
+
 #: What is filled in when an object of a kind is created.
 DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Pod": default_pod,
     "Node": default_node,
     "Namespace": default_namespace,
     "Secret": default_secret,
+    "ResourceQuota": default_quota,
 }
 
 

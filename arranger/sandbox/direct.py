@@ -48,12 +48,14 @@ class DirectCluster:
         self._store = store
         self._clock = clock or SystemClock()
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         """All objects of a resource in consistent pages."""
         continuation = ""
         while True:
             with _as_client_sees():
-                page = self._store.page(resource, Selection(), limit=limit, continuation=continuation)
+                page = self._store.page(
+                    resource, Selection(), limit=limit, continuation=continuation, exactly="" if continuation else at
+                )
             yield Page([_listed(stored) for stored in page.items], str(page.version))
             continuation = page.continuation
             if not continuation:

@@ -173,3 +173,14 @@ class Collection:
         self.kind = kind
         self.objects: dict[tuple[str, str], Stored] = {}
         self.history = History(history_limit)
+
+    def at(self, version: int) -> dict[tuple[str, str], Stored]:
+        """The objects as they were at a resourceVersion; `Refusal` 410 when that is forgotten."""
+        objects = dict(self.objects)
+        for event in reversed(self.history.since(self.history.position(version))):
+            key = (event.stored.namespace, event.stored.name)
+            if event.before is not None:
+                objects[key] = event.before
+            else:
+                del objects[key]
+        return objects

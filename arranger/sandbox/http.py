@@ -319,12 +319,14 @@ class ApiServer:
 
     def _list(self, call: Call) -> web.Response:
         query = call.request.query
+        wanted, exact = query.get("resourceVersion", ""), query.get("resourceVersionMatch") == "Exact"
         listing = self.store.page(
             call.resource,
             call.selection(),
             limit=max(0, _number(query, "limit") or 0),
             continuation=query.get("continue", ""),
-            at_least=query.get("resourceVersion", ""),
+            at_least="" if exact else wanted,
+            exactly=wanted if exact else "",
         )
         metadata: dict[str, Any] = {"resourceVersion": str(listing.version)}
         if listing.continuation:

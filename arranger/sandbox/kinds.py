@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, SERVICES, Object, Resource
+from arranger.kube.cluster import CRDS, EVENTS, NAMESPACES, NODES, PODS, QUOTAS, SERVICES, Object, Resource
 from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import Schema
 
@@ -52,7 +52,6 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         return msgspec.json.encode(names)[:-1] + b","
 
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
@@ -68,6 +67,7 @@ BUILT_IN = (
     Kind(SECRETS, "secret"),
     Kind(SERVICE_ACCOUNTS, "serviceaccount", ("sa",)),
     Kind(SERVICES, "service", ("svc",), ("all",), has_status=True),
+    Kind(QUOTAS, "resourcequota", ("quota",), has_status=True),
     Kind(LEASES, "lease"),
     Kind(PRIORITY_CLASSES, "priorityclass", ("pc",)),
     Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, PODS, Object, Resource
-from arranger.sandbox import admission, garbage
+from arranger.kube.cluster import CRDS, NAMESPACES, PODS, QUOTAS, Object, Resource
+from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection, Event, Stored, Watch
-from arranger.sandbox.kinds import BUILT_IN, NAMESPACES, Kind, custom_kind, established
+from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kind, established
 from arranger.sandbox.listing import Listing, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
 from arranger.sandbox.status import (
@@ -66,6 +66,7 @@ class Store:
         self.collections = {kind.key: Collection(kind, history_limit) for kind in BUILT_IN}
         self._pages = Pages(now)
         self._ownership = garbage.Ownership(self.collections)
+        self._counts_quotas = True
         for name in (*_ETERNAL, "kube-node-lease"):
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
 
@@ -86,15 +87,26 @@ class Store:
         return stored
 
     def page(
-        self, resource: Resource, selection: Selection, *, limit: int = 0, continuation: str = "", at_least: str = ""
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        limit: int = 0,
+        continuation: str = "",
+        at_least: str = "",
+        exactly: str = "",
     ) -> Listing:
-        """A consistent page of objects; `Refusal` 410 when the continuation is forgotten."""
+        """A consistent page of objects, as they are or were `exactly` at a resourceVersion.
+
+        `Refusal` 410 when the continuation, or what was at that version, is forgotten.
+        """
         collection = self.collection(resource)
-        self._reached(at_least)
+        self._reached(at_least or exactly)
         if continuation:
             return self._pages.more(continuation, limit)
-        items = list(self._selected(collection, selection))
-        return self._pages.first(items, self.version, limit)
+        version = parsed_version(exactly) or self.version
+        objects = collection.objects if version == self.version else collection.at(version)
+        return self._pages.first(list(self._selected(objects, selection)), version, limit)
 
     def watch(
         self, resource: Resource, selection: Selection, since: str, wake: Callable[[], None], *, initial: bool = False
@@ -106,7 +118,7 @@ class Store:
         everything = initial or version == 0
         if everything:
             self._reached(since)
-            items = list(self._selected(collection, selection))
+            items = list(self._selected(collection.objects, selection))
             return Watch(collection.history, collection.history.end, initial=items, matches=matches, wake=wake)
         position = collection.history.position(version)
         return Watch(collection.history, position, initial=[], matches=matches, wake=wake)
@@ -124,10 +136,10 @@ class Store:
                 },
             )
 
-    def _selected(self, collection: Collection, selection: Selection) -> Iterator[Stored]:
+    def _selected(self, objects: dict[tuple[str, str], Stored], selection: Selection) -> Iterator[Stored]:
         matches = selection.matches()
-        for key in sorted(collection.objects):
-            stored = collection.objects[key]
+        for key in sorted(objects):
+            stored = objects[key]
             if matches is None or matches(stored.object):
                 yield stored
 
@@ -164,10 +176,16 @@ class Store:
             metadata["generation"] = 1
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
+        # As on a real server, a quota refuses a pod that is there already with 403 and not with 409.
+        charged = quota.admit(self._quotas(namespace), body) if resource == PODS else []
         if key in collection.objects:
             raise already_exists(resource.plural, resource.group, metadata["name"])
         body["metadata"] = admission.clean(metadata)
+        for of_quota, counted in charged:
+            of_namespace = self.collections[QUOTAS.group, QUOTAS.plural]
+            self._commit(of_namespace, (namespace, of_quota.name), counted, of_quota, dry_run=options.dry_run)
         stored = self._commit(collection, key, body, None, dry_run=options.dry_run)
+        self._count_quotas(kind, namespace)
         return Answer(stored, created=True, warnings=warnings)
 
     def update(
@@ -237,7 +255,39 @@ class Store:
         key = (old.namespace, old.name)
         if garbage.may_go(new):
             return Answer(self._remove(collection, old, new, dry_run=options.dry_run), removed=True, warnings=warnings)
-        return Answer(self._commit(collection, key, new, old, dry_run=options.dry_run), warnings=warnings)
+        stored = self._commit(collection, key, new, old, dry_run=options.dry_run)
+        if not options.dry_run:
+            self._count_quotas(kind, old.namespace)
+        return Answer(stored, warnings=warnings)
+
+    # Quotas
+
+    def _quotas(self, namespace: str) -> list[Stored]:
+        """The quotas of a namespace, by name."""
+        objects = self.collections[QUOTAS.group, QUOTAS.plural].objects
+        return [objects[key] for key in sorted(objects) if key[0] == namespace]
+
+    def quota_controller(self, *, works: bool) -> None:
+        """Whether the statuses of quotas are kept up to date; while they aren't, admission alone counts new pods."""
+        self._counts_quotas = works
+        objects = self.collections[QUOTAS.group, QUOTAS.plural]
+        for namespace in sorted({namespace for namespace, _ in objects.objects}):
+            self._count_quotas(objects.kind, namespace)
+
+    def _count_quotas(self, changed: Kind, namespace: str) -> None:
+        """Bring the statuses of a namespace's quotas up to date after a change of a pod or of a quota there."""
+        if not self._counts_quotas or changed.resource not in (PODS, QUOTAS):
+            return
+        quotas = self._quotas(namespace)
+        if not quotas:
+            return
+        of_pods = self.collections[PODS.group, PODS.plural].objects
+        pods = [of_pods[key].object for key in sorted(of_pods) if key[0] == namespace]
+        for stored in quotas:
+            counted = quota.counted(stored.object, pods)
+            if counted != stored.object:
+                key = (namespace, stored.name)
+                self._commit(self.collections[QUOTAS.group, QUOTAS.plural], key, counted, stored, dry_run=False)
 
     def _open_for_writing(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.resource.namespaced:
@@ -320,7 +370,7 @@ class Store:
 
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Stored]:
         """Delete everything selected; the objects as they were answered one by one."""
-        chosen = list(self._selected(self.collection(resource), selection))
+        chosen = list(self._selected(self.collection(resource).objects, selection))
         return [self.delete(resource, stored.namespace, stored.name, options).stored for stored in chosen]
 
     def _waits(self, resource: Resource, old: Stored, options: DeleteOptions) -> bool:
@@ -366,6 +416,7 @@ class Store:
         collection.history.append(Event("DELETED", stored, old))
         if collection.kind.resource == CRDS:
             self._withdraw(old.object)
+        self._count_quotas(collection.kind, old.namespace)
         if how == "Orphan":
             self._release(stored)
         else:

@@ -166,6 +166,15 @@ def _secret(secret: Object, now_s: float) -> list[Any]:
     return [metadata["name"], secret.get("type", ""), count, age(metadata.get("creationTimestamp"), now_s)]
 
 
+def _quota(quota: Object, now_s: float) -> list[Any]:
+    metadata, status = quota["metadata"], quota.get("status") or {}
+    used = status.get("used") or {}
+    shown = {name: f"{name}: {used.get(name, '0')}/{hard}" for name, hard in sorted((status.get("hard") or {}).items())}
+    requests = ", ".join(text for name, text in shown.items() if not name.startswith("limits"))
+    limits = ", ".join(text for name, text in shown.items() if name.startswith("limits"))
+    return [metadata["name"], requests, limits, age(metadata.get("creationTimestamp"), now_s)]
+
+
 def _lease(lease: Object, now_s: float) -> list[Any]:
     metadata = lease["metadata"]
     holder = (lease.get("spec") or {}).get("holderIdentity", "")
@@ -229,6 +238,10 @@ _BUILT_IN: dict[str, tuple[tuple[Column, ...], _Row]] = {
     "Namespace": ((_NAME, _plain("Status", "The status of the namespace"), _AGE), _namespace),
     "ConfigMap": ((_NAME, _plain("Data", "How many entries it has."), _AGE), _config_map),
     "Secret": ((_NAME, _plain("Type", "Its type."), _plain("Data", "How many entries it has."), _AGE), _secret),
+    "ResourceQuota": (
+        (_NAME, _plain("Request", "What its requests use."), _plain("Limit", "What its limits use."), _AGE),
+        _quota,
+    ),
     "Lease": ((_NAME, _plain("Holder", "Who holds the lease."), _AGE), _lease),
     "CustomResourceDefinition": ((_NAME, _plain("Created At", "When it was created.", "date")), _definition),
 }

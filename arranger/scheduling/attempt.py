@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from arranger.model.job import PodGroup
+from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
@@ -13,13 +14,16 @@ from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 @dataclass(slots=True)
 class Shortage:
-    """Where placing a job stopped: the group whose next pod found no node, and why not, node by node."""
+    """Where placing a job stopped: the group whose next pod found no node, and why not, node by node; or the quota that
+    doesn't leave enough for it."""
 
     group: int
     reasons: tuple[tuple[str, int], ...]
     found: int
     asked: int
     infeasible: bool = False
+    #: What a quota of the namespace doesn't leave: then no node was looked at.
+    quota: QuotaLack | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ import msgspec
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.model.quota import QuotaLack
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import MergedQueues, Turn
+from arranger.scheduling.quotas import never_text, quota_text
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -51,7 +53,7 @@ def turn_of(
 
     None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
     """
-    jobs = queue.waiting(state)
+    jobs = queue.waiting(state, told_ms)
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
     placer = Placer(state, config, policies, told_ms=told_ms)
@@ -84,9 +86,9 @@ class Cycles:
 
 
 def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | None, policies: Policies) -> Plan:
-    jobs = queue.waiting(state)
+    jobs = queue.waiting(state, told_ms)
     if not jobs or not state.synced:
-        return Plan(())
+        return Plan((), queue.next_ms(state, told_ms))
     placer = Placer(state, config, policies, told_ms=told_ms, witness=witness)
     attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     reasons = _Reasons(config, told_ms, waiting=len(jobs))
@@ -95,7 +97,7 @@ def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | No
         return Plan((CycleTaken(state.offset, told_ms, config), *decisions))
     due_ms = min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf)
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > told_ms)
-    return Plan((), min(due_ms, next(awaited_ms, math.inf)))
+    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, told_ms)))
 
 
 class _Reasons:
@@ -135,7 +137,8 @@ class _Reasons:
             overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
         message = describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
-        return Waits(job.uid, job.version, state, shortage.infeasible, shortage.group, shortage.reasons, message)
+        infeasible, group = shortage.infeasible, shortage.group
+        return Waits(job.uid, job.version, state, infeasible, group, shortage.reasons, message, shortage.quota)
 
 
 def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
@@ -197,12 +200,22 @@ def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Even
 def describe_shortage(group: str, shortage: Shortage, *, whole: bool) -> str:
     """One line for the user: what lacks for the group's next pod, and the nodes counted by reason. `whole`: it is the
     quorum that doesn't come together."""
+    if shortage.quota is not None:
+        return _beyond_quota(shortage, shortage.quota, whole=whole)
     nodes = sum(count for _, count in shortage.reasons)
     counted = ", ".join(f"{count} {reason}" for reason, count in shortage.reasons) or "there are none"
-    found = f"{shortage.found} of {shortage.asked}"
-    head = f"{found} pods find room together" if whole else f"{found} further pods placed"
+    head = _found(shortage, whole=whole)
     tail = "; even an empty cluster of these nodes can't hold it" if shortage.infeasible else ""
     return f"{head}; no node for {group}: {nodes} node{'' if nodes == 1 else 's'}: {counted}{tail}"
+
+
+def _found(shortage: Shortage, *, whole: bool) -> str:
+    found = f"{shortage.found} of {shortage.asked}"
+    return f"{found} pods find room together" if whole else f"{found} further pods placed"
+
+
+def _beyond_quota(shortage: Shortage, lack: QuotaLack, *, whole: bool) -> str:
+    return f"{_found(shortage, whole=whole)}; {quota_text(lack)}{never_text(lack)}"
 
 
 def kinds_of(reasons: tuple[tuple[str, int], ...]) -> tuple[str, ...]:

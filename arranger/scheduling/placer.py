@@ -12,6 +12,7 @@ import numpy as np
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.pod import PodShape
+from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
@@ -23,6 +24,7 @@ from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.pod_filters import places_of
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
+from arranger.scheduling.quotas import Quotas, quota_text
 from arranger.scheduling.ranking import Ranking
 from arranger.scheduling.refusals import wary_groups
 from arranger.scheduling.registry import Policies
@@ -67,6 +69,7 @@ class Placer:
         for pod in state.assumed_until(self._told_ms):
             self.view.count_free(pod.node, pod.requests)
         self.view.neighbours = around(state, self.view.roster.rows())
+        self.quotas = Quotas(state, self._told_ms)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
         self.shares = Shares(self.view)
@@ -90,18 +93,23 @@ class Placer:
         attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
         if self._again(attempt):
             return attempt
-        alike = self._alike(job)
+        needs = quorum_needs(job, attempt.policy)
+        attempt.shortage = self._beyond_quota(attempt, needs)
+        if attempt.shortage is not None:
+            return attempt
+        # A quota is its namespace's, and what it leaves changes only together with what the view holds.
+        alike = (self._alike(job), job.seen.namespace) if self.quotas.limits(job) else self._alike(job)
         known = self._failed.get(alike) if not job.placements and self._witness is None else None
         if known is not None and known[0] == self.view.content:
             attempt.shortage = known[1]
             return attempt
-        shortage = self._place_quorum(self.view, self._filters, attempt, quorum_needs(job, attempt.policy))
+        shortage = self._place_quorum(self.view, self._filters, attempt, needs)
         attempt.quorum_stands = shortage is None
         if shortage is None:
             self._remember(attempt)
             return attempt
         # A job that has nodes ran on them: whatever its quorum has grown to since, it can wait for more.
-        shortage.infeasible = not job.placements and self._never_fits(job, attempt.policy)
+        shortage.infeasible = not shortage.quota and not job.placements and self._never_fits(job, attempt.policy)
         attempt.shortage = shortage
         if not job.placements:
             self._failed[alike] = (self.view.content, shortage)
@@ -111,14 +119,37 @@ class Placer:
         """Whether the job's quorum would find room now. Nothing is held afterwards."""
         groups = wary_groups(job, self._config, self._told_ms)
         attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
-        mark = self.view.mark()
-        found = self._place_quorum(self.view, self._filters, attempt, quorum_needs(job, attempt.policy)) is None
+        needs = quorum_needs(job, attempt.policy)
+        if self._beyond_quota(attempt, needs) is not None:
+            return False
+        mark, quota_mark = self.view.mark(), self.quotas.mark()
+        found = self._place_quorum(self.view, self._filters, attempt, needs) is None
         self.view.give_back(mark, attempt.taken)
+        self.quotas.give_back(quota_mark)
         return found
+
+    def _beyond_quota(self, attempt: Attempt, needs: Needs) -> Shortage | None:
+        """What the namespace's quotas don't leave for a quorum, whichever workers make it up: no node is looked at."""
+        job = attempt.job
+        if not self.quotas.limits(job):
+            return None
+        pods = {group: len(indices) for group, indices in needs.items()}
+        free = free_indices(job, range(1, len(attempt.groups)))
+        any_set = not attempt.policy.whole and len(free) > 1
+        lack = self.quotas.least(job, pods, free) if any_set else self.quotas.lack(job, pods)
+        if lack is None:
+            return None
+        return self._short_of_quota(attempt, min(pods), lack, found=0, asked=sum(pods.values()))
+
+    def _short_of_quota(self, attempt: Attempt, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
+        shortage = Shortage(group, ((quota_text(lack), 1),), found, asked, quota=lack)
+        if self._witness is not None:
+            self._witness.fell_short(attempt, shortage, view=self.view, filters=self._filters)
+        return shortage
 
     def _place_quorum(self, view: ClusterView, filters: Filters, attempt: Attempt, needs: Needs) -> Shortage | None:
         """All of the needs, or another split of as many workers over the sets, or nothing."""
-        mark = view.mark()
+        mark, quota_mark = view.mark(), self.quotas.mark()
         shortage = None
         for tried, split in self._ways(view, filters, attempt, needs):
             if shortage is not None and 0 < self._config.tried_pods <= attempt.steps:
@@ -129,6 +160,7 @@ class Placer:
                 return None
             shortage = shortage or failed
             view.give_back(mark, attempt.taken)
+            self.quotas.give_back(quota_mark)
             attempt.undo()
             if self._witness is not None and view is self.view:
                 self._witness.undone(attempt)
@@ -274,7 +306,17 @@ class Placer:
     # --- parts ---------------------------------------------------------------------------------------------
 
     def _place(self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
-        """Place as many of these equal pods as find a node; answers how many."""
+        """Place as many of these equal pods as the quotas leave and as find a node; answers how many."""
+        if not self.quotas.limits(attempt.job):
+            return self._place_on_nodes(view, filters, attempt, group, indices)
+        indices = indices[: self.quotas.room(attempt.job, group, len(indices))]
+        placed = self._place_on_nodes(view, filters, attempt, group, indices) if indices else 0
+        self.quotas.take(attempt.job, group, placed)
+        return placed
+
+    def _place_on_nodes(
+        self, view: ClusterView, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]
+    ) -> int:
         if not self._one_by_one(attempt, group):
             return self._place_equal(view, filters, attempt, group, indices)
         for at in range(len(indices)):
@@ -394,6 +436,9 @@ class Placer:
         if view is not self.view or filters is not self._filters:
             # The reasons of an empty cluster, or of one place among others, are told to nobody.
             return Shortage(group, (), found, asked)
+        lack = self.quotas.lack(attempt.job, {group: 1})
+        if lack is not None:
+            return self._short_of_quota(attempt, group, lack, found=found, asked=asked)
         reasons = filters.reasons(attempt.groups[group].shape, self._pod(attempt.job, group))
         shortage = Shortage(group, reasons, found, asked)
         if self._witness is not None:
@@ -447,6 +492,11 @@ class Placer:
             return False
         if self._alike(attempt.job) is not attempt.job.spec:
             return False
+        pods = _by_group(repeat.pieces)
+        if self.quotas.lack(attempt.job, pods) is not None:
+            return False
+        for group, count in pods.items():
+            self.quotas.take(attempt.job, group, count)
         self.view.take([(repeat.row, 1)], repeat.total)
         repeat.content = self.view.content
         if self.view.neighbours is not None:
@@ -471,6 +521,13 @@ def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPo
     """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
     assert job.spec is not None
     return policies.pod.get(job.spec.pod_policy) or policies.pod[config.pod_policy]
+
+
+def _by_group(pieces: list[Piece]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for piece in pieces:
+        counts[piece.group] = counts.get(piece.group, 0) + len(piece.indices)
+    return counts
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

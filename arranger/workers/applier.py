@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from arranger.clock import Clock
-from arranger.errors import ClusterError, EpochLost
+from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.events.kinds import EffectFailed, PodSeen
 from arranger.kube.cluster import PODS, SERVICES, TYJOBS, ApiError, Cluster, Object, Resource
 from arranger.kube.manifests import leader_service, pod_manifest
@@ -25,12 +25,17 @@ from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_s
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import Place, Stage
-from arranger.model.names import LABEL_PREFIX
+from arranger.model.names import LABEL_PREFIX, job_name
+from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
+from arranger.workers.deletions import Deletion, delete_expired, delete_pod, is_there
 from arranger.workers.follower import Follower, Writer
+from arranger.workers.identity import ClusterIdentity, ForeignCluster
 from arranger.workers.membership import Membership
 from arranger.workers.reporter import Reporter, Told, step_of
+from arranger.workers.retries import Retries
+from arranger.workers.timekeeping import is_right
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +48,13 @@ _STALE_S = 0.2
 _SETTLE_S = 10.0
 #: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
 _CONFLICT_S = 0.1
-#: A place whose pod was refused is tried again after so long.
-_REFUSED_S = 5.0
+#: A place whose pod was refused is tried again after so long: more than once within `refused_grace_s`. From the third
+#: refusal on each wait is twice as long, up to a bound: what stays refused so long isn't passing.
+_REFUSED_S, _LONGEST_REFUSED_S = 2.0, 30.0
+#: By so much a timer is later than what it waits for, which else may be some rounding away still.
+_LATER_S = 0.01
+#: Pods whose TYJob is gone are Kubernetes' to delete for this long, in seconds, and ours after it.
+_COLLECTED_S = 10.0
 #: What is left of an earlier job of the same name is told when it has stood in the way for so long.
 _LEFTOVER_S = 10.0
 #: What the API server found invalid is tried again after so long.
@@ -58,6 +68,9 @@ _LEAST_REST_S = 0.002
 _PASSING_S = 1.0
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
+
+#: What the log keeps of the words of a refusal, in characters: webhooks say in it whatever they like.
+_LONGEST_REASON, _LONGEST_DETAIL = 100, 500
 
 #: What the API server says when admission refuses, or can't be asked.
 _ADMISSION = ("admission webhook ", "failed calling webhook ", "ValidatingAdmissionPolicy ")
@@ -101,6 +114,10 @@ class _Progress(msgspec.Struct):
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     #: (attempt, place) → why its pod was refused, as it was told last.
     refused: dict[Any, str] = msgspec.field(default_factory=dict)
+    #: (attempt, place) → how often its pod was refused.
+    tries: dict[Any, int] = msgspec.field(default_factory=dict)
+    #: (attempt, place) → the same since the log knows that the pod is refused on the node that the place has now.
+    in_a_row: dict[Any, int] = msgspec.field(default_factory=dict)
     #: (attempt, place) → since when something of an earlier job that goes has its name.
     leftover: dict[Any, float] = msgspec.field(default_factory=dict)
     template: Object | None = None
@@ -110,6 +127,8 @@ class _Progress(msgspec.Struct):
     served: int = -1
     #: The place in the queue that was stored last.
     position: int | None = None
+    #: Since when pods of the job are there and the job is not in the projection; None while it is.
+    orphaned_s: float | None = None
 
 
 class _Queue:
@@ -145,8 +164,12 @@ class Applier:
         in_flight: int,
         lost_ms: int = LifecycleConfig().lost_ms,
         order: Callable[[State], list[JobRecord]] | None = None,
+        identity: ClusterIdentity | None = None,
     ) -> None:
-        """`order` gives the waiting jobs in the order of the queue, for `status.queuePosition`."""
+        """`order` gives the waiting jobs in the order of the queue, for `status.queuePosition`.
+
+        `identity` tells whether the cluster is the log's; without one it is taken for it.
+        """
         self._cluster = cluster
         self._follower = follower
         self._writer = writer
@@ -154,6 +177,7 @@ class Applier:
         self._clock = clock
         self._metrics = metrics
         self._lost_ms = lost_ms
+        self._identity = identity
         self._queue = _Queue(order)
         self._reporter = Reporter(cluster, clock)
         self._slots = asyncio.Semaphore(in_flight)
@@ -162,6 +186,7 @@ class Applier:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, _Progress] = {}
         self._again: dict[str, asyncio.TimerHandle] = {}
+        self._retries = Retries(clock)
 
     def changed(self, changes: Changes) -> None:
         """Look at what was touched."""
@@ -173,6 +198,7 @@ class Applier:
         """Nothing derived from another projection counts any more."""
         self._touched.clear()
         self._progress.clear()
+        self._retries.clear()
 
     async def run(self) -> None:
         """Apply until cancelled; then what is in flight is let finish."""
@@ -199,33 +225,55 @@ class Applier:
         self._touched.update(dict.fromkeys([*state.jobs, *(uid for uid in state.pods_of if uid not in state.jobs)]))
         for uid in [uid for uid in self._progress if uid not in state.jobs and uid not in state.pods_of]:
             del self._progress[uid]
+        for uid in [uid for uid in self._retries.failing() if uid not in state.jobs and uid not in state.pods_of]:
+            self._retries.forget(uid)
 
     def _start_touched(self) -> None:
-        """One task a job at a time; a job that is touched while its task runs is looked at again after it."""
+        """One task a job at a time; a job that is touched while its task runs is looked at again after it.
+
+        One whose effects failed is looked at when it has rested.
+        """
         if not self._follower.state.synced:
             return
         for uid in [uid for uid in self._touched if uid not in self._running]:
             del self._touched[uid]
             if self._membership.owns(uid, ROLE):
+                rest_s = self._retries.rest_s(uid, version=self._version(uid))
+                if rest_s > 0:
+                    self._look_again(uid, rest_s)
+                    continue
                 task = asyncio.create_task(self._mend(uid), name=f"apply-{uid}")
                 self._running[uid] = task
                 task.add_done_callback(lambda _, uid=uid: self._finished(uid))  # type: ignore[misc]
             else:
                 self._progress.pop(uid, None)  # what was known of it is outdated when the share comes back
+                self._retries.forget(uid)
 
     def _finished(self, uid: str) -> None:
         del self._running[uid]
         if uid in self._touched:
             self._woken.set()
 
+    def _version(self, uid: str) -> int:
+        """The version of a job as the projection has it; 0 for one that is gone."""
+        job = self._follower.state.jobs.get(uid)
+        return job.version if job is not None else 0
+
     def _look_again(self, uid: str, after_s: float) -> None:
+        """Look at a job in a while, or sooner if that was said before."""
+
         def touch() -> None:
             self._again.pop(uid, None)
             self._touched[uid] = None
             self._woken.set()
 
-        if uid not in self._again:
-            self._again[uid] = asyncio.get_running_loop().call_later(after_s, touch)
+        loop = asyncio.get_running_loop()
+        planned = self._again.get(uid)
+        if planned is not None:
+            if planned.when() <= loop.time() + after_s:
+                return
+            planned.cancel()
+        self._again[uid] = loop.call_later(after_s, touch)
 
     # --- one job -------------------------------------------------------------------------------------------
 
@@ -239,9 +287,10 @@ class Applier:
 
     async def _close(self, uid: str, job: JobRecord | None) -> None:
         """One look at one job, and the effects that follow from it."""
-        if not self._follower.fresh():  # the log is away, or this process was paused: what it knows may be long past
+        if not self._may_act():
             self._look_again(uid, _STALE_S)
             return
+        version = job.version if job is not None else 0
         try:
             if job is None:
                 await self._delete_orphans(uid)
@@ -249,50 +298,61 @@ class Applier:
                 await self._mend_pods(job, self._progress.setdefault(uid, _Progress()))
             else:
                 progress = self._progress.setdefault(uid, _Progress())
+                progress.orphaned_s = None
                 if await self._status_stands(job, progress):
                     await self._mend_pods(job, progress)
                     await self._expire(job, progress)
+            self._retries.forget(uid)
+        except ClockOff:  # since we began
+            self._look_again(uid, _STALE_S)
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
-            self._look_again(uid, getattr(problem, "retry_after_s", 0.0) or 1.0)
+            self._rest(uid, version, asked_s=getattr(problem, "retry_after_s", 0.0))
         except Exception as problem:
             log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
-            self._look_again(uid, 5.0)
+            self._rest(uid, version)
+
+    def _rest(self, uid: str, version: int, *, asked_s: float = 0.0) -> None:
+        """Look at a job whose effects failed again once it has rested."""
+        self._look_again(uid, self._retries.failed(uid, version=version, asked_s=asked_s))
+
+    def _may_act(self) -> bool:
+        """Whether this process knows what is so, what time it is and whose log it reads: with the log away, or after a
+        pause, its state may be long past; by a wrong clock jobs expire and nodes are lost too early; and what another
+        cluster's log wants is none of our API server's business."""
+        known = self._identity is None or self._identity.ours(self._follower.cluster)
+        return known and self._follower.fresh() and is_right(self._clock)
 
     async def _delete_orphans(self, uid: str) -> None:
-        """Delete what a TYJob left behind."""
+        """Delete what a TYJob left behind, if it is gone: the log alone is no reason to delete its pods."""
         gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
-        pods = ((pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen)
-        await self._together(
-            [self._effect("delete", partial(self._delete_orphan, uid, pod, force=force)) for pod, force in pods]
-        )
+        pods = [(pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen]
+        progress = self._progress.setdefault(uid, _Progress())
+        now_s = self._clock.monotonic_s()
+        if progress.orphaned_s is None:
+            progress.orphaned_s = now_s
+        if pods and now_s < progress.orphaned_s + _COLLECTED_S:
+            # Or the TYJob is new, and its watch is later than that of the pods.
+            self._look_again(uid, progress.orphaned_s + _COLLECTED_S - now_s)
+            return
+        settling = progress.settling
+        pods = [(pod, force) for pod, force in pods if now_s - settling.get(pod.uid, -_SETTLE_S) >= _SETTLE_S]
+        names = ((pod.namespace, job_name(pod.name, pod.owner)) for pod, _ in pods if pod.owner is not None)
+        for namespace, name in dict.fromkeys(names):
+            if await is_there(self._cluster, namespace, name, uid):
+                log_event(_log, "a TYJob that the log has lost is there", level=logging.WARNING, job=name, uid=uid)
+                return
+        await self._together([self._delete(uid, pod, force=force) for pod, force in pods])
 
-    async def _delete_orphan(self, uid: str, pod: PodSeen, *, force: bool) -> bool:
-        """Delete a pod as it was seen, or as it is now if it has that owner still: one that was made free stays."""
-        if await self._gone(pod, force=force, version=pod.resource_version):
-            return True
-        try:
-            there = (await self._cluster.get(PODS, pod.namespace, pod.name))["metadata"]
-        except ApiError as refused:
-            if refused.code != 404:
-                raise
-            return True
-        if any(owner.get("uid") == uid for owner in there.get("ownerReferences") or ()):
-            await self._gone(pod, force=force, version=there["resourceVersion"])
-        return True
-
-    async def _gone(self, pod: PodSeen, *, force: bool, version: str | None = None) -> bool:
-        """Delete a pod; False if that name has another pod, or if it isn't at that version."""
-        grace_s = 0 if force else None
-        try:
-            await self._cluster.delete(
-                PODS, pod.namespace, pod.name, uid=pod.uid, resource_version=version, grace_s=grace_s
-            )
-        except ApiError as refused:
-            if refused.code not in (404, 409):
-                raise
-            return refused.code == 404
-        return True
+    async def _delete_pod(self, uid: str, pod: PodSeen, *, force: bool) -> bool:
+        """Delete a pod that belongs to this TYJob; False if it doesn't, or changes all the time."""
+        deletion = await delete_pod(self._cluster, pod, uid, force=force)
+        if deletion == Deletion.NOT_OURS:
+            log_event(
+                _log, "a pod that isn't the job's is not deleted", level=logging.WARNING,
+                pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, job=uid,
+            )  # fmt: skip
+        return deletion in (Deletion.DELETED, Deletion.GONE)
 
     async def _status_stands(self, job: JobRecord, progress: _Progress) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
@@ -367,14 +427,11 @@ class Applier:
             return  # not stored, or not seen, yet: either is looked at again
 
         async def delete() -> bool:
-            try:
-                await self._cluster.delete(
-                    TYJOBS, seen.namespace, seen.name, uid=job.uid, resource_version=seen.resource_version
-                )
-            except ApiError as refused:
-                if refused.code not in (404, 409):  # gone already, changed, or another TYJob of that name
-                    raise
-            return True
+            assert job.spec is not None and job.spec.ttl_s is not None
+            deletion = await delete_expired(
+                self._cluster, seen.namespace, seen.name, job.uid, ttl_s=job.spec.ttl_s, now_ms=self._clock.now_ms()
+            )
+            return deletion in (Deletion.DELETED, Deletion.GONE)
 
         await self._effect("expire", delete)
         progress.settling[job.uid] = self._clock.monotonic_s()
@@ -422,7 +479,7 @@ class Applier:
             for key, since_s in progress.settling.items()
             if now_s - since_s < _SETTLE_S and not (isinstance(key, tuple) and key[1] in job.bound)
         }
-        for known in (progress.refused, progress.leftover):
+        for known in (progress.refused, progress.tries, progress.in_a_row, progress.leftover):
             for key in [key for key in known if key[0] != job.attempt]:
                 del known[key]
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
@@ -495,6 +552,8 @@ class Applier:
     async def _effect(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
         """Carry out one effect in one of the slots, and count it; ended while it waits for one, it never begins."""
         async with self._slots:
+            if self._identity is not None and self._identity.foreign(self._follower.cluster):
+                raise ForeignCluster(self._identity.uid, self._follower.cluster)
             self._metrics.effects_in_flight.inc()
             try:
                 done = await effect()
@@ -525,7 +584,7 @@ class Applier:
     ) -> bool:
         """Create the pod of a place, or for the leader's place its Service."""
         namespace = job.seen.namespace
-        if not self._still(job, version) or not self._follower.fresh():  # while it waited for its turn
+        if not self._still(job, version) or not self._may_act():  # while it waited for its turn
             self._look_again(job.uid, _STALE_S)
             return False
         try:
@@ -533,15 +592,18 @@ class Applier:
             return True
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
-                return await self._ours(job, place, resource, body["metadata"]["name"])
+                node = body["spec"].get("nodeName")
+                return await self._ours(job, place, resource, body["metadata"]["name"], node=node)
             if refused.code == 429 or (refused.code >= 500 and not _by_admission(refused)):
                 raise
             await self._refused(job, place, refused)
             return False
 
-    async def _ours(self, job: JobRecord, place: PlaceKey, resource: Resource, name: str) -> bool:
+    async def _ours(
+        self, job: JobRecord, place: PlaceKey, resource: Resource, name: str, *, node: str | None = None
+    ) -> bool:
         """An object of that name exists: ours by owner UID, or a stranger's, which we never touch. A pod must tell
-        its place too, else nobody will ever see it there."""
+        its place too, else nobody will ever see it there, and be on the node decided: another one has to go first."""
         try:
             there = await self._cluster.get(resource, job.seen.namespace, name)
         except ApiError as refused:
@@ -550,7 +612,10 @@ class Applier:
                 return False
             raise
         owners = there["metadata"].get("ownerReferences") or ()
-        if any(owner.get("uid") == job.uid for owner in owners) and not there["metadata"].get("deletionTimestamp"):
+        mine = any(owner.get("uid") == job.uid for owner in owners)
+        late = mine and node is not None and there["spec"].get("nodeName") != node
+        going = late or bool(there["metadata"].get("deletionTimestamp"))
+        if mine and not going:
             if resource != PODS or pod_seen(there, 0).owner is not None:
                 return True
             what = f"the labels {LABEL_PREFIX}* of pod {name} were changed; delete it"
@@ -558,42 +623,48 @@ class Applier:
             return False
         jobs = self._follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
-        if not there["metadata"].get("deletionTimestamp") and not passing:
+        if not going and not passing:
             what = f"a {resource.kind.lower()} named {name} exists that isn't this job's; rename or delete it"
             await self._refused(job, place, ApiError(409, "AlreadyExists", what))
         else:  # that of an earlier job of this name, or one that is going
             leftover = self._progress.setdefault(job.uid, _Progress()).leftover
             now_s = self._clock.monotonic_s()
-            if now_s - leftover.setdefault((job.attempt, place), now_s) >= _LEFTOVER_S:
+            waited_s = now_s - leftover.setdefault((job.attempt, place), now_s)
+            if waited_s >= _LEFTOVER_S:
                 what = (
                     f"a {resource.kind.lower()} named {name} of an earlier job hasn't gone; delete it if it doesn't go"
                 )
                 await self._refused(job, place, ApiError(409, "AlreadyExists", what))
-        self._look_again(job.uid, 1.0)
+            else:  # ever later: what hasn't gone by now may take as long again
+                self._look_again(job.uid, max(waited_s / 2, _STALE_S))
         return False
 
     async def _refused(self, job: JobRecord, place: PlaceKey, refused: ApiError) -> None:
         """Tell the log, once for each place, and go on trying after a while unless it can't help."""
+        if self._identity is not None:  # what another cluster refuses at this address says nothing of the job
+            await self._identity.confirm(self._follower.cluster)
         permanent = refused.code in (400, 422) and not _by_admission(refused)
-        failed = EffectFailed(
-            job.uid, job.attempt, "create", Place(*place), refused.code, refused.reason, refused.detail, permanent
-        )
-        log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
+        reason, detail = one_line(refused.reason)[:_LONGEST_REASON], one_line(refused.detail)[:_LONGEST_DETAIL]
         progress, key = self._progress.setdefault(job.uid, _Progress()), (job.attempt, place)
-        if job.failure is None or progress.refused.get(key) != failed.message:
+        unknown = place in job.placements and place not in job.refused_places
+        tries = progress.tries[key] = progress.tries.get(key, 0) + 1
+        in_a_row = progress.in_a_row[key] = 1 if unknown else progress.in_a_row.get(key, 0) + 1
+        failed = EffectFailed(
+            job.uid, job.attempt, "create", Place(*place), refused.code, reason, detail, permanent, tries
+        )  # fmt: skip
+        log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
+        if job.failure is None or unknown or progress.refused.get(key) != failed.message:
             await self._writer.append([failed])
             progress.refused[key] = failed.message
         if not permanent:
             # What was told touches the job: without this rest, two such places would be told in turn without end.
-            progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + _REFUSED_S
-            self._look_again(job.uid, _REFUSED_S)
+            rest_s = min(_REFUSED_S * 2.0 ** max(min(in_a_row, 9) - 2, 0), _LONGEST_REFUSED_S)
+            rest_s = rest_s if in_a_row <= 2 else self._retries.spread_s(rest_s)
+            progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + rest_s
+            self._look_again(job.uid, rest_s + _LATER_S)
 
     async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
-        async def delete() -> bool:
-            await self._gone(pod, force=force)
-            return True
-
-        done = await self._effect("delete", delete)
+        done = await self._effect("delete", partial(self._delete_pod, job_uid, pod, force=force))
         self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
         return done
 

@@ -19,12 +19,15 @@ from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.archiver import Archiver
 from arranger.workers.follower import Follower
+from arranger.workers.member_problems import MemberProblems, ProblemKind
 
 _log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
 #: After a failure it waits longer: a stretch is read and packed for each try.
 AGAIN_S = 30.0
+#: Failures for so long are a problem of this process: by then they don't pass by themselves.
+_FAILING_S = 120.0
 
 
 class OldEpochs(Protocol):
@@ -66,8 +69,10 @@ class Archiving:
         metrics: Metrics,
         every_events: int,
         every_s: float,
+        problems: MemberProblems | None = None,
     ) -> None:
         self._archiver = archiver
+        self._problems = problems
         self._follower = follower
         self._source = source
         self._old = old
@@ -79,6 +84,8 @@ class Archiving:
         self._began_ms = clock.now_ms()
         #: The epoch up to which those that ended were looked at.
         self._looked_back = 0
+        self._succeeded_s = clock.monotonic_s()
+        metrics.archive_age.set_function(lambda: self._age_s)
 
     async def run(self) -> None:
         """Archive until cancelled."""
@@ -93,9 +100,23 @@ class Archiving:
                 await self._present()
         except (LogError, FileNotFoundError) as problem:
             self._metrics.archiving.labels("failed").inc()
+            self._tell(str(problem))
             log_event(_log, "archiving failed, trying again", level=logging.WARNING, problem=problem)
             return False
+        self._succeeded_s = self._clock.monotonic_s()
+        self._tell("")
         return True
+
+    @property
+    def _age_s(self) -> float:
+        """Seconds since a round last ended well, or left the work to another process."""
+        return max(0.0, self._clock.monotonic_s() - self._succeeded_s)
+
+    def _tell(self, cause: str) -> None:
+        """Not ready isn't told of it: nothing would be better without this process. But the log grows meanwhile."""
+        if self._problems is not None:
+            there = bool(cause) and self._age_s >= _FAILING_S
+            self._problems.tell(ProblemKind.ARCHIVE, there, cause=cause, since_s=self._age_s)
 
     async def _present(self) -> None:
         epoch = self._follower.state.epoch

@@ -14,15 +14,18 @@ from contextlib import suppress
 from typing import Protocol
 
 from arranger.clock import Clock
-from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable
+from arranger.errors import ClockOff, DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable, WatchSuperseded
+from arranger.events.codec import decode_batch, encode_batch, next_chain
+from arranger.events.fence import Fence
 from arranger.events.kinds import Batch, Event, kind_of
-from arranger.events.log import EVENTS_A_READ, Appended, Cursor, Entry, Log, Position
+from arranger.events.log import EVENTS_A_READ, Appended, Entry, Log, Position
 from arranger.logs import log_event
 from arranger.metrics import Metrics
-from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.backoff import Backoff
+from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
+from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,9 @@ _WAIT_S = 1.0
 _FRESH_S = 4.0
 #: Entries folded before other tasks get their turn.
 _AT_ONCE = 256
+#: A batch that the log's server finds too old, or too new, is stamped again so often: a pause may lie between a stamp
+#: and its arrival, a wrong clock shows again.
+_LATE_TRIES = 3
 
 
 class Listener(Protocol):
@@ -56,9 +62,15 @@ class Follower:
         self.position = Position(0, 0, "")
         #: Why the fold stands still for good, None while it doesn't.
         self.stopped: DamagedEntry | None = None
+        #: Why the fold can't begin: the history is a later version's. None while it can.
+        self.refused: LaterVersionAtWork | None = None
+        #: Whether the log's server takes what this process writes.
+        self.writes = Writes(metrics)
         #: Whether the last read reached the log.
         self.connected = False
         self.caught_up = False
+        #: The Kubernetes cluster whose log this is, as far as any epoch that was read here has told (`State.cluster`).
+        self.cluster = ""
         self._clock = clock
         self._metrics = metrics
         self._reader = reader
@@ -87,6 +99,11 @@ class Follower:
             except LogUnavailable as problem:
                 log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
                 await backoff.wait()
+            except ClockOff as problem:
+                log_event(_log, "no log is begun by a wrong clock", level=logging.WARNING, problem=problem)
+                await backoff.wait()
+            except LaterVersionAtWork as problem:
+                await self._refuse(problem, backoff)
             except (EpochLost, EntriesTrimmed) as problem:
                 await self._begin_again(problem)
 
@@ -153,43 +170,35 @@ class Follower:
         return epoch == self.state.epoch and offset <= self.state.offset
 
     async def _begin(self) -> None:
-        """From the newest usable snapshot of this epoch, else from the start of the log.
-
-        A log whose start was trimmed away and that has no snapshot which this program can use can't be folded: a new
-        epoch begins, and the cluster itself is the source (architecture: adoption).
-        """
-        state, position = await self._restored()
-        if await self._lacks_entries(state, position):
-            # A newer one may have been stored meanwhile, and the log trimmed behind it.
-            state, position = await self._restored()
-        if await self._lacks_entries(state, position):
-            reason = f"no usable snapshot for a log trimmed up to offset {position.offset}"
-            await self.log.begin_epoch(lost=position.epoch, reason=reason, told_ms=self._clock.now_ms())
-            state, position = await self._restored()
-        if not state.epoch:
-            state.epoch, state.offset = position.epoch, position.offset
-        self.state, self.position = state, position
+        """From the newest usable snapshot, else from the start of the log. Raises `LaterVersionAtWork`."""
+        state, position = await self._beginning()
+        state.epoch = state.epoch or position.epoch
+        self.state, self.position, self.refused = state, position, None
+        self._note_cluster()
         log_event(_log, "projection begins", epoch=position.epoch, offset=position.offset)
         self._wake()
         for listener in self._listeners:
             listener.epoch_began()
 
-    async def _lacks_entries(self, state: State, position: Position) -> bool:
-        """Whether what follows this state was trimmed away: with a lost tail the newest snapshots go too."""
-        if not state.epoch:
-            return position.offset > 0
-        start = await self.log.start()
-        return start.epoch == position.epoch and position.offset < start.offset
-
-    async def _restored(self) -> tuple[State, Position]:
-        """The newest usable snapshot and its position, else an empty state and the start of the log."""
-        stored = await self.log.newest_snapshot()
-        if stored is not None:
+    async def _beginning(self) -> tuple[State, Position]:
+        while True:
             try:
-                return snapshot.restore(stored.content), stored.position
-            except snapshot.UnusableSnapshot as problem:
-                log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
-        return State(), await self.log.start()
+                return await find_beginning(self.log)
+            except HistoryGone as problem:
+                await self._begin_without_history(problem)
+
+    async def _begin_without_history(self, gone: HistoryGone) -> None:
+        """The last resort: nobody can fold what is there, so a new epoch begins, and the cluster is the source."""
+        self.cluster = gone.cluster or self.cluster
+        log_event(_log, "the log's history is lost, a new epoch begins", level=logging.WARNING, reason=gone)
+        await self.begin_epoch(gone.start.epoch, str(gone))
+
+    async def _refuse(self, problem: LaterVersionAtWork, backoff: Backoff) -> None:
+        """Wait for a snapshot that this version can read; until then this process isn't ready and does nothing."""
+        if self.refused is None:
+            log_event(_log, "a later version is at work", level=logging.WARNING, problem=problem)
+        self.refused, self.connected = problem, True
+        await backoff.wait()
 
     async def _begin_again(self, problem: Exception) -> None:
         """The log isn't the one that was read: begin a new epoch if nobody has, and fold from its start."""
@@ -199,24 +208,37 @@ class Follower:
         while True:
             try:
                 if isinstance(problem, EpochLost):
-                    await self.log.begin_epoch(
-                        lost=self.position.epoch, reason=str(problem), told_ms=self._clock.now_ms()
-                    )
+                    await self.begin_epoch(self.position.epoch, str(problem))
                 await self._begin()
                 return
             except LogUnavailable:
                 self.connected = False
                 await backoff.wait()
+            except ClockOff:  # another process begins it, or we do once the clock is right
+                await backoff.wait()
+            except LaterVersionAtWork as newer:
+                problem = newer
+                await self._refuse(newer, backoff)
             except (EpochLost, EntriesTrimmed) as again:
                 problem = again
+
+    async def begin_epoch(self, lost: int, reason: str, *, fence: Fence | None = None) -> None:
+        """Begin a new epoch in place of `lost` if nobody has, of the same Kubernetes cluster.
+
+        Raises `LogUnavailable`, and if nobody has: `ClockOff` where our clock must not number it, `WatchSuperseded`
+        where the fence's term isn't current.
+        """
+        told_ms = self._clock.now_ms()
+        await self.log.begin_epoch(lost=lost, reason=reason, told_ms=told_ms, fence=fence, cluster=self.cluster)
 
     async def _step(self, *, wait_s: float) -> int:
         asked_s, before = self._clock.monotonic_s(), self.position
         entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
-        if entries:
-            self._fold(entries)
-        else:
+        news = self._not_folded(entries)
+        if news:
+            self._fold(news)
+        if not entries:
             self.caught_up = True
         # An answer says what the log held when it was asked for: one that a pause lay upon is old when it is read. And
         # one that may be cut short by a read's limits says nothing of the log's end.
@@ -224,10 +246,31 @@ class Follower:
             self._read_s = asked_s
         return len(entries)
 
+    def _not_folded(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Entries without those of our own that were folded while they were read. Raises `EpochLost` if the log holds
+        others in their place."""
+        if not entries or entries[0].first == self.position.offset + 1:
+            return entries
+        for entry in entries:
+            if entry.last == self.position.offset and entry.chain != self.position.chain:
+                raise EpochLost(f"the log up to offset {entry.last} is not the one that was appended to")
+        return [entry for entry in entries if entry.last > self.position.offset]
+
+    def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
+        """Fold a batch that this process has just appended, if it is the next one: the read that brings it takes as
+        long again. The log took it only because it holds what is folded here, so the chain goes on from there."""
+        at = self.position
+        if appended.duplicate or (at.epoch, at.offset) != (epoch, appended.first - 1) or self.state.epoch != epoch:
+            return
+        payload = encode_batch(batch)
+        chain = next_chain(at.chain, payload)
+        self._fold([Entry(appended.first, appended.last, chain, decode_batch(payload, appended.first))])
+
     def _fold(self, entries: Sequence[Entry]) -> None:
         changes = Changes()
         for entry in entries:
             apply_entry(self.state, entry, changes)
+        self._note_cluster()
         last = entries[-1]
         self.position = Position(self.state.epoch, last.last, last.chain)
         for verdict in changes.verdicts:
@@ -240,13 +283,24 @@ class Follower:
         for listener in self._listeners:
             listener.changed(changes)
 
+    def _note_cluster(self) -> None:
+        """Whose log this is outlives its epochs; a change is told, because nobody should take another's log over."""
+        now, before = self.state.cluster, self.cluster
+        if now and before and now != before:
+            log_event(_log, "the log is another cluster's now", level=logging.WARNING, before=before, now=now)
+        self.cluster = now or before
+
     def _wake(self) -> None:
         self._advanced.set()
         self._advanced = asyncio.Event()
 
 
 class Writer:
-    """Appends one role's batches, each once: a batch whose answer was lost is sent again under the same identity."""
+    """Appends one role's batches, each once: a batch whose answer was lost is sent again under the same identity.
+
+    Each try is stamped with the time of that try: how long a batch waited is no fault of its clock. What was decided by
+    a wrong clock is never sent, nor what that clock has met on its way: `ClockOff` leaves it to whoever decided.
+    """
 
     def __init__(self, follower: Follower, *, name: str, clock: Clock, metrics: Metrics) -> None:
         self._follower = follower
@@ -256,24 +310,41 @@ class Writer:
         self._seq = 0
         self._turn = asyncio.Lock()
 
-    async def append(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
-        """Append in the epoch that the projection is in; retries while the log is away. Raises `EpochLost`."""
+    async def append(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
+        """Append in the epoch that the projection is in; retries while the log is away.
+
+        Raises `EpochLost`, `WatchSuperseded` for a fence whose term isn't the watch's current one, and `ClockOff` while
+        our clock is wrong: the batch may have been appended in an earlier try.
+        """
         epoch = self._follower.state.epoch
+        self._clock.now_ms()  # before anything else happens: the events are of this moment
         async with self._turn:
             self._seq += 1
-            batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
-            backoff = Backoff(self._clock)
+            backoff, refused = Backoff(self._clock), 0
             while True:
+                batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
                 try:
                     began_s = self._clock.monotonic_s()
-                    appended = await self._follower.log.append(batch, epoch=epoch, cursor=cursor)
+                    appended = await self._follower.log.append(batch, epoch=epoch, fence=fence)
+                    self._follower.writes.taken()
                     self._metrics.append_seconds.observe(self._clock.monotonic_s() - began_s)
                     self._metrics.appends.labels("duplicate" if appended.duplicate else "ok").inc()
                     for event in events:
                         self._metrics.events.labels(kind_of(event)).inc()
+                    self._follower.fold_own(batch, appended, epoch=epoch)
                     return appended
-                except LogUnavailable:
+                except LogUnavailable as problem:
+                    self._follower.writes.failed(problem)
                     self._metrics.appends.labels("unavailable").inc()
+                    await backoff.wait()
+                except WatchSuperseded:
+                    self._metrics.appends.labels("superseded").inc()
+                    raise
+                except ClockOff:
+                    self._metrics.appends.labels("clock").inc()
+                    refused += 1
+                    if refused > _LATE_TRIES:
+                        raise
                     await backoff.wait()
                 except EpochLost as problem:
                     self._metrics.appends.labels("lost").inc()
@@ -286,15 +357,15 @@ class Writer:
         backoff = Backoff(self._clock)
         while True:
             try:
-                await self._follower.log.begin_epoch(lost=lost, reason=reason, told_ms=self._clock.now_ms())
+                await self._follower.begin_epoch(lost, reason)
                 return
-            except LogUnavailable:
+            except (LogUnavailable, ClockOff):
                 await backoff.wait()
 
-    async def append_and_fold(self, events: Sequence[Event], *, cursor: Cursor | None = None) -> Appended:
-        """Append, then wait until this process has folded it. Raises `EpochLost`."""
+    async def append_and_fold(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
+        """Append, then wait until this process has folded it. Raises what `append` raises."""
         epoch = self._follower.state.epoch
-        appended = await self.append(events, cursor=cursor)
+        appended = await self.append(events, fence=fence)
         if not await self._follower.folded(epoch, appended.last):
             raise EpochLost(f"epoch {epoch} ended while offset {appended.last} was awaited")
         return appended

@@ -30,20 +30,27 @@ class Check(msgspec.Struct, frozen=True):
     vital: bool
 
 
+#: A check that is expected.
+_UNREPORTED = Check(ok=False, reason="not reported yet", vital=False)
+
+
 class Health:
     """What the roles of this process report of themselves. Names given as `expected` are not ok until they report."""
 
     def __init__(self, expected: Iterable[str], metrics: Metrics) -> None:
         self._metrics = metrics
-        self._checks = {name: Check(ok=False, reason="not reported yet", vital=False) for name in expected}
+        self._checks = dict.fromkeys(expected, _UNREPORTED)
         self._changed = asyncio.Event()
         self._tell()
 
-    def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False) -> None:
-        """Report a check. A change is logged, so the log tells when and why a process became unready."""
+    def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False, passing: bool = True) -> None:
+        """Report a check. A change is logged, so the log tells when and why a process became unready.
+
+        Not `passing`: a failure won't go by itself while the process starts, so the first report of it is logged too.
+        """
         before = self._checks.get(name)
         self._checks[name] = Check(ok, "" if ok else reason, vital)
-        if before is None or before.ok != ok:
+        if before is None or before.ok != ok or (before is _UNREPORTED and not ok and not passing):
             if ok:
                 log_event(_log, "check passes", check=name)
             else:

@@ -1,7 +1,8 @@
 """Maintenance: snapshots of the projection, and trimming of the log. Its tick comes through rq like the scheduler's.
 
-The stream is trimmed only up to what a stored snapshot holds, every live member has folded and, where there is an
-archive, that has; the newest `keep_events` events stay in any case.
+While processes of an earlier release run, no snapshot is stored that they couldn't read (`layout_guard`). The stream is
+trimmed only up to what a stored snapshot holds, every live member has folded and, where there is an archive, that has;
+the newest `keep_events` events stay in any case.
 """
 
 import logging
@@ -15,6 +16,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import Changes
 from arranger.workers.archiver import Archiver
 from arranger.workers.follower import Follower
+from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.membership import Membership
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Maintenance:
         every_events: int,
         every_s: float,
         keep_events: int,
+        guard: LayoutGuard,
         archiver: Archiver | None = None,
     ) -> None:
         self._follower = follower
@@ -46,6 +49,7 @@ class Maintenance:
         self._every_ms = int(every_s * 1000)
         self._keep_events = keep_events
         self._archiver = archiver
+        self._guard = guard
         #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
         self._stored_offset = 0
         self._trimmed_offset = 0
@@ -58,6 +62,7 @@ class Maintenance:
         """No snapshot of this epoch is known yet."""
         self._stored_offset = self._trimmed_offset = 0
         self._stored_ms = self._clock.now_ms()
+        self._guard.forget()
 
     async def maintain(self) -> None:
         """One round: a snapshot if it is due, then trimming behind it."""
@@ -75,6 +80,9 @@ class Maintenance:
         return news >= self._every_events or self._clock.now_ms() - self._stored_ms >= self._every_ms
 
     async def _snapshot(self) -> None:
+        if not await self._guard.allows(self._follower.log):
+            self._metrics.snapshots.labels("waiting").inc()
+            return
         position = self._follower.position
         content = snapshot.encode(self._follower.state)
         await self._follower.log.put_snapshot(StoredSnapshot(position, content))

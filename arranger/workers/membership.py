@@ -18,8 +18,14 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from arranger.clock import Clock
-from arranger.errors import LogUnavailable
+from arranger.errors import LogUnavailable, WritesRefused
+from arranger.events.redis_connection import refuses_writes
 from arranger.logs import log_event
+from arranger.projections.layouts import LAYOUT
+from arranger.workers.backoff import Backoff
+from arranger.workers.member_problems import MemberProblem
+from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +35,8 @@ ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 MISSED_BEATS = 3
 
 # KEYS: members. ARGV: own id, own record, milliseconds it is valid (0: leave; negative: only read).
-# Answers the records of all live members; what has expired, or is no record, is removed on the way.
+# Answers the server's time in milliseconds, then the records of all live members; what has expired, or is no record, is
+# removed on the way.
 _BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -39,7 +46,7 @@ if valid > 0 then
 elseif valid == 0 then
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
-local live = {}
+local live = {string.format('%.0f', now)}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local expiry, record = string.match(all[i + 1], '^(%d+) (.*)$')
@@ -78,6 +85,8 @@ class Member(msgspec.Struct, frozen=True):
     """One running process: its roles, and the epoch and offset up to which it has folded the log.
 
     Times in milliseconds: `lag_ms` since when it knows of events that it hasn't folded, `heartbeat_ms` its period.
+    `layout` is the latest layout of snapshots that it reads; the release that didn't tell it read up to layout 7.
+    `aside`: it may not write now (its clock, or its cluster), so its share of the jobs is the others'.
     """
 
     id: str
@@ -88,6 +97,9 @@ class Member(msgspec.Struct, frozen=True):
     lag_events: int = 0
     lag_ms: int = 0
     heartbeat_ms: int = 0
+    layout: int = 7
+    problems: tuple[MemberProblem, ...] = ()
+    aside: bool = False
 
 
 def owner(key: str, members: Iterable[str]) -> str | None:
@@ -115,22 +127,57 @@ class Membership:
         roles: tuple[str, ...],
         clock: Clock,
         heartbeat_s: float = 3.0,
+        layout: int = LAYOUT,
+        timekeeper: Timekeeper | None = None,
+        writes: Writes | None = None,
     ) -> None:
+        """`timekeeper` is told the server's time with each answer; while it finds our clock wrong we stand aside.
+
+        `writes` is told whether heartbeats are taken.
+        """
         self.member_id = member_id
+        #: The latest layout of snapshots that this process reads, which is the one that it writes.
+        self.layout = layout
         self._roles = roles
         self._clock = clock
         self._heartbeat_s = heartbeat_s
+        self._timekeeper = timekeeper
+        self._writes = writes
+        self._aside = False
         self._started_ms = clock.now_ms()
         self._epoch = 0
         self._offset = 0
         self._lag: tuple[int, float] = (0, 0.0)
+        self._problems: tuple[MemberProblem, ...] = ()
         self._key = _members_key(cluster)
         self._beat = client.register_script(_BEAT)
         self._seen: tuple[Member, ...] = (self._record(),)
 
-    def progress(self, epoch: int, offset: int, *, lag: tuple[int, float] = (0, 0.0)) -> None:
-        """How far this process has folded, and lags behind in events and seconds; told with the next heartbeat."""
-        self._epoch, self._offset, self._lag = epoch, offset, lag
+    def progress(
+        self,
+        epoch: int,
+        offset: int,
+        *,
+        lag: tuple[int, float] = (0, 0.0),
+        problems: tuple[MemberProblem, ...] = (),
+    ) -> None:
+        """How far this process has folded, lags behind in events and seconds, and what is wrong with it; told with the
+        next heartbeat."""
+        self._epoch, self._offset, self._lag, self._problems = epoch, offset, lag, problems
+
+    def stand_aside(self, aside: bool) -> None:
+        """Whether this process may not write for another reason than its clock; told with the next heartbeat."""
+        self._aside = aside
+
+    async def compare_clocks(self) -> None:
+        """Ask for the server's time until it comes: nothing is written by a clock that nobody has compared."""
+        backoff = Backoff(self._clock)
+        while self._timekeeper is not None and self._timekeeper.offset_ms() is None:
+            try:
+                await self._exchange(-1)
+            except LogUnavailable as problem:
+                log_event(_log, "Redis doesn't tell its time", level=logging.WARNING, problem=problem.message)
+                await backoff.wait()
 
     async def join(self) -> None:
         """Beat once: from now on this member is seen, and what it hasn't folded is not trimmed."""
@@ -165,8 +212,8 @@ class Membership:
         return tuple(member for member in self._seen if role is None or role in member.roles)
 
     def owns(self, key: str, role: str) -> bool:
-        """Whether `key` is this member's share among the members of a role, as far as it has seen."""
-        return owner(key, (member.id for member in self.seen(role))) == self.member_id
+        """Whether `key` is this member's share among the members of a role that may write, as far as it has seen."""
+        return owner(key, (member.id for member in self.seen(role) if not member.aside)) == self.member_id
 
     async def slowest_offset(self, epoch: int) -> int | None:
         """The lowest offset that a live member has folded in this epoch: what comes after must not be trimmed.
@@ -181,14 +228,25 @@ class Membership:
         return Member(
             self.member_id, self._roles, self._epoch, self._offset, self._started_ms,
             lag_events=lag_events, lag_ms=round(lag_s * 1000), heartbeat_ms=round(self._heartbeat_s * 1000),
+            layout=self.layout, problems=self._problems,
+            aside=self._aside or (self._timekeeper is not None and not self._timekeeper.right),
         )  # fmt: skip
 
     async def _exchange(self, valid_ms: int) -> None:
         arguments: list[str | bytes | int] = [self.member_id, msgspec.json.encode(self._record()), valid_ms]
+        asked_s = self._clock.monotonic_s()
         try:
-            answer: Any = await self._beat(keys=[self._key], args=arguments)
+            told, *answer = await self._beat(keys=[self._key], args=arguments)
         except (RedisError, OSError) as problem:
-            raise LogUnavailable(f"Redis doesn't take the heartbeat: {problem}") from problem
+            kind = WritesRefused if refuses_writes(problem) else LogUnavailable
+            failure = kind(f"Redis doesn't take the heartbeat: {problem}")
+            if self._writes is not None:
+                self._writes.failed(failure)
+            raise failure from problem
+        if self._writes is not None and valid_ms > 0:
+            self._writes.taken()
+        if self._timekeeper is not None:
+            self._timekeeper.server_said(int(told), asked_s=asked_s)
         members = [member for member in map(_decoded, answer) if member is not None]
         self._seen = tuple(sorted(members, key=lambda member: member.id))
 

@@ -19,12 +19,13 @@ from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
 from arranger.model.job import ENDED, ScheduleState, Stage
+from arranger.model.text import one_line
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
 from arranger.scheduling.cycle import kinds_of
 
 _log = logging.getLogger(__name__)
 
-#: Kubernetes refuses Events with longer messages.
+#: Kubernetes refuses Events with longer messages, in bytes.
 _MESSAGE_LIMIT = 1000
 
 _NORMAL, _WARNING = "Normal", "Warning"
@@ -93,6 +94,8 @@ class Reporter:
             if last is None or decided.based_on > last:
                 stage = Stage(decided.stage)
                 name, message = _name(job, stage, told_ms), f"{stage}: {decided.message}"
+                if decided.back_off_ms:
+                    message += f"; scheduled again from {rfc3339(told_ms + decided.back_off_ms + 999)}"
                 kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL
                 await self._create(job, name, reason=decided.reason, message=message, told_ms=told_ms, kind=kind)
 
@@ -124,7 +127,7 @@ class Reporter:
             told.times[name] = 1
             return True
         told.times[name] = max(times, 1) + 1
-        change = {"message": message[:_MESSAGE_LIMIT], "count": told.times[name], "lastTimestamp": rfc3339(now_ms)}
+        change = {"message": _shown(message), "count": told.times[name], "lastTimestamp": rfc3339(now_ms)}
         try:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ApiError as refused:
@@ -151,8 +154,8 @@ class Reporter:
                 "name": seen.name,
                 "uid": job.uid,
             },
-            "reason": reason,
-            "message": message[:_MESSAGE_LIMIT],
+            "reason": one_line(reason),
+            "message": _shown(message),
             "type": kind,
             "source": {"component": "arranger"},
             "firstTimestamp": told,
@@ -172,6 +175,11 @@ class Reporter:
 
     def _complain(self, job: JobRecord, problem: ClusterError) -> None:
         log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
+
+
+def _shown(message: str) -> str:
+    """A message that may hold others' text, as an Event takes it."""
+    return one_line(message).encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
 
 
 def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:

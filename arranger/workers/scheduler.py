@@ -1,15 +1,15 @@
-"""The scheduler: one cycle over the warm projection at each tick.
+"""The scheduler: one cycle over the warm projection, at each tick and at once when something schedulable changed.
 
-A tick comes through rq, periodically and at once when something schedulable changed; any scheduler process may get
-it. The cycle catches up with the log, decides, and appends its decisions and its own record in one step. Two cycles
-at once do no harm: the log takes the first, and the other is superseded as a whole.
+A tick comes through rq once a period, and any scheduler process may get it. A change is answered by the one member that
+owns it, without rq (docs/decisions/0015). The cycle decides, and appends its decisions and its own record in one step.
+Two cycles at once do no harm: the log takes the first, and the other is superseded as a whole.
 """
 
 import asyncio
 import logging
 
 from arranger.clock import Clock
-from arranger.errors import EpochLost, LogUnavailable
+from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
@@ -17,42 +17,43 @@ from arranger.projections.state import Changes
 from arranger.scheduling.cycle import Cycles
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.workers.follower import Follower, Writer
-from arranger.workers.ticks import Ticker
+from arranger.workers.membership import Membership
 
 _log = logging.getLogger(__name__)
 
+ROLE = "scheduler"
 TICK = "cycle"
 #: Changes that come this close together share one cycle.
 _GATHER_S = 0.02
 
 
 class Scheduler:
-    """Takes scheduling cycles, and asks for one when the projection changed in a way that matters."""
+    """Takes scheduling cycles: at ticks, and when the projection changed in a way that matters."""
 
     def __init__(
         self,
         *,
         follower: Follower,
         writer: Writer,
-        ticker: Ticker,
+        membership: Membership,
         config: CycleConfig,
         clock: Clock,
         metrics: Metrics,
-        period_s: float,
         policies: Policies = BUILT_IN,
     ) -> None:
+        """`membership` says which of the schedulers answers changes."""
         self._follower = follower
         self._writer = writer
-        self._ticker = ticker
+        self._membership = membership
         self._config = config
         self._clock = clock
         self._metrics = metrics
-        self._period_s = period_s
         self._cycles = Cycles(policies)
         self._woken = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     def changed(self, changes: Changes) -> None:
-        """Ask for a cycle if a job may now find a place."""
+        """Wake up if a job may now find a place."""
         if changes.schedulable:
             self._woken.set()
 
@@ -60,29 +61,39 @@ class Scheduler:
         """The first cycle of an epoch comes when everything has been listed, which is a change like another."""
 
     async def run(self) -> None:
-        """Ask for cycles until cancelled: at every change that matters, and every period."""
+        """Take a cycle at every change that matters, if this member owns them, until cancelled.
+
+        While members come and go, two or none may take a change for theirs: the next tick answers it then.
+        """
         while True:
-            try:
-                async with asyncio.timeout(self._period_s):
-                    await self._woken.wait()
-                await self._clock.sleep(_GATHER_S)
-            except TimeoutError:
-                pass
+            await self._woken.wait()
+            await self._clock.sleep(_GATHER_S)
             self._woken.clear()
-            await self._ticker.push(TICK)
+            if self._membership.owns(TICK, ROLE):
+                try:
+                    await self.cycle()
+                except Exception as problem:  # a policy of another package, say: the next change or tick tries again
+                    log_event(_log, "a cycle failed", level=logging.ERROR, exc_info=problem)
 
     async def cycle(self) -> None:
-        """One cycle. A log that is away or has changed makes it void; the next tick tries again."""
-        try:
-            if not await self._follower.catch_up():
-                return
-            began_s = self._clock.monotonic_s()
-            events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
-            self._metrics.cycle_seconds.observe(self._clock.monotonic_s() - began_s)
-            self._metrics.cycles.labels("taken" if events else "idle").inc()
-            if events:
-                appended = await self._writer.append_and_fold(events)
-                if self._follower.state.last_cycle < appended.first:
-                    self._metrics.cycles.labels("superseded").inc()
-        except (LogUnavailable, EpochLost) as problem:
-            log_event(_log, "the cycle was dropped", level=logging.WARNING, why=problem)
+        """One cycle; a second one in this process waits for it. A log that is away or has changed makes it void, and so
+        does a wrong clock; the next tick tries again."""
+        async with self._turn:
+            try:
+                # A projection that was read a moment ago is as good as one that asked again: either is half a round
+                # trip old when the cycle is taken, and the log judges what has changed since.
+                if not self._follower.fresh() and not await self._follower.catch_up():
+                    return
+                await self._take()
+            except (LogUnavailable, EpochLost, ClockOff) as problem:
+                log_event(_log, "the cycle was dropped", level=logging.WARNING, why=problem)
+
+    async def _take(self) -> None:
+        began_s = self._clock.monotonic_s()
+        events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
+        self._metrics.cycle_seconds.observe(self._clock.monotonic_s() - began_s)
+        self._metrics.cycles.labels("taken" if events else "idle").inc()
+        if events:
+            appended = await self._writer.append_and_fold(events)
+            if self._follower.state.last_cycle < appended.first:
+                self._metrics.cycles.labels("superseded").inc()

@@ -11,13 +11,15 @@ import redis.asyncio
 
 from arranger.errors import EntriesTrimmed
 from arranger.events.codec import decode_batch
-from arranger.events.kinds import Watched
+from arranger.events.kinds import EpochBegun, Watched
 from arranger.events.log import Position
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from arranger.workers import applier, controller
+from arranger.workers.member_problems import MemberProblem
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
+from arranger.workers.store_status import StoreStatus, read_store
 
 #: The roles whose members share the jobs among themselves.
 SHARING = (controller.ROLE, applier.ROLE)
@@ -40,7 +42,8 @@ class Share(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One live process. `lag_*` is what it told of itself with its last heartbeat; `shares` are by role."""
+    """One live process. `lag_*` and `problems` are what it told of itself with its last heartbeat; `shares` are by
+    role, `layout` is the latest layout of snapshots that it reads."""
 
     id: str
     roles: tuple[str, ...]
@@ -53,27 +56,41 @@ class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
     lag_events: int
     lag_s: float
     shares: dict[str, Share]
+    layout: int = 7
+    problems: tuple[MemberProblem, ...] = ()
 
 
 class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The watch of one kind of object. `held_ms` is when the holder began (None: before the log's beginning, or it
-    hasn't begun yet), `left_s` when its lease runs out unless it is renewed, `listed` whether the kind was listed."""
+    hasn't begun yet), `left_s` when its lease runs out unless it is renewed, `listed` whether the kind was listed.
+
+    `refused` is the HTTP status by which the API server keeps a kind back that can be done without, else 0.
+    """
 
     kind: str
     holder: str | None
     held_ms: int | None
     left_s: float
     listed: bool
+    refused: int = 0
 
 
 class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The log: its events `first` to `last` are in Redis, and the last was told at `told_ms`."""
+    """The log: its events `first` to `last` are in Redis, and the last was told at `told_ms`.
+
+    `of_cluster` is the Kubernetes cluster whose log it is, by the UID of its namespace kube-system; empty if none has
+    told yet. `after_epoch` is the epoch that this one replaced, and `because` what was said of it; 0 and empty if the
+    log has only had this one, or its first event was trimmed away.
+    """
 
     epoch: int
     first: int
     last: int
     events: int
     told_ms: int
+    of_cluster: str = ""
+    after_epoch: int = 0
+    because: str = ""
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
@@ -95,6 +112,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     watches: tuple[WatchStatus, ...]
     jobs: int
     stages: dict[str, int]
+    store: StoreStatus = StoreStatus()
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -124,16 +142,23 @@ async def read_status(
         await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start) for kind in Watched
     ]
     last_cycle = state.last_cycle
+    begun = await _begun(log, start)
     return Status(
         cluster=cluster,
         now_ms=now_ms,
-        log=LogStatus(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.told_ms),
+        log=LogStatus(
+            *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.told_ms),
+            of_cluster=state.cluster,
+            after_epoch=begun.previous if begun is not None else 0,
+            because=begun.reason if begun is not None and begun.previous else "",
+        ),
         snapshot=snapshot,
         cycle=Moment(last_cycle, await _told_ms(log, start, last_cycle)) if last_cycle else None,
         members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
         watches=tuple(watches),
         jobs=len(state.jobs),
         stages={stage: count for stage in Stage if (count := sum(job.stage == stage for job in state.jobs.values()))},
+        store=await read_store(client),
     )
 
 
@@ -142,7 +167,7 @@ def shares_of(job_uids: Iterable[str], members: Sequence[Member]) -> dict[str, d
     found: dict[str, dict[str, int]] = {}
     uids = list(job_uids)
     for role in SHARING:
-        of_role = [member.id for member in members if role in member.roles]
+        of_role = [member.id for member in members if role in member.roles and not member.aside]
         counts = found[role] = dict.fromkeys(of_role, 0)
         for uid in uids:
             chosen = owner(uid, of_role)
@@ -172,6 +197,8 @@ def _member(member: Member, age_ms: int, shares: dict[str, dict[str, int]]) -> M
         lag_events=member.lag_events,
         lag_s=member.lag_ms / 1000,
         shares=of_member,
+        layout=member.layout,
+        problems=member.problems,
     )
 
 
@@ -182,9 +209,21 @@ async def _watch(
     term = state.terms.get(kind, 0)
     listed = state.listed.get(kind, False)
     if held is None:
-        return WatchStatus(kind, None, None, 0.0, listed)
+        return WatchStatus(kind, None, None, 0.0, listed, state.unwatched.get(kind, 0))
     claimed_ms = await _told_ms(log, start, term) if term else None
-    return WatchStatus(kind, held[0], claimed_ms, held[1] / 1000, listed)
+    return WatchStatus(kind, held[0], claimed_ms, held[1] / 1000, listed, state.unwatched.get(kind, 0))
+
+
+async def _begun(log: RedisLog, start: Position) -> EpochBegun | None:
+    """How the epoch began; None if that was trimmed away."""
+    if start.offset:
+        return None
+    try:
+        stored = await log.read_stored(start, limit=1)
+    except EntriesTrimmed:
+        return None
+    first = decode_batch(stored[0].payload, stored[0].first).events[0] if stored else None
+    return first if isinstance(first, EpochBegun) else None
 
 
 async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
@@ -203,8 +242,14 @@ async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
 
 
 def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
-    """What is missing, the gravest first: roles, watches, listings, and members that lag behind."""
-    found = []
+    """What is missing, the gravest first: roles, watches, listings, and members that lag behind.
+
+    Nothing of that is known while Redis refuses writes: a process that can't beat only seems to be gone.
+    """
+    store = status.store
+    if store.full or store.replica or (store.disk_failing and not status.members):
+        return []
+    found: list[Problem] = []
     present = {role for member in status.members for role in member.roles}
     for role in ROLES:
         if role not in present:
@@ -213,7 +258,7 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
         if "watcher" in present and watch.holder is None:
             what = f"nobody watches {watch.kind} objects, though there are watchers"
             found.append(Problem(what, "look again after lease_s seconds; then see the watchers' logs and /readyz"))
-        elif watch.holder is not None and not watch.listed:
+        elif watch.holder is not None and not watch.listed and not watch.refused:
             what = f"{watch.kind} objects haven't been listed in this epoch: nobody decides before that"
             found.append(Problem(what, "see the log and /readyz of the watcher that holds the watch"))
     return found + [problem for member in status.members for problem in _lagging(member, status, max_lag_s)]

@@ -6,48 +6,67 @@ tick waits in it, however many processes push and however long no worker is ther
 begun doesn't count as waiting, so it never holds up the next.
 
 rq's worker is synchronous. It runs in a side thread and hands each tick to a coroutine on the event loop's thread,
-where the warm projection lives; a forking worker would lose that.
+where the warm projection lives; a forking worker would lose that. It accepts ticks only: `tick_jobs` checks the raw
+hash of each job in its queues, and rq never loads, calls or cleans up a job.
 """
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import redis
 import redis.asyncio
-import rq.job
 import rq.queue
 import rq.serializers
-import rq.timeouts
 import rq.worker
+import rq.worker_registration
 from redis.exceptions import RedisError
-from rq.exceptions import StopRequested
 
 from arranger.clock import Clock
 from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
+from arranger.workers.ending import end
+from arranger.workers.tick_jobs import (
+    FORGOTTEN_AFTER_S,
+    HANDLER_LIMIT_S,
+    MAX_BYTES,
+    MAX_FIELDS,
+    TAKE,
+    NoTick,
+    check_tick,
+    job_key,
+    queue_key,
+    queue_name,
+    tick_job,
+)
 
 _log = logging.getLogger(__name__)
 
 #: What a tick does when it is handled.
 Handler = Callable[[], Awaitable[None]]
 
-#: A handler that takes longer is cancelled and logged; the next tick tries again.
-_HANDLER_LIMIT_S = 120
-#: A tick that nobody fetched for so long, or whose worker was killed, leaves Redis by itself.
-_FORGOTTEN_AFTER_S = 300
 #: How often the side thread looks whether it shall stop while a handler runs.
 _LOOK_S = 0.05
 _LONGEST_WAIT_S = 5.0
+#: One blocking pop lasts so many seconds: how long a stop may take.
+_POP_S = 1
 #: A pop that blocks ends within a second, and then the worker takes its name out of Redis.
 _GOODBYE_S = 2.0
 #: Seconds without an answer after which the connection is given up.
 _SILENCE_S = 5
+#: A worker renews its record in Redis this often, in seconds; it runs out a minute after a handler's limit.
+_BEAT_S = 20.0
+_WORKER_TTL_S = HANDLER_LIMIT_S
+#: Names of workers that were killed are taken out of rq's sets this often, in seconds.
+_TIDY_S = 60.0
+#: Dropped jobs are logged at most this often, in seconds.
+_TELL_DROPPED_S = 60.0
 
 # KEYS: the queue's list, rq's set of queues, the job's hash.
 # ARGV: job id, the hash's time to live in seconds, then fields and values of the hash.
@@ -63,11 +82,6 @@ return 1
 """
 
 
-def queue_name(cluster: str, tick: str) -> str:
-    """The rq queue of one tick of one cluster."""
-    return f"arranger:{cluster}:{tick}"
-
-
 class Ticker:
     """Pushes ticks. Redis being away is no error here: the next period pushes again."""
 
@@ -81,26 +95,11 @@ class Ticker:
 
     async def push(self, tick: str) -> bool:
         """Put a tick into its queue unless one waits there. False: one waits already, or Redis is away."""
-        name = queue_name(self._cluster, tick)
-        job = rq.job.Job.create(
-            handle_tick,
-            args=(self._cluster, tick),
-            connection=self._unused,
-            serializer=rq.serializers.JSONSerializer,
-            id=uuid.uuid4().hex,
-            origin=name,
-            description=f"tick {tick} of {self._cluster}",
-            status=rq.job.JobStatus.QUEUED,
-            timeout=_HANDLER_LIMIT_S,
-            result_ttl=0,
-            failure_ttl=_FORGOTTEN_AFTER_S,
-        )
+        job = tick_job(handle_tick, self._cluster, tick, self._unused)
         pairs = [part for pair in job.to_dict().items() for part in pair]
-        queue_key = rq.queue.Queue.redis_queue_namespace_prefix + name
+        keys = [queue_key(self._cluster, tick), rq.queue.Queue.redis_queues_keys, job.key]
         try:
-            pushed = await self._push(
-                keys=[queue_key, rq.queue.Queue.redis_queues_keys, job.key], args=[job.id, _FORGOTTEN_AFTER_S, *pairs]
-            )
+            pushed = await self._push(keys=keys, args=[job.id, FORGOTTEN_AFTER_S, *pairs])
         except (RedisError, OSError) as problem:
             if self._reachable:
                 log_event(_log, "a tick can't be pushed", level=logging.WARNING, tick=tick, problem=problem)
@@ -128,9 +127,11 @@ class TickLoop:
         handlers: Mapping[str, Handler],
         loop: asyncio.AbstractEventLoop,
         told: Callable[[str, str], None] = lambda tick, result: None,
+        dropped: Callable[[str], None] = lambda tick: None,
     ) -> None:
         """`handlers` are listened for in their order: the first has precedence. `told(tick, result)` is called in
-        the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`.
+        the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`, `dropped(tick)` for each job in
+        that tick's queue that is no tick.
 
         Raises `UsageError` for a URL that can't be used."""
         self._connection = sync_client(redis_url)
@@ -139,6 +140,10 @@ class TickLoop:
         self._handlers = dict(handlers)
         self._loop = loop
         self._told = told
+        self._dropped = dropped
+        #: Jobs dropped since the last log line about them, and the time of that line.
+        self._untold = 0
+        self._told_dropped_s = -_TELL_DROPPED_S
         self._stopping = threading.Event()
         self._drain_until_s = 0.0
         self._handling = False
@@ -171,13 +176,11 @@ class TickLoop:
 
     def _work(self) -> None:
         """The side thread: an rq worker, and another one whenever that gave up, until stopped."""
-        _here.ticks = self
         wait_s = 0.1
         while not self._stopping.is_set():
             began_s = time.monotonic()
             try:
-                worker = _Worker.listening(self._queues(), self._member_id, self._connection, self._stopping)
-                worker.work(logging_level=None)
+                _Worker.listening(self, self._connection).work()
             except Exception as problem:
                 if wait_s < _LONGEST_WAIT_S:
                     log_event(_log, "ticks can't be fetched, trying again", level=logging.WARNING, problem=problem)
@@ -188,16 +191,42 @@ class TickLoop:
             self._stopping.wait(wait_s)
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
-    def _queues(self) -> list[str]:
-        return [queue_name(self._cluster, tick) for tick in self._handlers]
+    @property
+    def cluster(self) -> str:
+        """The cluster whose ticks are taken."""
+        return self._cluster
 
-    def handle(self, cluster: str, tick: str) -> None:
-        """In the side thread: run the handler on the event loop and wait for its end."""
-        handler = self._handlers.get(tick)
-        if handler is None or cluster != self._cluster:
-            log_event(_log, "a tick that nobody here handles", level=logging.WARNING, tick=tick, cluster=cluster)
+    @property
+    def member_id(self) -> str:
+        """The member that takes them."""
+        return self._member_id
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The ticks that are taken, in the order of their precedence."""
+        return list(self._handlers)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no further tick is to be taken."""
+        return self._stopping.is_set()
+
+    def drop(self, tick: str, problem: NoTick) -> None:
+        """In the side thread: count a job that is no tick, and log it at most once a minute."""
+        self._dropped(tick)
+        self._untold += 1
+        now_s = time.monotonic()
+        if now_s - self._told_dropped_s < _TELL_DROPPED_S:
             return
-        coroutine = _awaited(handler)
+        log_event(
+            _log, "a job that is no tick was dropped", level=logging.ERROR,
+            tick=tick, fault=problem.fault, named=problem.named, dropped=self._untold,
+        )  # fmt: skip
+        self._untold, self._told_dropped_s = 0, now_s
+
+    def handle(self, tick: str) -> None:
+        """In the side thread: run the handler on the event loop and wait for its end."""
+        coroutine = _awaited(self._handlers[tick])
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
@@ -213,16 +242,19 @@ class TickLoop:
         self._told(tick, outcome)
 
     def _outcome(self, tick: str, future: concurrent.futures.Future[None]) -> str:
+        until_s = time.monotonic() + HANDLER_LIMIT_S
         try:
             while not concurrent.futures.wait([future], timeout=_LOOK_S).done:
                 if self._stopping.is_set() and time.monotonic() > self._drain_until_s:
                     future.cancel()
                     return "stopped"
+                if time.monotonic() > until_s:  # the next tick tries again
+                    future.cancel()
+                    log_event(
+                        _log, "a tick's handler took too long", level=logging.ERROR, tick=tick, limit_s=HANDLER_LIMIT_S
+                    )
+                    return "timeout"
             future.result()
-        except rq.timeouts.JobTimeoutException:
-            future.cancel()
-            log_event(_log, "a tick's handler took too long", level=logging.ERROR, tick=tick, limit_s=_HANDLER_LIMIT_S)
-            return "timeout"
         except concurrent.futures.CancelledError:
             return "stopped"
         except Exception as problem:
@@ -232,95 +264,92 @@ class TickLoop:
 
 
 async def _awaited(handler: Handler) -> None:
-    await handler()
-
-
-#: The tick loop whose side thread this is.
-_here = threading.local()
+    """Run a handler to its end; cancelled meanwhile, cancel it until it has ended, even if it misses the first word."""
+    handling = asyncio.ensure_future(handler())
+    try:
+        await asyncio.wait([handling])
+    finally:
+        await end([handling])
+    handling.result()
 
 
 def handle_tick(cluster: str, tick: str) -> None:
-    """The rq job: named in Redis as `arranger.workers.ticks.handle_tick`, so its name and arguments stay."""
-    ticks: TickLoop | None = getattr(_here, "ticks", None)
-    if ticks is None:
-        log_event(_log, "a tick reached an rq worker that isn't Arranger's", level=logging.WARNING, tick=tick)
-        return
-    ticks.handle(cluster, tick)
-
-
-class _OnceAMinute(logging.Filter):
-    """Lets a message pass once a minute, on one line: rq repeats that Redis is away for every attempt, and shows
-    tracebacks of its own bookkeeping when it was emptied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last_s: dict[object, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is told: it is the first of its kind for a minute."""
-        last_s = self._last_s.get(record.msg)
-        if last_s is not None and record.created - last_s < 60:
-            return False
-        self._last_s[record.msg] = record.created
-        lines = record.getMessage().splitlines()
-        if len(lines) > 1:
-            record.msg, record.args = f"{lines[0]}: {lines[-1]}", None
-        return True
-
-
-_rq_log = logging.getLogger(f"{__name__}.rq")
-_rq_log.setLevel(logging.WARNING)
-_rq_log.addFilter(_OnceAMinute())
+    """What a tick names in Redis, as `arranger.workers.ticks.handle_tick`. Only workers that aren't ours call it."""
+    log_event(
+        _log, "a tick reached an rq worker that isn't Arranger's", level=logging.WARNING, tick=tick, cluster=cluster
+    )
 
 
 class _Worker(rq.worker.SimpleWorker):
-    """rq's worker without a fork, made fit for a side thread: no signals, no second thread, quick to stop."""
+    """A worker in the eyes of rq's tools: registered, alive, on its queues. Nothing else of rq's worker is used.
 
-    death_penalty_class = rq.timeouts.TimerDeathPenalty
-    max_connection_wait_time = 1.0
-    log_result_lifespan = False
-    stopping: threading.Event
+    It takes no commands over pub/sub, isn't suspended by a key, starts no scheduler and cleans no registries: each of
+    these acts on content of Redis, and some of them call functions that it names.
+    """
+
+    ticks: TickLoop
 
     @classmethod
-    def listening(
-        cls, queues: list[str], member_id: str, connection: redis.Redis, stopping: threading.Event
-    ) -> "_Worker":
+    def listening(cls, ticks: TickLoop, connection: redis.Redis) -> "_Worker":
         """A worker on these queues under a name of its own: rq refuses a name that a killed worker left behind."""
         worker = cls(
-            queues,
-            name=f"{member_id}.{uuid.uuid4().hex[:8]}",
+            [queue_name(ticks.cluster, tick) for tick in ticks.names],
+            name=f"{ticks.member_id}.{uuid.uuid4().hex[:8]}",
             connection=connection,
             serializer=rq.serializers.JSONSerializer,
-            default_result_ttl=0,
-            worker_ttl=60,
-            maintenance_interval=60,
-            log_job_description=False,
+            worker_ttl=_WORKER_TTL_S,
         )
-        worker.stopping = stopping
-        worker.log = _rq_log
+        worker.ticks = ticks
         return worker
-
-    @property
-    def dequeue_timeout(self) -> int:
-        """Seconds that one blocking pop lasts: how long a stop may take."""
-        return 1
 
     @property
     def connection_timeout(self) -> int:
         """Seconds without an answer after which the connection is given up."""
         return _SILENCE_S
 
-    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """Stop here if asked to: rq comes by before every pop and after every job."""
-        if pipeline is None and self.stopping.is_set():
-            raise StopRequested
-        super().heartbeat(timeout, pipeline)
+    def work(self, *_arguments: Any, **_options: Any) -> bool:
+        """Take ticks until the loop is told to stop. Raises `RedisError` when Redis can't be reached."""
+        take = self.connection.register_script(TAKE)
+        ticks = {queue_key(self.ticks.cluster, tick).encode(): tick for tick in self.ticks.names}
+        self.register_birth()  # type: ignore[no-untyped-call]
+        beaten_s = time.monotonic()
+        tidied_s = beaten_s - _TIDY_S
+        try:
+            while not self.ticks.stopping:
+                now_s = time.monotonic()
+                if now_s - beaten_s > _BEAT_S:
+                    self.heartbeat()
+                    beaten_s = now_s
+                if now_s - tidied_s > _TIDY_S:
+                    self.clean_registries()
+                    tidied_s = now_s
+                popped: Any = self.connection.blpop(list(ticks), _POP_S)
+                if popped:
+                    self._handle(ticks[popped[0]], popped[1], take)
+        finally:
+            with contextlib.suppress(RedisError):
+                self.register_death()  # type: ignore[no-untyped-call]
+        return True
 
-    def _install_signal_handlers(self) -> None:
-        """Leave signals alone: they belong to the process, and only its main thread could set them."""
+    def _handle(self, tick: str, job_id: bytes, take: Callable[..., Any]) -> None:
+        """Handle what was popped if it is a tick, else drop it."""
+        try:
+            answer = take(keys=[job_key(job_id)], args=[MAX_FIELDS, MAX_BYTES])
+            if check_tick(answer, cluster=self.ticks.cluster, tick=tick):
+                self.ticks.handle(tick)
+        except NoTick as problem:
+            self.ticks.drop(tick, problem)
 
-    def subscribe(self) -> None:
-        """Take no commands from Redis (rq has one that shuts workers down), and start no thread for them."""
+    def clean_registries(self) -> None:
+        """Take the names of workers that were killed out of rq's sets. No job is looked at."""
+        for queue in self.queues:
+            rq.worker_registration.clean_worker_registry(queue)
 
-    def procline(self, message: str) -> None:
-        """Leave the process's title alone."""
+    def execute_job(self, job: Any, queue: Any) -> None:
+        """Refuse: no job is executed by rq's own code."""
+        raise NotImplementedError("Arranger's worker executes no jobs")
+
+    def perform_job(self, job: Any, queue: Any) -> bool:
+        """Refuse, as `execute_job`."""
+        self.execute_job(job, queue)
+        return False

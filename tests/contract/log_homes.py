@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import fakeredis
 import redis.asyncio
 
+from arranger.clock import SystemClock
 from arranger.events.codec import next_chain
 from arranger.events.file_log import _FIXED_BYTES, FileLog, _encode_record
 from arranger.events.log import Log, Position
@@ -24,8 +25,8 @@ class Home(Protocol):
     #: Whether several processes may append (a file has one writer).
     many_writers: bool
 
-    def log(self) -> Log:
-        """A client of its own, as another process would have it."""
+    def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
+        """A client of its own, as another process would have it, whose clock is ahead."""
         ...
 
     async def close(self) -> None: ...
@@ -47,14 +48,20 @@ class Home(Protocol):
         ...
 
 
+def ahead(ms: int) -> Callable[[], int]:
+    """A wall clock that is ahead of this machine's."""
+    return lambda: SystemClock().now_ms() + ms
+
+
 class InMemory:
     many_writers = True
 
     def __init__(self) -> None:
         self._home = MemoryHome()
 
-    def log(self) -> Log:
-        return MemoryLog(self._home)
+    def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
+        now_ms = ahead(ahead_ms) if clock_bound_ms is not None else lambda: 1
+        return MemoryLog(self._home, now_ms=now_ms, clock_bound_ms=clock_bound_ms)
 
     async def close(self) -> None:
         return None
@@ -87,7 +94,7 @@ class InFile:
         self.path = folder / "log"
         self._logs: list[FileLog] = []
 
-    def log(self) -> Log:
+    def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
         self._logs.append(FileLog(self.path))
         return self._logs[-1]
 
@@ -130,7 +137,7 @@ class InFile:
         reader = await self._scanned()
         chain = next_chain(reader._index.end.chain, payload)
         with self.path.open("ab") as file:
-            file.write(_encode_record(chain, payload, count, None))
+            file.write(_encode_record(chain, payload, count))
         await reader.close()
 
 
@@ -152,8 +159,8 @@ class InRedis:
         self._clients.append(self._new_client())
         return self._clients[-1]
 
-    def log(self) -> Log:
-        return RedisLog(self._client(), self.cluster)
+    def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
+        return RedisLog(self._client(), self.cluster, now_ms=ahead(ahead_ms), clock_bound_ms=clock_bound_ms)
 
     async def close(self) -> None:
         for client in self._clients:

@@ -20,6 +20,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import (
     CRDS,
     EVENTS,
+    NAMESPACES,
     NODES,
     PODS,
     TYJOBS,
@@ -33,7 +34,6 @@ from arranger.kube.cluster import (
 from arranger.kube.config import find_access
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.embedded import EmbeddedCluster
-from arranger.sandbox.kinds import NAMESPACES
 from arranger.sandbox.store import Store
 from tests.servers import TYJOB_CRD, RealKube
 
@@ -526,6 +526,40 @@ async def test_a_listing_that_outlived_its_history_has_expired(subject: Subject)
         await asyncio.to_thread(place.forget_history)
         with pytest.raises(Expired):
             await anext(pages)
+
+
+async def test_a_listing_at_a_version_shows_what_was_there_then(subject: Subject) -> None:
+    async with subject.open() as place:
+        for number in range(4):
+            await place.cluster.create(TYJOBS, place.namespace, tyjob(f"j{number}"))
+        before = await items_at(place, "")
+        moment = await now(place.cluster, TYJOBS)
+        await place.cluster.create(TYJOBS, place.namespace, tyjob("later"))
+        await place.cluster.patch(TYJOBS, place.namespace, "j1", {"metadata": {"labels": {"x": "y"}}})
+        await place.cluster.delete(TYJOBS, place.namespace, "j2")
+        await place.cluster.create(TYJOBS, place.namespace, tyjob("j2"))
+        assert [name for name, _ in before] == ["j0", "j1", "j2", "j3"]
+        assert await items_at(place, moment) == before != await items_at(place, "")
+
+
+async def items_at(place: Place, moment: str) -> list[tuple[str, str]]:
+    """Names and versions of the test's TYJobs at a moment, read in pages of two."""
+    found = []
+    async for page in place.cluster.listing(TYJOBS, limit=2, at=moment):
+        assert moment in ("", page.resource_version)
+        found += [item["metadata"] for item in page.items]
+    return [(each["name"], each["resourceVersion"]) for each in found if each["namespace"] == place.namespace]
+
+
+async def test_a_listing_at_a_version_that_is_forgotten_has_expired(subject: Subject) -> None:
+    async with subject.open() as place:
+        moment = await now(place.cluster, PODS)
+        for number in range(3):
+            await place.cluster.create(PODS, place.namespace, pod(f"p{number}"))
+        await asyncio.to_thread(place.forget_history)
+        with pytest.raises(Expired):
+            async for _ in place.cluster.listing(PODS, at=moment):
+                pass
 
 
 async def test_a_watch_from_a_version_sees_everything_after_it_in_order(subject: Subject) -> None:

@@ -10,15 +10,18 @@ import msgspec
 import pytest
 
 from arranger.errors import (
+    ClockOff,
     DamagedEntry,
     EntriesTrimmed,
     EpochLost,
     OutdatedAppend,
     UnknownEvent,
+    WatchSuperseded,
 )
-from arranger.events.kinds import Batch, EpochBegun, NodeGone
-from arranger.events.log import Cursor, Log, Position, StoredSnapshot, entries
-from tests.contract.log_homes import Home, InFile, InMemory, fake_redis, in_redis_at
+from arranger.events.fence import CLAIM, Fence
+from arranger.events.kinds import Batch, EpochBegun, NodeGone, WatchClaimed, Watched
+from arranger.events.log import Appended, Log, Position, StoredSnapshot, entries
+from tests.contract.log_homes import Home, InFile, InMemory, ahead, fake_redis, in_redis_at
 
 EVERYWHERE = ["memory", "file", "fakeredis", pytest.param("redis", marks=pytest.mark.real)]
 MANY_WRITERS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.real)]
@@ -158,29 +161,139 @@ async def test_a_waiting_reader_gets_what_is_appended_meanwhile(place: Place) ->
         assert list(await reader.read(await log.end(), wait_s=0.01)) == []
 
 
-async def test_the_cursor_is_stored_with_its_batch(place: Place) -> None:
+# --- the fence around a watch -------------------------------------------------------------------------------
+
+
+def claiming(seq: int, *, writer: str = "w") -> Batch:
+    return Batch(writer, seq, 1_000 + seq, (WatchClaimed(Watched.NODE, writer),))
+
+
+async def claim(log: Log, seq: int, *, writer: str = "w", watch: str = "nodes") -> Appended:
+    """Claim a watch; the answer has the cursor that its earlier terms left."""
+    return await log.append(claiming(seq, writer=writer), epoch=(await log.end()).epoch, fence=Fence(watch, CLAIM))
+
+
+async def test_a_claim_returns_the_cursor_that_the_term_before_it_stored(place: Place) -> None:
     async with place.home() as home:
         log = home.log()
         begun = await log.open()
-        assert await log.cursor("nodes") is None
-        await log.append(batch(1), epoch=begun.epoch, cursor=Cursor("nodes", "41"))
-        await log.append(batch(2), epoch=begun.epoch, cursor=Cursor("pods", "é 7"))
-        await log.append(batch(3), epoch=begun.epoch)
-        assert (await home.log().cursor("nodes"), await home.log().cursor("pods")) == ("41", "é 7")
+        nodes, pods = await claim(log, 1), await claim(log, 2, watch="pods")
+        assert (nodes.first, nodes.cursor, pods.first, pods.cursor) == (2, "", 3, "")
+        await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", 2, "41"))
+        await log.append(batch(4), epoch=begun.epoch, fence=Fence("pods", 3, "é: 7"))
+        await log.append(batch(5), epoch=begun.epoch, fence=Fence("nodes", 2))
+        await log.append(batch(6), epoch=begun.epoch)
+        assert (await claim(log, 7)).cursor == "41"
+        assert (await claim(log, 8, watch="pods")).cursor == "é: 7"
+
+
+async def test_a_claim_keeps_the_cursor_for_the_next_one(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        await claim(log, 1)
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "41"))
+        assert [(await claim(log, seq)).cursor for seq in (3, 4)] == ["41", "41"]
+
+
+@pytest.mark.parametrize("cursor", ["99", ""])
+async def test_an_append_under_a_superseded_term_is_refused_whole(place: Place, cursor: str) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        await claim(log, 1)
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "41"))
+        await claim(log, 3)
+        end = await log.end()
+        with pytest.raises(WatchSuperseded, match=r"nodes .* term 2: its current term is 4"):
+            await log.append(batch(4), epoch=begun.epoch, fence=Fence("nodes", 2, cursor))
+        assert await log.end() == end
+        assert not (await log.append(batch(4), epoch=begun.epoch, fence=Fence("nodes", 4))).duplicate
+        assert (await claim(log, 5)).cursor == "41"
+
+
+async def test_a_term_that_nobody_has_claimed_is_refused(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        await claim(log, 1)
+        with pytest.raises(WatchSuperseded, match=r"pods .* term 2: nobody has claimed it"):
+            await log.append(batch(2), epoch=begun.epoch, fence=Fence("pods", 2, "9"))
+
+
+async def test_an_append_that_was_taken_before_the_next_claim_is_recognised_after_it(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        await claim(log, 1)
+        fence = Fence("nodes", 2, "41")
+        await log.append(batch(2), epoch=begun.epoch, fence=fence)
+        await claim(log, 1, writer="another")
+        again = await log.append(batch(2), epoch=begun.epoch, fence=fence)
+        assert (again.first, again.duplicate) == (3, True)
+
+
+async def test_a_claim_repeated_after_a_lost_answer_returns_the_same_while_it_is_current(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        await claim(log, 1)
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "41"))
+        first, again = await claim(log, 3), await claim(log, 3)
+        assert (first.first, first.cursor, first.duplicate) == (4, "41", False)
+        assert (again.first, again.cursor, again.duplicate) == (4, "41", True)
+        await claim(log, 1, writer="another")
+        late = await claim(log, 3)
+        assert (late.first, late.cursor, late.duplicate) == (4, "", True)
+        with pytest.raises(WatchSuperseded):
+            await log.append(batch(4), epoch=begun.epoch, fence=Fence("nodes", late.first))
 
 
 async def test_a_refused_append_stores_no_cursor(place: Place) -> None:
     async with place.home() as home:
         log = home.log()
         begun = await log.open()
-        await log.append(batch(5), epoch=begun.epoch, cursor=Cursor("nodes", "1"))
+        await claim(log, 4)
+        await log.append(batch(5), epoch=begun.epoch, fence=Fence("nodes", 2, "1"))
         with pytest.raises(EpochLost):
-            await log.append(batch(6), epoch=begun.epoch - 1, cursor=Cursor("nodes", "2"))
+            await log.append(batch(6), epoch=begun.epoch - 1, fence=Fence("nodes", 2, "2"))
         with pytest.raises(OutdatedAppend):
-            await log.append(batch(4), epoch=begun.epoch, cursor=Cursor("nodes", "2"))
-        assert (await log.append(batch(5), epoch=begun.epoch, cursor=Cursor("nodes", "2"))).duplicate
-        assert await log.cursor("nodes") == "1"
-        assert (await log.end()).offset == 2
+            await log.append(batch(4), epoch=begun.epoch, fence=Fence("nodes", 2, "2"))
+        assert (await log.append(batch(5), epoch=begun.epoch, fence=Fence("nodes", 2, "2"))).duplicate
+        assert (await log.end()).offset == 3
+        assert (await claim(log, 6)).cursor == "1"
+
+
+@many_writers
+async def test_of_two_watchers_at_once_none_moves_the_cursor_after_the_claim_of_the_other(place: Place) -> None:
+    """The one that was paused appends while the other claims: its cursor is in the claim's answer, or refused."""
+    async with place.home() as home:
+        one, two = home.log(), home.log()
+        begun = await one.open()
+        await two.open()
+        term = (await claim(one, 1)).first
+        for seq in range(2, 22):
+            append = one.append(batch(seq), epoch=begun.epoch, fence=Fence("nodes", term, str(seq)))
+            appended, claimed = await asyncio.gather(append, claim(two, seq, writer="another"), return_exceptions=True)
+            assert isinstance(claimed, Appended)
+            assert (claimed.cursor == str(seq)) == isinstance(appended, Appended)
+            term = (await claim(one, seq, writer="w2")).first
+
+
+async def test_an_epoch_begins_on_behalf_of_a_watch_only_under_its_current_term(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        for seq in (1, 2):
+            await claim(log, seq)
+        end = await log.end()
+        with pytest.raises(WatchSuperseded):
+            await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=0, fence=Fence("nodes", 2))
+        assert await log.end() == end
+        fence = Fence("nodes", 3)
+        assert (await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=0, fence=fence)).epoch == end.epoch + 1
+        present = await log.begin_epoch(lost=begun.epoch, reason="late", told_ms=0, fence=Fence("nodes", 2))
+        assert present.epoch == end.epoch + 1  # it has begun: nothing is refused
 
 
 # --- identity of a batch ------------------------------------------------------------------------------------
@@ -234,6 +347,86 @@ async def test_an_earlier_batch_of_a_writer_is_refused(place: Place) -> None:
             await log.append(batch(2), epoch=(await log.end()).epoch)
 
 
+# --- the time of an entry ------------------------------------------------------------------------------------
+
+BOUND_MS = 10_000
+HOUR_MS = 3_600_000
+
+
+CLAIMED = WatchClaimed(Watched.POD, "w")
+
+
+def told(seq: int, *events: Any, ahead_ms: int = 0, writer: str = "w") -> Batch:
+    return Batch(writer, seq, ahead(ahead_ms)(), events or gone(f"n{seq}"))
+
+
+@many_writers
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS, 12_000, -12_000])
+async def test_an_entry_whose_time_is_off_from_the_stores_own_is_refused_whole(place: Place, ahead_ms: int) -> None:
+    async with place.home() as home:
+        log = home.log(clock_bound_ms=BOUND_MS)
+        epoch = (await log.open()).epoch
+        term = (await log.append(told(1, CLAIMED), epoch=epoch, fence=Fence("pod", CLAIM))).first
+        await log.append(told(2), epoch=epoch, fence=Fence("pod", term, "41"))
+        before = await log.end()
+        for fence in (None, Fence("pod", CLAIM), Fence("pod", term, "99")):
+            with pytest.raises(ClockOff) as refused:
+                await log.append(told(3, CLAIMED, ahead_ms=ahead_ms), epoch=epoch, fence=fence)
+            assert refused.value.offset_ms == pytest.approx(ahead_ms, abs=1_000)
+        assert await log.end() == before
+        # The same batch with another time is taken, and the watch is as it was.
+        again = await log.append(told(3), epoch=epoch, fence=Fence("pod", term))
+        assert not again.duplicate
+        assert (await log.append(told(4, CLAIMED), epoch=epoch, fence=Fence("pod", CLAIM))).cursor == "41"
+
+
+@many_writers
+@pytest.mark.parametrize("ahead_ms", [0, 8_000, -8_000])
+async def test_an_entry_within_the_bound_is_taken_with_its_own_time(place: Place, ahead_ms: int) -> None:
+    async with place.home() as home:
+        log = home.log(clock_bound_ms=BOUND_MS, ahead_ms=ahead_ms)
+        begun = await log.open()
+        batch = told(1, ahead_ms=ahead_ms)
+        await log.append(batch, epoch=begun.epoch)
+        (entry,) = await log.read(begun)
+        assert entry.batch == batch
+
+
+@many_writers
+async def test_a_batch_that_was_appended_is_recognised_whatever_time_it_tells_now(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log(clock_bound_ms=BOUND_MS)
+        epoch = (await log.open()).epoch
+        once = await log.append(told(1), epoch=epoch)
+        again = await log.append(told(1, ahead_ms=HOUR_MS), epoch=epoch)
+        assert again.duplicate and (again.first, again.last) == (once.first, once.last)
+
+
+@many_writers
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS])
+async def test_a_wrong_clock_begins_no_epoch_and_joins_one_that_another_began(place: Place, ahead_ms: int) -> None:
+    async with place.home() as home:
+        wrong = home.log(clock_bound_ms=BOUND_MS, ahead_ms=ahead_ms)
+        with pytest.raises(ClockOff):
+            await wrong.open()
+        right = home.log(clock_bound_ms=BOUND_MS)
+        first = await right.open()
+        assert await wrong.open() == first
+        with pytest.raises(ClockOff):
+            await wrong.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(ahead_ms)())
+        assert await right.end() == first
+        second = await right.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(0)() + 1)
+        assert await wrong.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(ahead_ms)()) == second
+
+
+@many_writers
+async def test_who_gives_no_bound_tells_any_time(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        epoch = (await log.open()).epoch
+        assert (await log.append(batch(1), epoch=epoch)).last == 2
+
+
 # --- epochs and losses --------------------------------------------------------------------------------------
 
 
@@ -241,7 +434,8 @@ async def test_a_new_epoch_begins_once_whoever_calls(place: Place) -> None:
     async with place.home() as home:
         log = home.log()
         begun = await log.open()
-        await log.append(batch(1), epoch=begun.epoch, cursor=Cursor("nodes", "1"))
+        await claim(log, 1)
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "1"))
         await log.put_snapshot(StoredSnapshot(await log.end(), b"old"))
         others = [home.log() for _ in range(3)] if home.many_writers else [log] * 3
 
@@ -251,9 +445,11 @@ async def test_a_new_epoch_begins_once_whoever_calls(place: Place) -> None:
         assert {end.offset for end in ends} == {1}
         (first,) = await log.read(Position(begun.epoch + 1, 0, ""))
         assert first.batch.events == (EpochBegun(begun.epoch + 1, begun.epoch, "test"),)
-        assert await log.cursor("nodes") is None
         assert await log.newest_snapshot() is None
         assert not (await log.append(batch(1), epoch=begun.epoch + 1)).duplicate
+        with pytest.raises(WatchSuperseded):
+            await log.append(batch(2), epoch=begun.epoch + 1, fence=Fence("nodes", 2, "2"))
+        assert (await claim(log, 3)).cursor == ""
 
 
 async def test_an_epoch_is_numbered_by_the_time_told_when_that_is_later(place: Place) -> None:
@@ -491,14 +687,16 @@ async def test_a_log_trimmed_to_nothing_goes_on_where_it_was(place: Place) -> No
         assert [entry.first for entry in await home.log().read(end)] == [7]
 
 
-async def test_cursors_and_identities_outlive_trimming(place: Place) -> None:
+async def test_watches_and_identities_outlive_trimming(place: Place) -> None:
     async with place.home() as home:
         log = home.log()
         begun = await log.open()
-        await log.append(batch(1), epoch=begun.epoch, cursor=Cursor("nodes", "1"))
+        await claim(log, 1)
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "1"))
         await log.trim(100, epoch=begun.epoch)
-        assert await home.log().cursor("nodes") == "1"
-        assert (await log.append(batch(1), epoch=begun.epoch)).duplicate
+        assert (await log.append(batch(2), epoch=begun.epoch)).duplicate
+        assert not (await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", 2))).duplicate
+        assert (await claim(log, 4)).cursor == "1"
 
 
 async def test_the_newest_three_snapshots_are_kept(place: Place) -> None:

@@ -6,9 +6,14 @@ import pytest
 import redis.asyncio
 
 from arranger.clock import SystemClock
-from arranger.errors import LogUnavailable
+from arranger.errors import LogUnavailable, WritesRefused
+from arranger.events.kinds import Batch, NodeGone
+from arranger.events.redis_log import RedisLog
+from arranger.metrics import Metrics
 from arranger.workers.membership import Lease
+from arranger.workers.store_status import read_store
 from arranger.workers.ticks import Ticker, TickLoop
+from arranger.workers.writes import Writes
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
 
@@ -55,13 +60,48 @@ async def test_a_read_only_replica_can_be_asked_who_lives_and_gives_no_lease(own
         assert await held.acquire()
 
 
-@pytest.mark.parametrize(
-    ("begin", "end"),
-    [
-        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
-        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
-    ],
-)
+IN_NEED = [
+    (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+]
+
+
+@pytest.mark.parametrize(("begin", "end"), IN_NEED)
+async def test_heartbeats_and_appends_tell_that_writes_are_refused_and_when_they_are_not_any_more(
+    own_redis: RealRedis, begin: tuple[str, ...], end: tuple[str, ...]
+) -> None:
+    log, writes = RedisLog(own_redis.url, "c"), Writes(Metrics(SystemClock()))
+    epoch = (await log.open()).epoch
+    async with connected(own_redis) as client:
+        one = member(client, "c", "one", writes=writes)
+        own_redis.command(*begin)
+        with pytest.raises(WritesRefused):
+            await one.join()
+        assert writes.problem is not None and [each.id for each in await one.live()] == []
+        assert writes.problem is not None, "reading says nothing of writing"
+        with pytest.raises(WritesRefused):
+            await log.append(Batch("w", 1, SystemClock().now_ms(), (NodeGone(1, "n1", "uid"),)), epoch=epoch)
+        own_redis.command(*end)
+        await one.join()
+        assert writes.problem is None
+    await log.close()
+
+
+async def test_a_server_that_takes_no_writes_says_why(own_redis: RealRedis) -> None:
+    async with connected(own_redis) as client:
+        well = await read_store(client)
+        assert well.used_bytes > 0 and not (well.full or well.replica or well.disk_failing)
+        own_redis.command(*IN_NEED[0][0])
+        assert (await read_store(client)).full
+        own_redis.command(*IN_NEED[0][1])
+        own_redis.command(*IN_NEED[1][0])
+        store = await read_store(client)
+        assert store.replica and not store.full
+        own_redis.command(*IN_NEED[1][1])
+        assert not (await read_store(client)).replica
+
+
+@pytest.mark.parametrize(("begin", "end"), IN_NEED)
 async def test_ticks_come_again_when_the_server_takes_writes_again(
     own_redis: RealRedis, begin: tuple[str, ...], end: tuple[str, ...]
 ) -> None:

@@ -11,10 +11,11 @@ import redis
 import redis.asyncio
 
 from arranger.clock import SystemClock
-from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError
+from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError, WatchSuperseded
+from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
-from arranger.events.log import Cursor, Position, StoredSnapshot, entries
+from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.events.redis_connection import connect, sync_client, translated
 from arranger.events.redis_log import RedisLog
@@ -53,18 +54,57 @@ async def test_an_append_repeated_after_lost_answers_stands_in_the_log_once(
     async with emptied(redis_server), LossyProxy(redis_server.port).running() as proxy:
         log = RedisLog(f"redis://127.0.0.1:{proxy.port}/8", "lossy")
         begun = await log.open()
-        await log.append(batch(1), epoch=begun.epoch)
+        await log.append(batch(1), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
         proxy.drop_answers = lost_answers
         while True:
             try:
-                appended = await log.append(batch(2, size=3), epoch=begun.epoch, cursor=Cursor("nodes", "9"))
+                appended = await log.append(batch(2, size=3), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
                 break
             except LogUnavailable:
                 continue
         assert (appended.first, appended.last, appended.duplicate) == (3, 5, True)
         assert proxy.drop_answers == 0
         assert [entry.last for entry in await log.read(begun)] == [2, 5]
-        assert await log.cursor("nodes") == "9"
+        assert (await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", CLAIM))).cursor == "9"
+        await log.close()
+
+
+@pytest.mark.parametrize("lost_answers", [1, 2])
+async def test_a_claim_repeated_after_lost_answers_returns_the_cursor_of_the_first(
+    redis_server: RealRedis, lost_answers: int
+) -> None:
+    async with emptied(redis_server), LossyProxy(redis_server.port).running() as proxy:
+        log = RedisLog(f"redis://127.0.0.1:{proxy.port}/8", "lossy")
+        begun = await log.open()
+        await log.append(batch(1), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
+        await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
+        proxy.drop_answers = lost_answers
+        while True:
+            try:
+                claimed = await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
+                break
+            except LogUnavailable:
+                continue
+        assert (claimed.first, claimed.duplicate, claimed.cursor) == (4, True, "9")
+        await log.close()
+
+
+@pytest.mark.parametrize("stored", ["2:77", "1:77", "nonsense", ""])
+async def test_a_cursor_that_a_release_without_the_fence_stored_is_not_gone_on_from(
+    redis_server: RealRedis, stored: str
+) -> None:
+    """Processes of both releases may watch in turn during a rolling upgrade; what the older ones stored may be void."""
+    async with emptied(redis_server) as url:
+        log = RedisLog(url, "c")
+        begun = await log.open()
+        async with redis.asyncio.Redis.from_url(url) as older:
+            await older.hset("arranger:{c}:cursors", "nodes", stored)
+            assert (await log.append(batch(1), epoch=begun.epoch, fence=Fence("nodes", CLAIM))).cursor == ""
+            await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
+            assert await older.hget("arranger:{c}:cursors", "nodes") == b"2:9"  # as the older release reads it
+            await older.hset("arranger:{c}:cursors", "nodes", "1:99")
+            await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", 2))
+            assert (await log.append(batch(4), epoch=begun.epoch, fence=Fence("nodes", CLAIM))).cursor == ""
         await log.close()
 
 
@@ -204,13 +244,14 @@ async def test_without_memory_nothing_is_half_appended_and_trimming_still_works(
         await log.append(batch(1), epoch=begun.epoch)
         server.command("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(LogUnavailable, match="can't do that now"):
-            await log.append(batch(2), epoch=begun.epoch, cursor=Cursor("nodes", "2"))
+            await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
         with pytest.raises(LogUnavailable, match="can't do that now"):
             await log.put_snapshot(StoredSnapshot(begun, b""))
         assert await log.trim(2, epoch=begun.epoch) == 1
         assert [entry.last for entry in await log.read(begun)] == [2]
-        assert await log.cursor("nodes") is None
         server.command("CONFIG", "SET", "maxmemory", "0")
+        with pytest.raises(WatchSuperseded, match="nobody has claimed"):
+            await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 3))
         assert not (await log.append(batch(2), epoch=begun.epoch)).duplicate
         await log.close()
 

@@ -69,8 +69,18 @@ def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 class Worker:
     """One `arranger run` process that can be killed, frozen, stopped and started again."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        code: Path = REPOSITORY,
+    ) -> None:
+        """`code` is the checkout whose code it runs."""
         self.name = name
+        self._code = code
         self._argv = [sys.executable, "-m", "arranger.cli.main", "run", *arguments]
         self._folder = folder
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("ARRANGER_")} | dict(environment)
@@ -103,7 +113,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=REPOSITORY,
+                cwd=self._code,
                 env=self._environment,
                 start_new_session=True,
             )
@@ -200,6 +210,7 @@ class Fleet:
         "ARRANGER_LEASE_S": "4",
         "ARRANGER_HEARTBEAT_S": "1",
         "ARRANGER_SNAPSHOT_EVERY_S": "2",
+        "ARRANGER_UPGRADE_GRACE_S": "0",
         "ARRANGER_DRAIN_S": "15",
     }
 

@@ -82,6 +82,10 @@ class History:
             time.sleep(0.1)
         self._stopping.set()
 
+    def abandon(self) -> None:
+        """Stop, whatever the record lacks."""
+        self._stopping.set()
+
     def events(self) -> list[Event]:
         """What was recorded so far, in the server's order."""
         return sorted(self._events, key=lambda event: event.version)

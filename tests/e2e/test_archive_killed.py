@@ -76,6 +76,7 @@ def test_an_archiving_process_killed_at_any_moment_leaves_an_archive_that_goes_o
         "ARRANGER_LEASE_S": "2",
         "ARRANGER_HEARTBEAT_S": "0.5",
         "ARRANGER_SNAPSHOT_EVERY_S": "2",
+        "ARRANGER_UPGRADE_GRACE_S": "0",
         "ARRANGER_KEEP_EVENTS": "1000",
         "ARRANGER_ARCHIVE_URL": str(archive),
         "ARRANGER_ARCHIVE_EVERY_EVENTS": str(EVERY),

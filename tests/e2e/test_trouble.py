@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,41 @@ def test_a_process_that_still_waits_for_redis_ends_at_once_when_told(
         assert worker.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "said"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"), "Redis is full"),
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "read-only replica"),
+    ],
+    ids=["full", "replica"],
+)
+def test_a_redis_that_takes_no_writes_makes_everybody_unready_and_status_says_why(
+    begin: tuple[str, ...], end: tuple[str, ...], said: str, kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
+        (worker,) = workers.start()
+        redis.command(*begin)
+        try:
+            eventually("it isn't ready", lambda: "writes" in checks(worker))
+            assert worker.get("/readyz")[0] == 503 and worker.get("/healthz")[0] == 200
+            assert "arranger_writes_refused 1.0" in worker.get("/metrics")[1]
+
+            def told() -> dict[str, Any]:
+                answer: dict[str, Any] = json.loads(arranger("status", "--log", redis.url, "-o", "json").stdout)
+                return answer
+
+            eventually("nobody is seen any more", lambda: not told()["members"])
+            status = told()
+            (problem,) = status["problems"]
+            assert said in problem["what"] and problem["next"] and not status["well"]
+        finally:
+            redis.command(*end)
+        worker.wait_ready()
+        apply(kube, job("after"))
+        await_stage(kube, "Running", "after")
+        assert worker.log("Redis refuses writes") and worker.log("Redis takes writes again")
+
+
 def test_an_api_server_that_goes_away_and_comes_back(kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:
     names = [f"job-{number}" for number in range(4)]
     history = History(kube.kubeconfig, outages=True)
@@ -99,6 +135,19 @@ def test_an_api_server_that_goes_away_and_comes_back(kube: RealKube, redis: Real
     assert history.faults() == []
 
 
+def right_to_know_the_cluster(user: str) -> list[dict[str, Any]]:
+    """The right to get the namespace kube-system, without which no process watches or applies anything."""
+    name, group = f"{user}-knows-the-cluster", "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    subject = {"apiGroup": group, "kind": "User", "name": user}
+    of = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
+    return [
+        {**of, "kind": "ClusterRole", "rules": [rule]},
+        {**of, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
+    ]
+
+
 def test_rights_that_are_missing_are_named(kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:
     with fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
         worker = Worker(
@@ -109,6 +158,11 @@ def test_rights_that_are_missing_are_named(kube: RealKube, redis: RealRedis, tmp
         )
         workers.workers["stranger"] = worker
         worker.start()
+        eventually(
+            "it says which it needs first",
+            lambda: worker.get("/readyz")[0] == 503 and "namespace kube-system" in checks(worker).get("api", ""),
+        )
+        apply(kube, *right_to_know_the_cluster("stranger"))
         eventually(
             "it says so", lambda: worker.get("/readyz")[0] == 503 and "forbidden" in checks(worker).get("api", "")
         )
@@ -208,7 +262,7 @@ def _unknown_kind(redis: RealRedis) -> None:
     with redis_py.Redis.from_url(redis.url) as client:
         end, epoch = client.hget(keys[1], "end"), client.hget(keys[1], "epoch")
         assert end is not None and epoch is not None
-        answer: Any = client.eval(APPEND, len(keys), *keys, epoch, 0, "", "newer", 1, 1, payload, "", "")
+        answer: Any = client.eval(APPEND, len(keys), *keys, epoch, 0, "", "newer", 1, 1, payload, "", "", "", 1, "")
         assert answer[0] == b"appended"
 
 
@@ -357,26 +411,87 @@ def test_a_pod_that_the_api_server_finds_invalid_fails_its_job_alone(
         assert history.returncode == 0 and "dnsConfig" in history.stdout, history
 
 
-def test_a_quota_denial_is_told_and_goes_on_when_there_is_room(
+@contextmanager
+def a_quota(kube: RealKube, pods: int, **spec: Any) -> Iterator[Callable[[int], None]]:
+    """A quota in `default`, and who changes it. Nobody controls quotas here: what is used is what admission counts."""
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+
+    def hard(count: int) -> None:
+        kube.request("PATCH", f"{quotas}/few/status", {"status": {"hard": {"pods": str(count)}}}, content_type=MERGE)
+
+    kube.request("POST", quotas, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": str(pods)}, **spec}})
+    kube.request("PATCH", f"{quotas}/few/status", {"status": {"used": {"pods": "0"}}}, content_type=MERGE)
+    hard(pods)
+    try:
+        yield hard
+    finally:
+        kube.request("DELETE", f"{quotas}/few", check=False)
+
+
+def test_a_quorum_beyond_its_quota_is_told_so_and_gets_its_nodes_as_soon_as_the_quota_is_raised(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
-    quota = "/api/v1/namespaces/default/resourcequotas"
-    kube.request("POST", quota, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})
-    amounts = {"hard": {"pods": "2"}, "used": {"pods": "0"}}  # as the quota controller would
-    kube.request("PATCH", f"{quota}/few/status", {"status": amounts}, content_type=MERGE)
+    with (
+        a_quota(kube, 2) as hard,
+        kubelets(kube, NODE),
+        fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers,
+    ):
+        workers.start()
+        apply(kube, job("many", workers=4))
+        lack = "quota few lacks pods (need 5, left 2); even an empty namespace can't hold it (hard 2)"
+        eventually("the message says so", lambda: lack in status_of(kube, "many").get("message", ""))
+        assert status_of(kube, "many")["stage"] == "Pending" and pods_of(kube, "many") == []
+        apply(kube, job("few", workers=1))
+        await_stage(kube, "Running", "few")
+        explained = arranger("explain", "many", "--log", redis.url)
+        assert "raise pods of quota few by 5 to 7" in " ".join(explained.stdout.split()), explained
+        hard(7)
+        await_stage(kube, "Running", "many")
+        assert "quota" not in status_of(kube, "many")["message"] and len(pods_of(kube, "many")) == 5
+
+
+def test_a_quota_that_is_not_known_beforehand_is_told_by_its_refusal_and_the_job_goes_on_when_there_is_room(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    # Whether a pod without a PriorityClass gets the cluster's default one isn't known.
+    others = {"scopeName": "PriorityClass", "operator": "NotIn", "values": ["another"]}
+    with (
+        a_quota(kube, 2, scopeSelector={"matchExpressions": [others]}),
+        kubelets(kube, NODE),
+        fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers,
+    ):
+        workers.start()
+        apply(kube, job("many", workers=4))
+        eventually("the message says so", lambda: "exceeded quota" in status_of(kube, "many").get("message", ""))
+        kube.request("DELETE", "/api/v1/namespaces/default/resourcequotas/few")
+        await_stage(kube, "Running", "many")
+        eventually("it doesn't say so any more", lambda: "quota" not in status_of(kube, "many")["message"])
+        assert len(pods_of(kube, "many")) == 5
+
+
+def test_a_job_whose_pods_are_refused_makes_room_says_until_when_and_comes_again(
+    kube: RealKube, redis: RealRedis, tmp_path: Path
+) -> None:
+    label = "pod-security.kubernetes.io/enforce"
+
+    def enforce(level: str | None) -> None:
+        body = {"metadata": {"labels": {label: level}}}
+        kube.request("PATCH", "/api/v1/namespaces/default", body, content_type=MERGE)
+
+    enforce("restricted")
     try:
         with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
             workers.start()
-            apply(kube, job("many", workers=4))
-            eventually("the message says so", lambda: "exceeded quota" in status_of(kube, "many").get("message", ""))
-            assert status_of(kube, "many")["stage"] == "Starting"
-            assert len(pods_of(kube, "many")) == 2
-            kube.request("DELETE", f"{quota}/few")
-            await_stage(kube, "Running", "many")
-            eventually("it doesn't say so any more", lambda: "quota" not in status_of(kube, "many")["message"])
-            assert len(pods_of(kube, "many")) == 5
+            apply(kube, job("unsafe", workers=1))
+            eventually("it makes room", lambda: "scheduled again from" in status_of(kube, "unsafe").get("message", ""))
+            status = status_of(kube, "unsafe")
+            assert (status["stage"], status["restarts"]) == ("Rescheduling", 0) and not status.get("allocations")
+            assert 'violates PodSecurity "restricted' in status["message"]
+            assert "it backs off" in arranger("explain", "unsafe", "--log", redis.url).stdout
+            enforce(None)
+            await_stage(kube, "Running", "unsafe")
     finally:
-        kube.request("DELETE", f"{quota}/few", check=False)
+        enforce(None)
 
 
 # --- what a process tells ----------------------------------------------------------------------------------

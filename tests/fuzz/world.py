@@ -20,14 +20,13 @@ import msgspec
 
 from arranger.events.kinds import Watched
 from arranger.events.memory_log import MemoryHome, MemoryLog
-from arranger.kube.cluster import CRDS, TYJOBS
+from arranger.kube.cluster import CRDS, NAMESPACES, TYJOBS
 from arranger.kube.translate import invalid_message
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.validation import validate
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Stored
-from arranger.sandbox.kinds import NAMESPACES
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
@@ -36,7 +35,7 @@ from arranger.workers import applier, backoff, controller
 from arranger.workers.applier import Applier
 from arranger.workers.controller import Controller
 from arranger.workers.follower import Follower, Writer
-from arranger.workers.scheduler import Scheduler
+from arranger.workers.scheduler import TICK, Scheduler
 from arranger.workers.watcher import Watcher
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.tyjob_table import Object, tyjob_with
@@ -217,10 +216,10 @@ class _World:
             config=LifecycleConfig(),
             clock=clock,
         )
-        ticks = _Ticks()
+        ticks, config = _Ticks(), CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
         placing = Scheduler(
-            follower=follower, writer=self._writer("scheduler"), ticker=ticks, config=CycleConfig(versions=VERSIONS),  # type: ignore[arg-type]
-            clock=clock, metrics=ANY, period_s=1.0,
+            follower=follower, writer=self._writer("scheduler"), membership=ANY, config=config, clock=clock,
+            metrics=ANY,
         )  # fmt: skip
         applying = Applier(
             cluster=cluster, follower=follower, writer=self._writer(applier.ROLE), membership=ANY, clock=clock,
@@ -230,6 +229,7 @@ class _World:
             follower.listen(role)
             self._run(role.run(), name)
         self._run(ticks.work(placing.cycle), "ticks")
+        self._run(ticks.run(TICK, 1.0), "cycle-ticks")
         self._run(follower.run(), "follow")
 
     def _created(self, jobs: Sequence[Object]) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ disasters of the log and the API server. Each draws what it does next from the w
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NAMES = tuple(f"job{number}" for number in range(6))
+#: Deadlines and times to live that no run comes to, unless by a wrong clock.
+_FAR_S = 1_700
 #: Squatters end by themselves, so that what waits for their room gets it.
 _SQUATS_S = (3.0, 40.0)
 
@@ -172,14 +175,16 @@ class User:
             "leader": {"name": "learner", "template": self._template(leader=True)},
             "workerSets": sets,
         }
-        if chance.random() < 0.15:
-            spec["ttlSecondsAfterFinished"] = chance.randrange(0, 30)
-        if chance.random() < 0.1:
-            spec["activeDeadlineSeconds"] = chance.randrange(5, 60)
+        if chance.random() < 0.3:
+            spec["ttlSecondsAfterFinished"] = chance.choice((chance.randrange(0, 30), _FAR_S))
+        if chance.random() < 0.2:
+            spec["activeDeadlineSeconds"] = chance.choice((chance.randrange(5, 60), _FAR_S))
         if chance.random() < 0.05:
             spec["suspend"] = True
         if chance.random() < 0.6:
             spec["schedulerPolicy"] = {"basicPolicy": chance.choice(_POLICIES)}
+        if chance.random() < 0.3:
+            spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
 
     def _template(self, *, leader: bool) -> Object:
@@ -203,6 +208,9 @@ class User:
         container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
         spec: dict[str, Any] = {"containers": [container]}
         if chance.random() < 0.3:
+            spec["restartPolicy"] = "Never"
+        if not leader and chance.random() < 0.15:  # each pod of it fails by its own fault, and is replaced where it is
+            notes |= {"run-seconds": f"{chance.uniform(1, 15):.1f}", "failures": "1"}
             spec["restartPolicy"] = "Never"
         return {
             "metadata": {"annotations": {f"sandbox.arranger.dev/{key}": text for key, text in notes.items()}},
@@ -501,6 +509,16 @@ class Machines:
         with suppress(ApiError):
             await self._world.loop.create_task(work, context=self.owner.context())
 
+    def close(self, name: str) -> None:
+        """One node is cordoned, tainted or not ready from now on, and open again after a while."""
+        template = next(each for each in self.templates if each.name == name)
+        act = self._chance.choice((self._cordon, self._taint, self._flap))
+        self._world.spawn(self._closed(act, template), "closing")
+
+    async def _closed(self, act: Callable[[NodeTemplate], Awaitable[None]], node: NodeTemplate) -> None:
+        with suppress(ApiError):
+            await act(node)
+
     async def heal(self) -> None:
         """Every node is there, whole and ready."""
         self._world.loop.resume(self.owner)
@@ -596,6 +614,7 @@ class Disasters:
 
     async def _empty(self) -> None:
         if self._world.faults.has("log emptied") and self._chance.random() < 0.5:
+            self._world.elsewhere.leaves()  # of an empty log nobody can know whose it was
             self._world.home.lose_everything()
             self._world.redis.forget()
             self._did("log emptied", "the log is empty")
@@ -646,7 +665,7 @@ class Rogue:
         oracle = self._world.oracle
         epoch, before = oracle.state.epoch, _substance(oracle.state)
         self._seq += 1
-        batch = k.Batch("rogue", self._seq, oracle.state.told_ms, events)
+        batch = k.Batch("rogue", self._seq, oracle.state.told_ms, events)  # its time alone would have an effect
         await MemoryLog(self._world.home).append(batch, epoch=epoch)
         self._world.faults.hit(site)
         self._world.step("rogue", f"appends {site}")
@@ -718,10 +737,14 @@ class Rogue:
             await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
 
-def _substance(state: State) -> Any:
-    """What decisions and observations change, without the counts of verdicts."""
-    jobs = [
+def jobs_substance(state: State) -> Any:
+    """What decisions and observations change of jobs."""
+    return [
         (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound), job.waits)
         for uid, job in state.jobs.items()
     ]
-    return jobs, sorted(state.pods)
+
+
+def _substance(state: State) -> Any:
+    """What decisions and observations change, without the counts of verdicts."""
+    return jobs_substance(state), sorted(state.pods)

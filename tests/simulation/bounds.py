@@ -95,7 +95,7 @@ def _of_process(process: "SimulatedProcess") -> Iterator[str]:
         job = state.jobs.get(uid)
         if job is None or job.spec is None:
             continue
-        old = [key for key in (*progress.refused, *progress.leftover) if key[0] != job.attempt]
+        old = [key for key in (*progress.refused, *progress.tries, *progress.leftover) if key[0] != job.attempt]
         if old:
             yield f"the applier keeps refusals of earlier attempts of {job.seen.name}"
         if len(progress.settling) > job.pods_wanted() + 8:

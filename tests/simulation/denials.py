@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from arranger.kube.cluster import EVENTS, PODS, TYJOBS, ApiError
-from arranger.sandbox.kinds import NAMESPACES
+from arranger.kube.cluster import EVENTS, NAMESPACES, PODS, TYJOBS, ApiError
 from arranger.sandbox.status import forbidden
 
 if TYPE_CHECKING:

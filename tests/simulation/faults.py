@@ -10,6 +10,7 @@ from collections import Counter
 #: Effects of the workers, in whose middle a process can be killed or paused, and which can fail or lose their answer.
 WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events")
 READS = (
+    "get namespaces",
     "get pods",
     "get tyjobs",
     "list nodes",
@@ -44,7 +45,7 @@ WATCH = tuple(
     for how in ("410", "ended", "silent", "late", "dropped", "doubled", "broken")
 ) + tuple(f"list {kind}: 410" for kind in KINDS)
 TICKS = ("tick lost", "tick doubled", "tick late")
-TIME = ("clock differs", "clock jumps")
+TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hours from the start")
 WORLD = (
     "user edits counts", "user edits priority", "user edits minWorkersNum", "user terminates", "user deletes a job",
     "user creates a job again", "user deletes a pod", "node cordoned", "node tainted", "node deleted",
@@ -58,24 +59,53 @@ ROGUE = tuple(
     for what in ("part of a quorum", "no room", "an old term", "an old version", "a superseded cycle")
 )
 
+FORGERIES = (
+    "forged pod in another namespace", "forged pod under another name", "forged pod on another node",
+    "forged observation: another namespace", "forged observation: left behind",
+    "forged observation: an earlier attempt",
+)  # fmt: skip
+
 DENIALS = (
     "quota exceeded by a pod of a gang", "no right to create pods", "no right to write statuses", "webhook times out",
-    "webhook denies a pod", "namespace deleted", "namespace ends: create refused", "namespace created again",
+    "webhook denies a pod", "a whole namespace is refused",
+    "namespace deleted", "namespace ends: create refused", "namespace created again",
 )  # fmt: skip
+QUOTAS = ("a quota comes", "a quota changes", "a quota goes", "quota controller stands still",
+          "no right to read quotas", "watch resourcequotas: late", "watch resourcequotas: dropped",
+          "watch resourcequotas: 410")  # fmt: skip
 KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no room", "a stranger takes decided room",
             "node loses GPUs", "a container fails and restarts in place", "a pod fails for good")  # fmt: skip
 LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
+
+RACES = ("a node closes while a cycle is on its way", "a node closes while a replacement is on its way")
 
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
     "user suspends", "user resumes", "a ttl runs out",
 )  # fmt: skip
-UPGRADE = ("rolling upgrade", "snapshot of another layout", "an event that an old version doesn't know")
+CLUSTERS = (
+    "another cluster answers", "another cluster's process", "another cluster's process is refused",
+    "another cluster's claim",
+)  # fmt: skip
+STALLS = (
+    "store stalled", "store stalled: a write is taken later", "all processes paused together",
+    "append of an ousted writer lands after the claim", "process told to end",
+)  # fmt: skip
+#: At every call of a gateway that is cancelled; as `asyncio.wait_for` of Python 3.11 can.
+SWALLOWED = ("cancellation swallowed",)
+IN_FLIGHT = ("append held in flight",)
+UPGRADE = (
+    "rolling upgrade",
+    "an old version starts during the upgrade",
+    "snapshot of another layout",
+    "an event that an old version doesn't know",
+)
 
 #: Every named site; tests fail if one of them was never hit over the fixed seeds.
-SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *DENIALS, *KUBELETS,
-         *LOG_TROUBLE, *USERS, *UPGRADE)  # fmt: skip
+SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
+         *KUBELETS, *LOG_TROUBLE, *RACES, *USERS, *UPGRADE, *CLUSTERS,
+         *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
 _FAMILIES = {
     "crash": (CRASHES, 0.004),
@@ -84,13 +114,20 @@ _FAMILIES = {
     "log state": (LOG[3:6], 0.0),
     "api": (API[:-1], 0.02),
     "watch": (WATCH, 0.02),
+    "watch of quotas": (QUOTAS[5:], 0.04),
     "ticks": (TICKS, 0.05),
     "kubelets": (KUBELETS[:1], 0.03),
+    "races": (RACES, 0.05),
+    "cancellations": (SWALLOWED, 0.3),
+    "in flight": (IN_FLIGHT, 0.01),
 }
 
 
 #: Sites that are passed so seldom that they need a higher rate to be hit at all.
-_RARE = ("snapshot", "trim", "delete pods", "events: 429", "events: time-out after", "events: 500 before")
+_RARE = (
+    "snapshot", "trim", "delete pods", "a replacement is on its way", "events: 429", "events: time-out after",
+    "events: 500 before",
+)  # fmt: skip
 _RARELY_PASSED = 8
 
 

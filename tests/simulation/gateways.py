@@ -6,20 +6,26 @@ knows their three scripts. A killed process stops in the middle of the call, a p
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 
-from arranger.errors import ArrangerError, LogUnavailable
-from arranger.events.kinds import Batch, kind_of
-from arranger.events.log import Appended, Cursor, Entry, Position, StoredSnapshot
+from arranger.errors import ArrangerError, LogUnavailable, WritesRefused
+from arranger.events.fence import CLAIM, Fence, HeldWatch
+from arranger.events.kinds import Batch, Placed, WorkersReplaced, kind_of
+from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
 from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
+from arranger.model.job import Replacement
+from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.store import Store
 from arranger.workers import membership
+from tests.simulation.faults import RACES
+from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
@@ -30,40 +36,54 @@ _Answer = TypeVar("_Answer")
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 READONLY = "READONLY You can't write against a read only replica."
 
+#: How far clocks may be off: what merely differs or jumps a little stays within, and what goes beyond is told.
+CLOCK_BOUND_MS = 30_000
+
 #: What a lost tail may take away at most.
 LOST_EVENTS = 40
 
 
 class Home(MemoryHome):
-    """The log's server. What it stores is told to the oracle at once; losing its tail takes the cursors back too."""
+    """The log's server. What it stores is told to the oracle at once; losing its tail takes the watches back too."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        super().__init__()
+        self._lost_something = False
+        super().__init__(now_ms=world.clock.now_ms)
 
     def begin(self, epoch: int, first: bytes) -> None:
+        self._check_begin(first)
         self._world.oracle.begin(epoch, first)
-        self._cursors_before: list[dict[str, str]] = []
+        self._watches_before: list[dict[str, HeldWatch]] = []
         super().begin(epoch, first)
 
     def add(self, payload: bytes, count: int) -> Any:
-        self._cursors_before.append(dict(self.cursors))
+        self._watches_before.append(dict(self.watches))
         stored = super().add(payload, count)
         self._world.oracle.add(stored)
         return stored
+
+    def _check_begin(self, first: bytes) -> None:
+        try:
+            self._world.stalls.check_epoch(first, lost_something=self._lost_something)
+        except Violation as violation:
+            self._world.fail(violation, None)
+        self._lost_something = False
 
     def lose_tail(self, after: int) -> None:
         whole = len(self.stored)
         super().lose_tail(after)
         lost = whole - len(self.stored)
         if lost:
-            self.cursors = self._cursors_before[-lost]
-            del self._cursors_before[-lost:]
+            self._lost_something = True
+            self.watches = self._watches_before[-lost]
+            del self._watches_before[-lost:]
             assert self.index is not None
             self._world.oracle.lose_after(self.index.end.offset)
 
     def lose_everything(self) -> None:
         super().lose_everything()
+        self._lost_something = True
         self._world.oracle.lose_everything()
 
 
@@ -87,17 +107,39 @@ class Gateway:
     async def latency(self) -> None:
         """Mostly short, sometimes long, often none."""
         draw = self.world.chance.random()
-        if draw < 0.6:
-            await asyncio.sleep(draw * 0.02)
-        elif draw > 0.99:
-            await asyncio.sleep(self.world.chance.uniform(0.1, 3.0))
+        try:
+            if draw < 0.6:
+                await asyncio.sleep(draw * 0.02)
+            elif draw > 0.99:
+                await asyncio.sleep(self.world.chance.uniform(0.1, 3.0))
+        except asyncio.CancelledError:
+            if not self.world.faults.at("cancellation swallowed"):
+                raise
+            self.world.step(self.process.name, "a cancellation is swallowed")
+
+
+def placed_on(batch: Batch) -> list[str]:
+    """The nodes that a cycle gives pods to."""
+    return [pods.node for event in batch.events if isinstance(event, Placed) for pods in event.pods]
+
+
+def staying_on(batch: Batch, state: State) -> list[str]:
+    """The nodes on which failed workers are to be replaced."""
+    found = []
+    for event in batch.events:
+        job = state.jobs.get(event.job_uid) if isinstance(event, WorkersReplaced) else None
+        if isinstance(event, WorkersReplaced) and job is not None:
+            same = [worker.place for worker in event.workers if worker.how == Replacement.SAME_NODE]
+            places = [(place.group, place.index) for place in same]
+            found += [job.placements[place] for place in places if place in job.placements]
+    return found
 
 
 class FaultyLog(MemoryLog):
     """A client of the log whose server can be away, lose answers, or be killed."""
 
     def __init__(self, gateway: Gateway, home: Home, now_ms: Callable[[], int]) -> None:
-        super().__init__(home, now_ms=now_ms)
+        super().__init__(home, now_ms=now_ms, clock_bound_ms=CLOCK_BOUND_MS)
         self._gateway = gateway
         self._world = gateway.world
 
@@ -109,7 +151,7 @@ class FaultyLog(MemoryLog):
         """A server that is full takes only what frees memory, a replica nothing at all."""
         trouble = self._world.log_trouble
         if trouble == READONLY or (trouble == OOM and not frees):
-            raise LogUnavailable(f"Redis at simulated can't do that now: {trouble}")
+            raise WritesRefused(f"Redis at simulated can't do that now: {trouble}")
 
     async def _slowly(self) -> bool:
         """A slow server; whether its answer comes too late for the client."""
@@ -128,16 +170,20 @@ class FaultyLog(MemoryLog):
         self._reach("read unavailable")
         return await super().open()
 
-    async def append(self, batch: Batch, *, epoch: int, cursor: Cursor | None = None) -> Appended:
+    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         gate = self._gateway
         await gate.latency()
         await gate.passage("before", "append")
+        await self._close_nodes_of(batch)
         self._reach("append unavailable")
         self._takes_writes()
         late = await self._slowly()
+        await self._sent(batch, epoch, fence)
+        if fence is not None:
+            self._check_tasks(fence.watch)
         kinds = ",".join(kind_of(event) for event in batch.events[:6])
         try:
-            appended = await super().append(batch, epoch=epoch, cursor=cursor)
+            appended = await super().append(batch, epoch=epoch, fence=fence)
         except ArrangerError as problem:
             self._world.step(
                 gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq}: {type(problem).__name__}"
@@ -146,6 +192,8 @@ class FaultyLog(MemoryLog):
         again = " again" if appended.duplicate else ""
         span = f"{appended.first}-{appended.last}"
         self._world.step(gate.process.name, f"append {kinds} as {batch.writer}#{batch.seq} at {span}{again}")
+        if fence is not None and fence.term == CLAIM:
+            await self._world.stalls.claimed(fence.watch)
         await gate.passage("after", "append")
         self._answered(late)
         if self._world.faults.at("append answer lost"):
@@ -153,10 +201,50 @@ class FaultyLog(MemoryLog):
         await gate.latency()
         return appended
 
+    async def _close_nodes_of(self, batch: Batch) -> None:
+        """A node that a decision on its way gives pods to closes, and mostly the log has that first."""
+        for site, nodes in zip(RACES, (placed_on(batch), staying_on(batch, self._world.oracle.state)), strict=True):
+            if nodes and self._world.faults.at(site):
+                self._world.machines.close(self._world.chance.choice(nodes))
+                await asyncio.sleep(self._world.chance.uniform(0.02, 1.0))
+
+    async def _sent(self, batch: Batch, epoch: int, fence: Fence | None) -> None:
+        """The batch is on its way: it may stay there, or arrive at a server that hangs. Who has sent it may be paused
+        meanwhile, for longer than its leases last."""
+        stalls, gate = self._world.stalls, self._gateway
+        what = f"{batch.writer}#{batch.seq} under term {fence.term}" if fence is not None else ""
+
+        async def land() -> None:
+            client = MemoryLog(self.home, clock_bound_ms=CLOCK_BOUND_MS)
+            client._seen._last = seen
+            await stalls.landing(what or f"{batch.writer}#{batch.seq}", client.append(batch, epoch=epoch, fence=fence))
+
+        seen = self._seen._last
+        if fence is not None and fence.term != CLAIM and self._world.faults.at("append held in flight"):
+            stalls.hold(fence.watch, land)
+            gate.process.pause(self._world.chance.uniform(6.0, 30.0), f"with {what} in flight")
+            await asyncio.sleep(0)
+            raise LogUnavailable("simulated: Timeout reading from the log")
+        if not await stalls.passed(land):
+            raise LogUnavailable("simulated: Timeout reading from the log")
+
+    def _check_tasks(self, watch: str) -> None:
+        try:
+            self._world.stalls.check_tasks(self._gateway.process, watch)
+        except Violation as violation:
+            self._world.fail(violation, None)
+
+    async def _goes_on(self) -> None:
+        """Wait for a server that hangs, for as long as a client does."""
+        if not await self._world.stalls.passed():
+            raise LogUnavailable("simulated: Timeout reading from the log")
+
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         self._reach("read unavailable")
         await self._gateway.latency()
+        await self._goes_on()
         found = await super().read(after, limit=limit, wait_s=wait_s)
+        await self._goes_on()
         found = self._world.upgrade.readable(found, self._gateway.process)
         self._answered(await self._slowly())
         self._reach("read unavailable")
@@ -164,21 +252,22 @@ class FaultyLog(MemoryLog):
 
     async def end(self) -> Position:
         self._reach("read unavailable")
+        await self._goes_on()
         return await super().end()
 
     async def start(self) -> Position:
         self._reach("read unavailable")
+        await self._goes_on()
         return await super().start()
 
-    async def cursor(self, name: str) -> str | None:
-        self._reach("read unavailable")
-        return await super().cursor(name)
-
-    async def begin_epoch(self, *, lost: int, reason: str, told_ms: int) -> Position:
+    async def begin_epoch(
+        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+    ) -> Position:
         self._reach("append unavailable")
         self._takes_writes()
         await self._gateway.latency()
-        position = await super().begin_epoch(lost=lost, reason=reason, told_ms=told_ms)
+        await self._goes_on()
+        position = await super().begin_epoch(lost=lost, reason=reason, told_ms=told_ms, fence=fence, cluster=cluster)
         self._world.step(self._gateway.process.name, f"epoch {position.epoch} after {lost}: {reason}")
         return position
 
@@ -186,6 +275,7 @@ class FaultyLog(MemoryLog):
         await self._gateway.passage("before", "snapshot")
         self._reach("append unavailable")
         self._takes_writes()
+        await self._goes_on()
         await super().put_snapshot(snapshot)
         self._world.upgrade.stored(snapshot, self._gateway.process.version)
         self._world.oracle.snapshot(snapshot)
@@ -194,6 +284,8 @@ class FaultyLog(MemoryLog):
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         self._reach("read unavailable")
+        await self._gateway.latency()
+        await self._goes_on()
         found = await super().newest_snapshot(at_most=at_most)
         return self._world.upgrade.restored(found, self._gateway.process.version)
 
@@ -201,6 +293,7 @@ class FaultyLog(MemoryLog):
         await self._gateway.passage("before", "trim")
         self._reach("append unavailable")
         self._takes_writes(frees=True)
+        await self._goes_on()
         gone = await super().trim(before, epoch=epoch)
         if gone:
             self._world.step(self._gateway.process.name, f"trim {gone} entries before {before}")
@@ -211,10 +304,14 @@ class FaultyLog(MemoryLog):
 class FaultyCluster(DirectCluster):
     """A client of the API server whose every call can fail before or after its effect."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        super().__init__(gateway.world.store, clock=gateway.process.clock)
+    def __init__(self, gateway: Gateway, store: Store) -> None:
+        super().__init__(store, clock=gateway.process.clock)
         self._gateway = gateway
         self._world = gateway.world
+
+    def connect(self, store: Store) -> None:
+        """From now on another API server answers what is asked anew."""
+        self._store = store
 
     def _connected(self, what: str) -> None:
         if self._world.api_away or self._world.faults.at(f"{what}: no connection"):
@@ -240,6 +337,7 @@ class FaultyCluster(DirectCluster):
         try:
             self._connected(what)
             self._refuse(what)
+            await self._world.refusals.judge(what, namespace or "")
             await self._world.denials.judge(what, namespace or "", about.partition(" ")[0])
             answer = await effect()
         except ArrangerError as problem:
@@ -296,22 +394,26 @@ class FaultyCluster(DirectCluster):
 
         async def effect() -> None:
             self._world.checks.worker_deletes(resource, namespace or "", name, uid)
+            if grace_s == 0 and uid is not None:
+                self._world.clocks.check_force(self._gateway.process, uid)
             await parent(resource, namespace, name, uid=uid, resource_version=resource_version, grace_s=grace_s)
 
         await self._write(f"delete {resource.plural}", name, namespace, effect)
 
-    async def listing(self, resource: Resource, *, limit: int = 500) -> AsyncGenerator[Page, None]:
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         await self._gateway.latency()
         self._connected(f"list {resource.plural}")
+        self._world.quotas.judge_reading(resource.plural)
         pages = 0
-        async for page in super().listing(resource, limit=3 if resource == PODS else limit):
+        async for page in super().listing(resource, limit=3 if resource == PODS else limit, at=at):
             yield page
             pages += 1
             await self._gateway.latency()
             if self._world.faults.at(f"list {resource.plural}: 410"):
                 raise Expired(410, "Expired", "simulated: the continuation is too old")
             self._connected(f"list {resource.plural}")
-        self._world.step(self._gateway.process.name, f"list {resource.plural} in {pages} pages")
+        moment = f" as of {at}" if at else ""
+        self._world.step(self._gateway.process.name, f"list {resource.plural} in {pages} pages{moment}")
 
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
@@ -321,7 +423,7 @@ class FaultyCluster(DirectCluster):
         self._connected(what)
         if world.faults.at(f"{what}: 410"):
             raise Expired(410, "Expired", "simulated: too old resource version")
-        until_s = world.chance.uniform(5.0, 20.0)
+        until_s = min(world.chance.uniform(5.0, 20.0), timeout_s)
         async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:
             async for batch in batches:
                 if world.api_away:
@@ -366,6 +468,13 @@ class SimulatedRedis:
         async def run(*, keys: list[str], args: list[Any]) -> Any:
             if self._world.log_away or self._world.faults.at("lease unavailable"):
                 raise RedisConnectionError("simulated: no connection")
+
+            async def land() -> None:
+                with suppress(RedisError):
+                    body(keys[0], *args)
+
+            if not await self._world.stalls.passed(land):
+                raise RedisConnectionError("simulated: Timeout reading from the server")
             answer = body(keys[0], *args)
             if self._world.log_slow:
                 await asyncio.sleep(self._world.chance.uniform(0.1, 3.0))
@@ -390,7 +499,8 @@ class SimulatedRedis:
         elif valid_ms == 0:
             self._members.pop(member, None)
         self._members = {name: kept for name, kept in self._members.items() if kept[0] > now_s}
-        return [record for _, record in self._members.values()]
+        told = b"%d" % self._world.clock.now_ms()
+        return [told, *(record for _, record in self._members.values())]
 
     def _take(self, key: str, holder: str, valid_ms: int) -> int:
         now_s = self._world.loop.time()

@@ -12,24 +12,28 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.kube.cluster import NODES, PODS, TYJOBS, Object, Resource
-from arranger.kube.translate import job_seen, node_seen, pod_seen
-from arranger.model.job import ENDED, CleanPodPolicy, ScheduleState, Stage
+from arranger.kube.cluster import NODES, PODS, QUOTAS, TYJOBS, Object, Resource
+from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen
+from arranger.model.job import ENDED, CleanPodPolicy, Replacement, ScheduleState, Stage
+from arranger.model.pod import PodShape
 from arranger.model.quantity import amount
+from arranger.model.taints import untolerated
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import expand
+from arranger.projections.ownership import attributed
 from arranger.projections.state import Changes, State
 from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.kubelet import requests_of
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import take_cycle
 from tests.simulation.bounds import overgrown
-from tests.simulation.retaking import retaken
+from tests.simulation.retaking import ROGUE, retaken
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+_STARTED = (Stage.STARTING, Stage.RUNNING)
 _RANK = {"": 0, "Pending": 0, "Rescheduling": 0, "Starting": 1, "Running": 2, "Succeeded": 3, "Failed": 3}
 
 
@@ -44,7 +48,8 @@ class Violation(AssertionError):
 class Oracle:
     """The log folded as it is written, and everything that was ever accepted in any epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: "World") -> None:
+        self._world = world
         self.state = State()
         self.entries: list[Entry] = []
         self.chain = ""
@@ -90,11 +95,15 @@ class Oracle:
         if identity in self._identities:
             raise Violation(f"batch {identity[1]} of {identity[0]} was appended twice")
         self._identities.add(identity)
+        self._world.clocks.check_entry(entry)
         self.entries.append(entry)
         changes = Changes()
         jobs = {uid: job for uid, job in self.state.jobs.items()}
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
+        told_ms = next((event.told_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
+        if entry.batch.writer not in (ROGUE, "elsewhere"):  # they write past every fence
+            self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
             offset = entry.first + number
             verdict = verdicts.get(offset)
@@ -102,17 +111,50 @@ class Oracle:
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
             elif isinstance(event, k.Placed):
-                self._accept(event)
+                self._accept(event, told_ms)
+            elif verdict is not None:
+                if isinstance(event, k.WorkersReplaced):
+                    self._stay(event)
+                self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
 
-    def _accept(self, event: k.Placed) -> None:
+    def _check_terms(self, entry: Entry) -> None:
+        """The log takes observations under the current term alone, whoever believes to hold the watch."""
+        for event in entry.batch.events:
+            kind = k.WATCHED.get(type(event))
+            current, term = self.state.terms.get(kind or ""), getattr(event, "term", 0)
+            if kind is not None and current != term:
+                raise Violation(f"{entry.batch.writer} appends void observations: term {term}, not {current}")
+
+    def _accept(self, event: k.Placed, cycle_told_ms: int) -> None:
         job = self.state.jobs[event.job_uid]
+        until_ms = (job.further_back_off if job.stage in _STARTED else job.back_off).until_ms
+        if until_ms > cycle_told_ms:
+            early_ms = until_ms - cycle_told_ms
+            raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
         for (group, index), node in expand(event.pods).items():
             place = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
             self.placed.setdefault(place, set()).add(node)
+        for pods in event.pods:
+            self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
         workers = len(job.placements) - 1
         if (0, 0) not in job.placements or workers < job.spec.min_workers:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
+
+    def _stay(self, event: k.WorkersReplaced) -> None:
+        """Workers that are replaced where they are; their batch says nothing of nodes, so those are as before it."""
+        job = self.state.jobs[event.job_uid]
+        for worker in event.workers:
+            if worker.how == Replacement.SAME_NODE and job.spec is not None:
+                node = job.placements[worker.place.group, worker.place.index]
+                self._open(node, job.spec.groups[worker.place.group].shape, event.job_uid, health_too=False)
+
+    def _open(self, node: str, shape: PodShape, job: str, *, health_too: bool = True) -> None:
+        """A node that new pods were decided for is open to them, as the log has it."""
+        facts = self.state.nodes.facts[self.state.nodes.rows[node]]
+        against = [taint for taint in facts.taints if health_too or not taint.key.startswith("node.")]
+        if not facts.ready or facts.cordoned or untolerated(against, shape) is not None:
+            raise Violation(f"pods were placed on {node}, which is closed: {facts}", job=job)
 
     def _tell(self, offset: int, event: k.Event, refused: str, jobs: dict[str, Any]) -> None:
         uid = getattr(event, "job_uid", "")
@@ -221,6 +263,9 @@ class Checks:
         self._on: dict[str, dict[str, tuple[_Place, dict[str, int]]]] = {}
         self._status: dict[str, tuple[int, str]] = {}
         self.strangers: dict[str, str] = {}
+        #: UID of each forged pod → UID of the TYJob whose owner reference it has; "" where it is under a slot's name.
+        self.forged: dict[str, str] = {}
+        self._forged_addresses: set[str] = set()
 
     # --- safety --------------------------------------------------------------------------------------------
 
@@ -251,10 +296,14 @@ class Checks:
                 job=uid,
             )
         self._status[uid] = (attempt, stage)
+        if status.get("leaderAddress") in self._forged_addresses:
+            raise Violation(f"the status of {name} tells the address of a forged pod", job=uid)
 
     def _pod(self, change: str, pod: Object) -> None:
         owner, uid = _owner(pod), pod["metadata"]["uid"]
-        if owner is None:
+        if self.forged.get(uid) and (address := (pod.get("status") or {}).get("podIP")):
+            self._forged_addresses.add(address)
+        if owner is None or uid in self.forged:
             return
         if change == "DELETED" or not _live(pod):
             found = self._pods.pop(uid, None)
@@ -322,15 +371,22 @@ class Checks:
                 stage = (stored.object.get("status") or {}).get("stage", "")
                 if stage not in ENDED or "ttlSecondsAfterFinished" not in stored.object["spec"]:
                     raise Violation(f"a worker deletes TYJob {name}, which is {stage}", job=uid)
+                self._world.clocks.check_expiry(stored.object)
             self._world.faults.hit("a ttl runs out")
             return
         if resource != PODS or uid is None:
             raise Violation(f"a worker deletes {resource.plural}/{name} of UID {uid}")
         if stored is not None and stored.uid == uid and _owner(stored.object) is None:
             raise Violation(f"a worker deletes {name}, which isn't Arranger's")
+        job = self.forged.get(uid)
+        if job and stored is not None and stored.uid == uid and job in self._world.oracle.state.jobs:
+            raise Violation(f"a worker deletes the forged pod {namespace}/{name}", job=job)
 
     def strangers_stand(self) -> None:
-        """Nobody but users touched what isn't ours."""
+        """Nobody but users touched what isn't ours, and no forged pod fills a slot."""
+        for job in self._world.oracle.state.jobs.values():
+            if any(self.forged.get(uid) for uid in job.bound.values()):
+                raise Violation(f"a forged pod fills a slot: {job.bound}", job=job.uid)
         for name, uid in self.strangers.items():
             stored = self._store.collection(PODS).objects.get(("default", name))
             if stored is None or stored.uid != uid or "deletionTimestamp" in stored.object["metadata"]:
@@ -373,7 +429,7 @@ class Checks:
         pods = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
         jobs = {job["metadata"]["uid"]: job for job in self._objects(TYJOBS)}
         for uid in sorted(pods.keys() | state.pods.keys()):
-            seen = pod_seen(pods[uid], 0) if uid in pods else None
+            seen = attributed(state, pod_seen(pods[uid], 0)) if uid in pods else None
             held = state.pods.get(uid)
             if (
                 seen is None
@@ -392,6 +448,12 @@ class Checks:
         held_nodes = {
             name: state.nodes.facts[row] for name, row in state.nodes.rows.items() if state.nodes.present(row)
         }
+        quotas = {quota["metadata"]["uid"]: quota_seen(quota, 0) for quota in self._objects(QUOTAS)}
+        held_quotas = {quota.uid: quota for of in state.quotas.values() for quota in of.values()}
+        for uid in sorted(quotas.keys() | held_quotas.keys()):
+            there, told = quotas.get(uid), held_quotas.get(uid)
+            if (there and (there.hard, there.used, there.scopes)) != (told and (told.hard, told.used, told.scopes)):
+                found.append(("", f"quota {uid} is {there} and the projection holds {told}"))
         if nodes != held_nodes:
             found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
         return found
@@ -416,6 +478,9 @@ class Checks:
                 "message", ""
             )  # a stranger has a pod's name
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
+            lack = record.waits.quota if waiting else None
+            if lack is not None and lack.quota not in state.quotas.get(record.seen.namespace, {}):
+                found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
             if record.short_since_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
@@ -433,6 +498,8 @@ class Checks:
         for pod in self._objects(PODS):
             owner = _owner(pod)
             if owner is None or "deletionTimestamp" in pod["metadata"]:
+                continue
+            if self.forged.get(pod["metadata"]["uid"]):
                 continue
             place, job = _place(pod, owner), state.jobs.get(owner["uid"])
             name = pod["metadata"]["name"]

@@ -15,6 +15,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.history import Span, advance
 from arranger.replay.verify import Survey, Verification
 from arranger.scheduling.registry import Policies
+from tests.simulation.quotas import beyond
 from tests.simulation.upgrades import EVERY
 
 #: Who writes cycles that nobody took (`actors.Rogue`): they are folded and not taken again.
@@ -30,6 +31,13 @@ class _Verification(Verification):
             self._retake()
         else:
             super().feed(entry)
+
+    def _retake(self) -> None:
+        super()._retake()
+        for inputs in self._survey.by_base.get(self.state.offset, ()):
+            over = beyond(self.state, self._retaken.get(inputs.offset, ()))
+            if over:
+                raise AssertionError(f"the cycle at {inputs.offset} places pods beyond a quota: {over}")
 
 
 def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = EVERY) -> Verification:

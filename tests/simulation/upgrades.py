@@ -1,8 +1,13 @@
 """A rolling upgrade: processes of an old and a new version work together for a while, on the same code.
 
-What a new version may have changed is put between a process and the log: snapshots of another layout, which the other
-version doesn't use; events that the old one doesn't know, at which its fold stops on purpose and its process ends; and
-one more filter, so that cycles are recorded under other versions.
+What a new version may have changed is put between a process and the log: snapshots of another layout, events that the
+old one doesn't know, at which its fold stops on purpose and its process ends, and one more filter, so that cycles are
+recorded under other versions.
+
+The new version reads the old one's snapshots over the bridge. What the old one makes of the new one's is drawn. A
+*rude* old version takes them for damaged, as the release before bridges did: the new one must not store any while an
+old one runs or may start. A *patient* one knows a later layout when it sees it, and the new version stores at once: the
+old one must wait. No process may begin an epoch though the log holds a snapshot that somebody can go on from.
 """
 
 import asyncio
@@ -21,11 +26,17 @@ from arranger.projections import snapshot
 from arranger.scheduling.filters import Filter, Mask
 from arranger.scheduling.registry import BUILT_IN, Policies, policies
 from arranger.scheduling.view import ClusterView
+from arranger.workers.layout_guard import LayoutGuard
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 OLD, NEW = 1, 2
+#: The layouts that the old version reads up to, and the new one.
+_LAYOUTS = {OLD: snapshot.LAYOUT - 1, NEW: snapshot.LAYOUT}
+#: A new version waits so long for old ones that may start: longer than any is down, paused or without a log, and where
+#: they end at what they don't know before they are members, longer than the upgrade takes.
+_GRACE_S, _LONG_GRACE_S = 120.0, 900.0
 #: A process whose fold has stopped drains for so long at most.
 _DRAINS_S = 3.0
 
@@ -57,15 +68,23 @@ class Upgrade:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} upgrade")
         self._comes = chance.random() < 0.5
-        self._other_layout = chance.random() < 0.5
+        self.other_layout = chance.random() < 0.5
         self._new_events = chance.random() < 0.5
+        self._patient = chance.random() < 0.5
         self._versions: dict[int, int] = {}
+        #: Every place has the new version, also those that are taken later.
+        self._done = False
+        self._guards: list[LayoutGuard] = []
         #: (epoch, offset) → version of the process that stored the snapshot there.
         self._stored_by: dict[tuple[int, int], int] = {}
 
     def of_slot(self, slot: int) -> int:
         """The version that a process starts with in this place."""
-        return self._versions.get(slot, OLD)
+        return self._versions.get(slot, NEW if self._done else OLD)
+
+    def latest_in(self, slot: int) -> None:
+        """What starts in this place has the latest version that runs already."""
+        self._versions[slot] = max([OLD, *self._versions.values()])
 
     def policies_of(self, version: int) -> Policies:
         """What a process of this version has installed."""
@@ -86,7 +105,21 @@ class Upgrade:
             for process in [each for each in world.processes if each.slot == slot and each.version == OLD]:
                 process.crash("rolling upgrade")
             await asyncio.sleep(self._chance.uniform(0.3, 15.0))
+            await self._old_ones_start()
+        self._done = True
+        for guard in self._guards:
+            guard._grace_s = self._grace_s()
         world.step("upgrade", "is done")
+
+    async def _old_ones_start(self) -> None:
+        """While the versions stand beside each other, processes of the old one are started again now and then."""
+        world = self._world
+        while world.faults.on and self._chance.random() < 0.6:
+            old = [process for process in world.processes if process.version == OLD and not process.owner.dead]
+            if old:
+                world.faults.hit("an old version starts during the upgrade")
+                self._chance.choice(old).crash("in the middle of the upgrade")
+            await asyncio.sleep(self._chance.uniform(5.0, 40.0))
 
     # --- snapshots -----------------------------------------------------------------------------------------
 
@@ -96,12 +129,53 @@ class Upgrade:
 
     def restored(self, stored: StoredSnapshot | None, version: int) -> StoredSnapshot | None:
         """The snapshot as a process of this version finds it: with another layout, if it has another."""
-        if stored is None or not self._other_layout:
+        if stored is None or not self.other_layout:
             return stored
-        if self._stored_by.get((stored.position.epoch, stored.position.offset), version) == version:
+        # A rude old version looks at the newest alone.
+        newest = self._world.home.snapshots[-1] if version == OLD and not self._patient else stored
+        if self._stored_by.get((newest.position.epoch, newest.position.offset), version) == version:
             return stored
         self._world.faults.hit("snapshot of another layout")
-        return StoredSnapshot(stored.position, msgspec.msgpack.encode([snapshot.LAYOUT + 1]))
+        return StoredSnapshot(stored.position, self._as_seen(stored.content, version))
+
+    def _as_seen(self, content: bytes, version: int) -> bytes:
+        """The other version's snapshot as one of this version sees it."""
+        if version == NEW:
+            # A bridge over which nothing is added: what lies behind it is tested with snapshots that are kept.
+            parts = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
+            return msgspec.msgpack.encode([_LAYOUTS[OLD], *parts[1:]])
+        return msgspec.msgpack.encode([snapshot.LAYOUT + 1]) if self._patient else b"of another layout"
+
+    def layout_of(self, version: int) -> int:
+        """The layout that a process of this version tells the others."""
+        return _LAYOUTS[version] if self._careful else snapshot.LAYOUT
+
+    @property
+    def _careful(self) -> bool:
+        """Whether the new version must wait with its snapshots."""
+        return self._comes and self.other_layout and not self._patient
+
+    def _grace_s(self) -> float:
+        if not self._careful:
+            return 0.0
+        return _LONG_GRACE_S if self._new_events and not self._done else _GRACE_S
+
+    def guard(self, process: "SimulatedProcess") -> LayoutGuard:
+        """What keeps a process from storing snapshots that others can't read."""
+        guard = LayoutGuard(process.membership, clock=process.clock, grace_s=self._grace_s())
+        self._guards.append(guard)
+        return guard
+
+    def readable_offset(self) -> int | None:
+        """The offset of a snapshot that somebody can go on from; None if the log holds none."""
+        home = self._world.home
+        ends = {(entry.last, entry.chain) for entry in home.stored}
+        start = home.index.start if home.index is not None else None
+        for stored in home.snapshots:
+            at = (stored.position.offset, stored.position.chain)
+            if start is not None and (at in ends or at == (start.offset, start.chain)):
+                return at[0]
+        return None
 
     # --- events that the old version doesn't know ----------------------------------------------------------
 

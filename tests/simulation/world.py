@@ -20,10 +20,11 @@ from unittest import mock
 import msgspec
 import yaml
 
+from arranger.errors import LogUnavailable
 from arranger.events.kinds import Watched
 from arranger.kube.crd import tyjob_crd
 from arranger.lifecycle.stages import LifecycleConfig
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
 from arranger.sandbox.status import FieldError
@@ -32,22 +33,35 @@ from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS
 from arranger.workers import applier, backoff, controller, maintenance, scheduler
 from arranger.workers.applier import Applier
+from arranger.workers.beginning import HistoryGone
 from arranger.workers.controller import Controller
+from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
+from arranger.workers.identity import ClusterIdentity
 from arranger.workers.maintenance import Maintenance
 from arranger.workers.membership import Lease, Membership
+from arranger.workers.observer import RESOURCES
 from arranger.workers.scheduler import Scheduler
+from arranger.workers.timekeeping import Timekeeper
 from arranger.workers.watcher import Watcher
 from tests.simulation.actors import Caretaker, Disasters, Machines, Rogue, User
+from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
-from tests.simulation.faults import Faults
-from tests.simulation.gateways import FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
+from tests.simulation.elsewhere import Elsewhere, keep_asking
+from tests.simulation.faults import FORGERIES, Faults
+from tests.simulation.forgeries import Forger
+from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
+from tests.simulation.quotas import Quotas
+from tests.simulation.refusals import Refusals
+from tests.simulation.stalls import Stalls
+from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 _LEASE_S = 5.0
+_DRAIN_S, _END_S = 10.0, 5.0
 _HEARTBEAT_S = 1.0
 #: All must be well so long after the faults stopped, in virtual seconds.
 _SETTLES_WITHIN_S = 400.0
@@ -68,6 +82,28 @@ class _Silent:
 
 
 SILENT: Any = _Silent()
+
+
+class _Missed:
+    """A watcher's count of what its comparisons found: all of that was lost on the way, or
+    forged, which only a few faults do."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._site = ""
+
+    def labels(self, kind: Watched) -> "_Missed":
+        self._site = f"watch {RESOURCES[kind].plural}: dropped"
+        return self
+
+    def inc(self, number: int) -> None:
+        if not any(self._world.faults.hits[site] for site in (self._site, *FORGERIES)):
+            self._world.fail(Violation(f"a comparison finds {number} objects, and never: {self._site}"), None)
+
+
+class _WatchMetrics(_Silent):
+    def __init__(self, world: "World") -> None:
+        self.missed_observations = _Missed(world)
 
 
 class Problems(logging.Handler):
@@ -95,7 +131,7 @@ class Ticks:
     async def push(self, tick: str) -> bool:
         """As `Ticker.push`."""
         faults, chance = self._world.faults, self._world.chance
-        if self._world.log_away or self._world.log_trouble or faults.at("tick lost"):
+        if self._world.log_away or self._world.log_trouble or self._world.stalls.stalled or faults.at("tick lost"):
             return False
         if faults.at("tick late"):
             await asyncio.sleep(chance.uniform(0.5, 5.0))
@@ -123,6 +159,22 @@ class Ticks:
             await handlers[names[0]]()
 
 
+class _Follower(Follower):
+    """The fold of a process whose last resort is judged."""
+
+    def __init__(self, process: "SimulatedProcess", log: FaultyLog) -> None:
+        super().__init__(log, clock=process.clock, metrics=SILENT, reader=process.name)
+        self._process = process
+
+    async def _begin_without_history(self, gone: HistoryGone) -> None:
+        world = self._process.world
+        offset = world.upgrade.readable_offset()
+        if offset is not None:
+            name = self._process.name
+            world.fail(Violation(f"{name} begins an epoch, though there is a snapshot at offset {offset}"), None)
+        await super()._begin_without_history(gone)
+
+
 class SimulatedProcess:
     """One worker process: the real roles, composed as `workers.process` does it."""
 
@@ -131,22 +183,29 @@ class SimulatedProcess:
         self.name = f"p{slot}-{life}"
         self.version = world.upgrade.of_slot(slot)
         self.owner = Owner(self.name)
-        self.clock = SimulatedClock(world.loop, skew_ms=world.skews_ms[slot])
+        self.clock = SimulatedClock(world.loop, skew_ms=world.skews_ms.get(slot, 0))
+        #: What the roles decide and stamp by.
+        self.time = Timekeeper(self.clock, bound_ms=CLOCK_BOUND_MS)
         self.gateway = Gateway(world, self)
         log = FaultyLog(self.gateway, world.home, self.clock.now_ms)
-        self.follower = Follower(log, clock=self.clock, metrics=SILENT, reader=self.name)
-        self.cluster = FaultyCluster(self.gateway)
+        self.follower = _Follower(self, log)
+        self.cluster = FaultyCluster(self.gateway, world.store if slot in world.skews_ms else world.elsewhere.store)
+        self.identity = ClusterIdentity(self.cluster) if {"watcher", "applier"} & set(roles) else None
         self.membership = Membership(
             world.redis,  # type: ignore[arg-type]
             cluster="sim", member_id=self.name, roles=roles, clock=self.clock, heartbeat_s=_HEARTBEAT_S,
+            timekeeper=self.time,
+            layout=world.upgrade.layout_of(self.version),
         )  # fmt: skip
         self.applier: Applier | None = None
         #: The roles that have a backlog, by name.
         self.at_work: dict[str, Any] = {}
         self.tasks: list[asyncio.Task[Any]] = []
+        self.stopping = False
 
     def start(self) -> None:
         """Begin, as a process that was just started."""
+        self.world.clocks.starts(self)
         self.world.step(self.name, f"starts as {','.join(self.roles)}")
         self._run(self._main(), "main")
 
@@ -156,7 +215,11 @@ class SimulatedProcess:
         self.tasks.append(task)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
+        if self.stopping and (task.cancelled() or task.exception() is None):
+            return
         if not task.cancelled() and self.world.upgrade.ends(self, task.exception()):
+            return
+        if not task.cancelled() and self.world.elsewhere.refused(self, task.exception()):
             return
         if self.world.closing or task.get_name().endswith(" main"):
             problem = None if task.cancelled() else task.exception()
@@ -167,6 +230,7 @@ class SimulatedProcess:
 
     async def _main(self) -> None:
         await self.follower.start()
+        await self.membership.compare_clocks()
         self.membership.progress(self.follower.state.epoch, self.follower.state.offset)
         with suppress(Exception):
             await self.membership.join()
@@ -175,6 +239,8 @@ class SimulatedProcess:
             handlers |= getattr(self, f"_start_{role}")()
         self._run(self.membership.run(), "heartbeat")
         self._run(self._report(), "report")
+        if self.identity is not None:
+            self._run(keep_asking(self, self.identity), "ask-api")
         if handlers:
             self._run(self.world.ticks.work(handlers), "ticks")
         self._run(self.follower.run(), "follow")
@@ -186,7 +252,7 @@ class SimulatedProcess:
             await self.clock.sleep(1.0)
 
     def _writer(self, role: str) -> Writer:
-        return Writer(self.follower, name=f"{role}@{self.name}", clock=self.clock, metrics=SILENT)
+        return Writer(self.follower, name=f"{role}@{self.name}", clock=self.time, metrics=SILENT)
 
     def _start_watcher(self) -> dict[str, Any]:
         for kind in Watched:
@@ -196,7 +262,9 @@ class SimulatedProcess:
             )  # fmt: skip
             watcher = Watcher(
                 kind, cluster=self.cluster, follower=self.follower, writer=self._writer(f"watcher-{kind}"), lease=lease,
-                clock=self.clock, metrics=SILENT, member_id=self.name, lease_s=_LEASE_S, relist_s=20.0,
+                clock=self.time, metrics=_WatchMetrics(self.world), member_id=self.name, lease_s=_LEASE_S,  # type: ignore[arg-type]
+                relist_s=20.0,
+                identity=self.identity,
             )  # fmt: skip
             self._run(watcher.run(), f"watcher-{kind}")
         return {}
@@ -204,7 +272,7 @@ class SimulatedProcess:
     def _start_controller(self) -> dict[str, Any]:
         role = Controller(
             follower=self.follower, writer=self._writer(controller.ROLE), membership=self.membership,
-            config=LifecycleConfig(image_grace_ms=15_000, quorum_ms=40_000), clock=self.clock,
+            config=LifecycleConfig(image_grace_ms=15_000, quorum_ms=40_000), clock=self.time,
         )  # fmt: skip
         self.follower.listen(role)
         self.at_work[controller.ROLE] = role
@@ -214,18 +282,20 @@ class SimulatedProcess:
     def _start_scheduler(self) -> dict[str, Any]:
         policies = self.world.upgrade.policies_of(self.version)
         role = Scheduler(
-            follower=self.follower, writer=self._writer("scheduler"), ticker=self.world.ticks,  # type: ignore[arg-type]
-            config=msgspec.structs.replace(self.world.cycle_config, versions=policies.versions()), clock=self.clock,
-            metrics=SILENT, period_s=1.0, policies=policies,
+            follower=self.follower, writer=self._writer("scheduler"), membership=self.membership,
+            config=msgspec.structs.replace(self.world.cycle_config, versions=policies.versions()), clock=self.time,
+            metrics=SILENT, policies=policies,
         )  # fmt: skip
         self.follower.listen(role)
         self._run(role.run(), "scheduler")
+        self._run(self.world.ticks.run(scheduler.TICK, 1.0), "cycle-ticks")
         return {scheduler.TICK: role.cycle}
 
     def _start_applier(self) -> dict[str, Any]:
         self.applier = Applier(
             cluster=self.cluster, follower=self.follower, writer=self._writer(applier.ROLE),
-            membership=self.membership, clock=self.clock, metrics=SILENT, in_flight=4,
+            membership=self.membership, clock=self.time, metrics=SILENT, in_flight=4,
+            identity=self.identity,
         )  # fmt: skip
         self.follower.listen(self.applier)
         self.at_work[applier.ROLE] = self.applier
@@ -235,13 +305,36 @@ class SimulatedProcess:
     def _start_maintenance(self) -> dict[str, Any]:
         role = Maintenance(
             follower=self.follower, membership=self.membership, clock=self.clock, metrics=SILENT,
-            every_events=100, every_s=20.0, keep_events=30,
+            every_events=100, every_s=20.0, keep_events=30, guard=self.world.upgrade.guard(self),
         )  # fmt: skip
         self.follower.listen(role)
         self._run(self.world.ticks.run(maintenance.TICK, 5.0), "maintenance-ticks")
         return {maintenance.TICK: role.maintain}
 
     # --- faults --------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """SIGTERM: drain as `workers.process` does; another process takes the slot a while later."""
+        if not self.stopping:
+            self.stopping = True
+            self.world.step(self.name, "is told to end")
+            self._run(self._drain(), "drain")
+
+    async def _drain(self) -> None:
+        main, *tasks = self.tasks[:-1]
+        await end([main], within_s=_END_S)
+        tasks = [task for task in self.tasks[1:] if task is not asyncio.current_task()]
+        follow = [task for task in tasks if task.get_name().endswith(" follow")]
+        applying = [task for task in tasks if task.get_name().endswith(f" {applier.ROLE}")]
+        late = await end([task for task in tasks if task not in follow], once=applying, within_s=_DRAIN_S, again_s=1.0)
+        await end(late, within_s=_END_S)
+        with suppress(LogUnavailable):
+            await self.membership.leave()
+        await end(follow, within_s=_END_S)
+        await asyncio.sleep(0.1)
+        self.world.stalls.check_ended(self)
+        self.world.step(self.name, "has drained")
+        self.world.replace(self)
 
     def crash(self, where: str) -> None:
         """kill -9 here and now; another process takes the slot a while later."""
@@ -321,17 +414,25 @@ class World:
         self.closing = False
         self.log_away = self.api_away = self.log_slow = False
         self.log_trouble = ""
-        self.oracle = Oracle()
-        self.home = Home(self)
         self.clock = SimulatedClock(self.loop)
+        self.oracle = Oracle(self)
+        self.home = Home(self)
         self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
         kind = _tyjob_kind()
         self.schema: Any = kind.schema
         self.store.collections[kind.key] = Collection(kind, _HISTORY)
         self.redis = SimulatedRedis(self)
-        self.cycle_config = CycleConfig(versions=VERSIONS, infeasible_grace_ms=20_000, refusal_avoid_ms=10_000)
+        self.cycle_config = CycleConfig(
+            versions=VERSIONS, infeasible_grace_ms=20_000, refusal_avoid_ms=10_000, verdicts=VERDICTS
+        )
         self.skews_ms = self._skews()
+        self.clocks = Clocks(self)
+        self.elsewhere = Elsewhere(self)
+        self.stalls = Stalls(self)
         self.denials = Denials(self)
+        self.quotas = Quotas(self)
+        self.refusals = Refusals(self)
+        self.trials = Trials(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)
         self.ticks = Ticks(self)
@@ -349,11 +450,12 @@ class World:
         text = f"{self.chance.getrandbits(128):032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _skews(self) -> list[int]:
+    def _skews(self) -> dict[int, int]:
+        """How far the clock is off in each of our places for a process."""
         if self.chance.random() < 0.5:
-            return [0] * 4
+            return dict.fromkeys(range(4), 0)
         self.faults.hit("clock differs")
-        return [self.chance.randrange(-5_000, 5_000) for _ in range(4)]
+        return {slot: self.chance.randrange(-5_000, 5_000) for slot in range(4)}
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -368,8 +470,11 @@ class World:
             for uid, text in story:
                 self.trace.append(f"{text}  [{uid}]")
             story.clear()
+        for process in self.processes:
+            self.clocks.look(process)
         try:
             self.checks.after_step()
+            self.elsewhere.check()
             if self.steps % _COMPARE_EVERY == 0:
                 self.checks.projections_agree()
                 self.checks.strangers_stand()
@@ -401,6 +506,8 @@ class World:
         """Another process in the place of a dead one, a while later."""
         self.processes.remove(dead)
         self.graveyard.append(dead)
+        if dead.slot not in self.skews_ms:
+            return  # of another cluster
         successor = (dead.slot, dead.roles, dead.life + 1)
         delay_s = self.chance.choice((0.3, 2.0, 8.0, 20.0)) * self.chance.uniform(0.5, 1.0) if self.faults.on else 0.5
         self.later(delay_s, lambda: self.launch(*successor))
@@ -455,6 +562,8 @@ class World:
         self.step("world", "FAULTS STOP")
         await self._end_faults()
         await self._settle()
+        await self.trials.run()
+        await self._settle()
         self.checks.strangers_stand()
         self.checks.projections_agree()
         self.oracle.verify_snapshots()
@@ -472,16 +581,29 @@ class World:
         self.spawn(Caretaker(self).run(), "caretaker")
         if self.chance.random() < 0.6:
             self.spawn(Rogue(self).run(), "rogue")
+        if self.chance.random() < 0.6:
+            self.spawn(Forger(self).run(), "forger")
         self.spawn(self.disasters.run(), "disasters")
+        self.spawn(self.clocks.run(), "clocks")
+        self.spawn(self.elsewhere.run(), "elsewhere")
+        self.spawn(self.stalls.run(), "stalls")
         self.spawn(self.upgrade.run(), "upgrade")
         self.spawn(self.denials.run(), "denials")
+        self.spawn(self.refusals.run(), "refusals")
         self.spawn(self.denials.delete_namespaces(), "namespaces")
+        self.spawn(self.quotas.run(), "quotas")
 
     async def _end_faults(self) -> None:
         self.faults.on = False
         self._log_and_api_are_well()
+        await self.stalls.end()
         for process in self.processes:
             process.resume()
+        self.clocks.mend_all()
+        self.elsewhere.leaves()
+        for process in self.processes:
+            process.cluster.connect(self.store)
+        self.quotas.end()
         await self.machines.heal()
 
     def _log_and_api_are_well(self) -> None:

@@ -381,7 +381,7 @@ def _running(world: Haystack, **spec: object) -> JobRecord:
     return job
 
 
-def _then_decide(world: Haystack, cause: int, seconds: float = 5) -> int:
+def _then_decide(world: Haystack, cause: int, seconds: float = 10) -> int:
     world.hay(1)
     world.pass_time(seconds)
     world.control()

@@ -53,7 +53,7 @@ def after_the_loss(
 def fail(world: World, job: JobRecord, index: int, **more: object) -> str:
     uid = job.bound[(1, index)]
     world.change_pod(uid, **{"phase": "Failed", "ready": False, **more})
-    world.pass_time(3)
+    world.pass_time(world.lifecycle.back_off_ms / 1000)
     world.control()
     return uid
 
@@ -123,6 +123,8 @@ def test_why_and_since_when_a_job_is_where_it_is_outlives_the_log() -> None:
     world, job = running()
     world.pass_time(100)
     world.change_pod(job.bound[(0, 0)], phase="Failed", ready=False)
+    world.settle()
+    world.wait_for_back_offs()
     world.settle()
     before = wanted_status(world.state, job)
     new, again = after_the_loss(world, job)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from arranger.clock import SystemClock
+from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
@@ -26,6 +26,7 @@ from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier, _Progress, _Queue
+from tests.clocks import HOUR_MS, SetClock, compared
 from tests.world import World
 
 JOB = {
@@ -95,6 +96,10 @@ class Following:
     def fresh(self) -> bool:
         return self.is_fresh
 
+    @property
+    def cluster(self) -> str:
+        return self.state.cluster
+
 
 class Everyone:
     """A membership whose every share is ours."""
@@ -113,7 +118,7 @@ class Nobody:
 class Scene:
     """A store with a node and one TYJob, a log that has seen them, and an applier."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.store = Store(now=lambda: 1_700_000_000.0)
         self.store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
         status = {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -124,7 +129,7 @@ class Scene:
         self.world = World()
         self.observe()
         self.following = Following(self.world.state)
-        clock = SystemClock()
+        clock = clock or SystemClock()
         self.applier = Applier(
             cluster=self.cluster,
             follower=self.following,  # type: ignore[arg-type]
@@ -492,6 +497,22 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
+async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often_it_was_tried() -> None:
+    """Room of a refused pod was given up and found again in the same attempt: the log must hear of it again."""
+    scene = Scene()
+    job = scene.observe()
+    job.placements[(1, 0)] = "n1"
+    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    refused = ApiError(403, "Forbidden", "exceeded quota")
+    await scene.applier._refused(job, (1, 0), refused)
+    scene.world.say(writer.events[-1])
+    await scene.applier._refused(job, (1, 0), refused)
+    assert len(writer.events) == 1 and job.refused_places
+    job.refused_places.clear()
+    await scene.applier._refused(job, (1, 0), refused)
+    assert [event.tries for event in writer.events] == [1, 3]
+
+
 async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -609,7 +630,41 @@ async def test_an_applier_that_has_not_read_the_log_for_long_does_nothing_until_
         await until(lambda: len(scene.pods()) == 1)
 
 
-async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late() -> None:
+async def test_an_applier_whose_clock_is_wrong_does_nothing_until_it_is_right() -> None:
+    clock = SetClock()
+    scene = Scene(compared(clock))
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    clock.ahead_ms = HOUR_MS
+    async with scene.running():
+        await asyncio.sleep(0.5)
+        assert scene.stored_stage() == "" and scene.pods() == []
+        clock.ahead_ms = 0
+        await until(lambda: len(scene.pods()) == 1)
+
+
+async def test_no_job_goes_early_by_a_clock_that_jumps_while_its_status_is_stored() -> None:
+    clock = SetClock()
+    scene = Scene(compared(clock))
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 1800}})
+    scene.observe()
+    scene.decide(Stage.SUCCEEDED)
+
+    def jump() -> None:
+        clock.ahead_ms = HOUR_MS
+        scene.observe()
+
+    scene.cluster.after = jump
+    async with scene.running():
+        await until(lambda: clock.ahead_ms != 0)
+        await asyncio.sleep(0.5)
+        assert not scene.gone()
+
+
+async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
     scene = Scene()
     uid, term = scene.job.uid, scene.world.terms[k.Watched.POD]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": uid, "controller": True}
@@ -623,7 +678,7 @@ async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watc
     scene.store.delete(TYJOBS, "default", "j", DeleteOptions(propagation="Orphan"))
     scene.world.job_gone(scene.job)
     async with scene.running(uid):
-        await until(lambda: scene.cluster.conflicts == 1)
+        await until(lambda: uid in scene.applier._progress and bool(scene.applier._progress[uid].settling))
         assert "deletionTimestamp" not in scene.decoded(PODS, "default", "j-learner-0")["metadata"]
         # What changed without being news is in the way of nothing.
         again = {**body["metadata"], "name": "j-learner-0-r1", "labels": {**labels, "arranger.dev/attempt": "1"}}

@@ -29,7 +29,11 @@ from arranger.replay.history import END
 from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower
+from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.maintenance import Maintenance
+from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
+from arranger.workers.membership import Member
+from tests.members import HandClock
 
 TOLD_MS = 1_700_000_000_000
 
@@ -401,8 +405,13 @@ async def test_what_the_stream_holds_is_read_while_the_archive_is_away(tmp_path:
 
 
 class Members:
+    layout = snapshot.LAYOUT
+
     async def slowest_offset(self, epoch: int) -> int | None:
         return 1_000_000
+
+    async def live(self) -> tuple[Member, ...]:
+        return ()
 
 
 class Alone:
@@ -421,15 +430,18 @@ class Scene:
         self.metrics = Metrics(clock)
         self.log = MemoryLog(MemoryHome())
         self.alone = Alone()
+        self.hands = HandClock()
+        self.problems = MemberProblems(self.hands)
         self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
         archiver = Archiver(shelf, every_events=every_events)
         self.maintenance = Maintenance(
             follower=self.follower, membership=Members(), clock=clock, metrics=self.metrics,  # type: ignore[arg-type]
             every_events=5, every_s=3600, keep_events=0, archiver=archiver,
+            guard=LayoutGuard(Members(), clock=clock, grace_s=0),
         )  # fmt: skip
         self.archiving = Archiving(
-            archiver, follower=self.follower, source=self.log, old=None, alone=self.alone, clock=clock,
-            metrics=self.metrics, every_events=every_events, every_s=every_s,
+            archiver, follower=self.follower, source=self.log, old=None, alone=self.alone, clock=self.hands,
+            metrics=self.metrics, every_events=every_events, every_s=every_s, problems=self.problems,
         )  # fmt: skip
         self._seq = 0
 
@@ -481,6 +493,33 @@ async def test_while_the_archive_is_away_nothing_is_trimmed_and_the_failure_is_c
     await scene.maintenance.maintain()
     assert (await scene.log.start()).offset == 0
     assert scene.metrics.archiving.labels("failed")._value.get() == 1
+
+
+async def test_an_archive_that_fails_for_long_is_a_problem_until_a_round_ends_well(tmp_path: Path) -> None:
+    class Away(FolderShelf):
+        away = True
+
+        def put(self, name: str, content: bytes) -> None:
+            if self.away:
+                raise LogUnavailable("the archive is away")
+            super().put(name, content)
+
+    shelf = Away(tmp_path)
+    scene = Scene(shelf)
+    await scene.begin()
+    await scene.fill(40)
+    assert not await scene.archiving.once()
+    scene.hands.now_s += 119
+    assert not await scene.archiving.once() and scene.problems.present() == ()
+    scene.hands.now_s += 1
+    assert not await scene.archiving.once()
+    assert scene.problems.present() == (
+        MemberProblem(ProblemKind.ARCHIVE, lasts_ms=120_000, cause="the archive is away"),
+    )
+    assert b"arranger_archive_success_age_seconds 120.0" in scene.metrics.exposition()
+    shelf.away = False
+    assert await scene.archiving.once() and scene.problems.present() == ()
+    assert b"arranger_archive_success_age_seconds 0.0" in scene.metrics.exposition()
 
 
 async def test_what_is_old_is_archived_though_it_is_little(tmp_path: Path) -> None:

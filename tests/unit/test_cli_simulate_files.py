@@ -282,7 +282,7 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert ["default/j-actors-1", "n1"] in lines
     assert ["default/waits", "actors", "2", "1", "lack", "cpu", "(need", "9,", "most", "free", "5)"] in lines
     assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
-    assert told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods and TYJobs)\n"
+    assert told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)\n"
 
 
 @pytest.mark.parametrize(

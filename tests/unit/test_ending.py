@@ -3,6 +3,8 @@
 import asyncio
 import gc
 
+import pytest
+
 from arranger.workers.ending import end
 
 
@@ -87,3 +89,74 @@ async def test_a_task_that_fails_after_its_end_was_no_longer_awaited_is_no_compl
     gc.collect()
     await asyncio.sleep(0)
     assert complaints == []
+
+
+async def test_no_task_survives_one_that_is_cancelled_again_while_it_ends_it() -> None:
+    """A watcher that is ended every 0.1 s ends what it has started, however long that takes, before it ends itself."""
+    told = 0
+
+    async def deaf() -> None:
+        nonlocal told
+        while told < 8:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told += 1
+
+    async def role() -> None:
+        task = asyncio.create_task(deaf(), name="inner")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await end([task], again_s=0.02)
+
+    outer = asyncio.create_task(role())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert await end([outer], again_s=0.01) == []
+    left = [task for task in asyncio.all_tasks() if task.get_name() == "inner"]
+    told = 8  # so that a failure doesn't hang
+    assert outer.cancelled()
+    assert left == []
+
+
+async def test_who_ends_others_and_is_cancelled_meanwhile_learns_of_it_once_they_have_ended() -> None:
+    finished: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            finished.append("slow")
+
+    task = asyncio.create_task(slow())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end([task], once=[task]))
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert finished == ["slow"]
+
+
+async def test_a_time_limit_holds_for_who_is_cancelled_meanwhile_too() -> None:
+    deaf = True
+
+    async def never() -> None:
+        while deaf:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+
+    task = asyncio.create_task(never())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end([task], within_s=0.05, again_s=0.01))
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert not task.done()
+    deaf = False
+    assert await end([task], again_s=0.01) == []

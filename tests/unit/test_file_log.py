@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from arranger.errors import DamagedEntry, LogError, UsageError
+from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
-from arranger.events.log import Cursor, Position, StoredSnapshot, entries
+from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.memory_log import MemoryLog
 from arranger.events.open_log import open_log
 
@@ -35,12 +36,16 @@ def batch(seq: int, *, size: int = 1) -> Batch:
     return Batch("w", seq, 1_000 + seq, tuple(NodeGone(1, f"n{seq}-{i}", "uid") for i in range(size)))
 
 
+#: The cursor stored with each batch; the first claims the watch.
+CURSOR = ["", "", "20", "30"]
+
+
 async def written(path: Path, batches: int) -> Position:
     """A closed log with so many batches of one event; answers its start."""
     log = FileLog(path)
     begun = await log.open()
     for seq in range(1, batches + 1):
-        await log.append(batch(seq), epoch=begun.epoch, cursor=Cursor("nodes", str(seq)))
+        await log.append(batch(seq), epoch=begun.epoch, fence=Fence("nodes", CLAIM if seq == 1 else 2, CURSOR[seq]))
     await log.close()
     return Position(begun.epoch, 0, "")
 
@@ -57,12 +62,11 @@ async def test_a_torn_last_record_is_not_read_and_cut_off_by_the_next_writer(tmp
         path.write_bytes(whole[:-cut])
         reader = await open_log(str(path), "", read_only=True)
         assert [entry.last for entry in await reader.read(origin)] == [1, 2, 3]
-        assert await reader.cursor("nodes") == "2"
         await reader.close()
 
         writer = FileLog(path)
         await writer.open()
-        assert (await writer.append(batch(3), epoch=origin.epoch, cursor=Cursor("nodes", "3"))).first == 4
+        assert (await writer.append(batch(3), epoch=origin.epoch, fence=Fence("nodes", 2, "30"))).first == 4
         await writer.close()
         assert path.read_bytes() == whole
 
@@ -107,8 +111,18 @@ async def test_who_has_appended_what_is_known_to_the_next_writer(tmp_path: Path)
     again = FileLog(path)
     await again.open()
     assert (await again.append(batch(3), epoch=origin.epoch)).duplicate
-    assert await again.cursor("nodes") == "3"
+    assert (await again.append(batch(4), epoch=origin.epoch, fence=Fence("nodes", CLAIM))).cursor == "30"
     await again.close()
+
+
+async def test_a_cursor_torn_off_with_its_record_is_not_stored(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    origin = await written(path, 3)
+    path.write_bytes(path.read_bytes()[:-1])
+    writer = FileLog(path)
+    await writer.open()
+    assert (await writer.append(batch(4), epoch=origin.epoch, fence=Fence("nodes", CLAIM))).cursor == "20"
+    await writer.close()
 
 
 async def test_a_second_writer_is_refused_until_the_first_has_closed(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
+from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.state import Changes, State
 from tests.world import World, requests, shape
 
 CONFIG = CycleConfig()
@@ -302,6 +305,36 @@ def test_observations_under_a_superseded_term_are_void() -> None:
     assert world.state.terms == before
 
 
+def test_the_first_cluster_that_claims_a_watch_is_the_logs_and_the_claim_of_another_is_void() -> None:
+    world, job = running()
+    assert world.state.cluster == ""
+    mine = world.say(k.WatchClaimed(k.Watched.POD, "ours", "uid-of-ours"))
+    assert world.state.cluster == "uid-of-ours"
+    bound = dict(job.bound)
+    foreign = world.say(k.WatchClaimed(k.Watched.POD, "theirs", "uid-of-theirs"))
+    world.say(
+        k.ListingBegun(k.Watched.POD, foreign),
+        k.PodGone(foreign, "default", "whatever", job.bound[(0, 0)]),
+        k.ListingEnded(k.Watched.POD, foreign, "9"),
+    )
+    assert job.bound == bound and world.state.terms[k.Watched.POD] == mine
+    assert world.state.verdicts["Observation"] == [0, 3]
+    # Who doesn't tell its cluster is a watcher of an earlier release.
+    unknown = world.say(k.WatchClaimed(k.Watched.POD, "old release"))
+    assert (world.state.terms[k.Watched.POD], world.state.cluster) == (unknown, "uid-of-ours")
+
+
+def test_a_new_epoch_is_of_the_cluster_that_it_begins_for() -> None:
+    state, changes = State(), Changes()
+    begun = k.Batch("epoch", 1, 0, (k.EpochBegun(2, 1, "the log was emptied", "uid-of-ours"),))
+    claimed = k.Batch("w", 1, 0, (k.WatchClaimed(k.Watched.POD, "theirs", "uid-of-theirs"),))
+    apply_entry(state, Entry(1, 1, "", begun), changes)
+    apply_entry(state, Entry(2, 2, "", claimed), changes)
+    assert state.cluster == "uid-of-ours" and not state.terms
+    restored = snapshot.restore(snapshot.encode(state))
+    assert restored.cluster == "uid-of-ours"
+
+
 def test_nobody_may_decide_before_every_kind_is_listed() -> None:
     world = World(listed=False)
     world.node("n1")
@@ -502,7 +535,7 @@ def test_a_late_pod_of_an_earlier_attempt_does_not_confirm_a_place_of_this_one()
 def test_of_two_pods_for_one_place_every_process_takes_the_same() -> None:
     world = World(listed=False)
     for uid in ("z", "a"):
-        world.pod(f"l-{uid}", "n1", uid=uid, owner=PodOwner("uid-ppo", 0, "learner", True, 0), cpu=1)
+        world.pod("ppo-learner-0", "n1", uid=uid, owner=PodOwner("uid-ppo", 0, "learner", True, 0), cpu=1)
     restored = World(listed=False)
     restored.state = snapshot.restore(snapshot.encode(world.state))
     status = JobStatusSeen("Running", "ScheduledSucceed", 0, 0, "10.0.0.1", (LEADER,))
@@ -663,9 +696,19 @@ def adopted_world(order: tuple[str, ...], allocations: tuple[PlacedPods, ...]) -
     of_job = PodOwner("uid-ppo", 1, "actors", False, 0)
     steps: dict[str, Callable[[], object]] = {
         "job": lambda: world.job("ppo", workers=2, min_workers=2, status=status),
-        "leader": lambda: world.pod("l", "n1", owner=PodOwner("uid-ppo", 1, "learner", True, 0), cpu=1, ip="10.0.0.1"),
+        "leader": lambda: world.pod(
+            "ppo-learner-0-r1",
+            "n1",
+            uid="uid-l",
+            owner=PodOwner("uid-ppo", 1, "learner", True, 0),
+            cpu=1,
+            ip="10.0.0.1",
+        ),
         "workers": lambda: [
-            world.pod(f"w{i}", "n2", owner=msgspec.structs.replace(of_job, index=i), cpu=1) for i in (0, 1)
+            world.pod(
+                f"ppo-actors-{i}-r1", "n2", uid=f"uid-w{i}", owner=msgspec.structs.replace(of_job, index=i), cpu=1
+            )
+            for i in (0, 1)
         ],
         "nodes": lambda: [world.node("n1", cpu=8), world.node("n2", cpu=8)],
     }

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+import msgspec
 import pytest
 
-from arranger.clock import SystemClock
-from arranger.errors import DamagedEntry, EpochLost
+from arranger.clock import Clock, SystemClock
+from arranger.errors import ClockOff, DamagedEntry, EpochLost, LogUnavailable
 from arranger.events import kinds as k
-from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.follower import Follower, Writer
+from tests.clocks import HOUR_MS, SetClock, compared
 
 
 def node(name: str) -> k.Event:
@@ -92,6 +95,94 @@ def test_a_trimmed_log_without_a_usable_snapshot_begins_a_new_epoch() -> None:
     run(scenario)
 
 
+class Overtaken(MemoryLog):
+    """A client that is paused after each reading of a snapshot, while others store a newer one and trim behind it."""
+
+    def __init__(self, home: MemoryHome, others: Follower, writer: Writer, *, times: int) -> None:
+        super().__init__(home)
+        self._others, self._writer, self._times = others, writer, times
+
+    async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
+        found = await super().newest_snapshot(at_most=at_most)
+        if self._times:
+            self._times -= 1
+            await self._writer.append_and_fold([node("a"), node("b")])
+            position, log = self._others.position, self._others.log
+            await log.put_snapshot(StoredSnapshot(position, snapshot.encode(self._others.state)))
+            await log.trim(position.offset + 1, epoch=position.epoch)
+        return found
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_who_is_paused_after_each_reading_of_a_snapshot_begins_no_epoch(times: int) -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        late, _ = made(Overtaken(home, follower, writer, times=times))
+        await late.start()
+        assert (late.state.epoch, late.state.offset) == (follower.state.epoch, follower.state.offset)
+
+
+def later_layout() -> bytes:
+    """What a later version stored."""
+    return msgspec.msgpack.encode([snapshot.LAYOUT + 1, "whatever"])
+
+
+@pytest.mark.parametrize("content", [later_layout(), b"damaged", msgspec.msgpack.encode([3])])
+def test_where_the_newest_snapshot_cant_be_used_an_older_one_is(content: bytes) -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        for name in "abc":
+            await writer.append_and_fold([node(name)])
+        position = follower.position
+        await follower.log.put_snapshot(StoredSnapshot(position, snapshot.encode(follower.state)))
+        await follower.log.trim(position.offset, epoch=position.epoch)
+        await writer.append_and_fold([k.WatchClaimed(k.Watched.NODE, "w")])
+        await follower.log.put_snapshot(StoredSnapshot(follower.position, content))
+        late, _ = made(MemoryLog(home))
+        await late.start()
+        assert snapshot.digest(late.state) == snapshot.digest(follower.state)
+
+    run(scenario)
+
+
+def test_a_log_that_only_a_later_version_can_go_on_with_is_left_alone_until_there_is_a_snapshot_to_begin_with() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        for name in "abc":
+            await writer.append_and_fold([node(name)])
+        position = follower.position
+        await follower.log.put_snapshot(StoredSnapshot(position, later_layout()))
+        await follower.log.trim(position.offset, epoch=position.epoch)
+        late, _ = made(MemoryLog(home))
+        starting = asyncio.create_task(late.start())
+        while late.refused is None:  # noqa: ASYNC110 - nothing tells of it but the check of health
+            await asyncio.sleep(0)
+        assert f"layout {snapshot.LAYOUT + 1}" in str(late.refused) and not starting.done()
+        assert (await follower.log.end()).epoch == position.epoch
+        await follower.log.put_snapshot(StoredSnapshot(position, snapshot.encode(follower.state)))
+        await starting
+        assert late.refused is None and late.state.epoch == position.epoch
+
+    run(scenario)
+
+
+def test_a_process_that_slept_until_only_a_later_version_can_go_on_waits_too() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        late, _ = made(MemoryLog(home))
+        await late.start()
+        for name in "abc":
+            await writer.append_and_fold([node(name)])
+        position = follower.position
+        await follower.log.put_snapshot(StoredSnapshot(position, later_layout()))
+        await follower.log.trim(position.offset, epoch=position.epoch)
+        following = asyncio.create_task(late.run())
+        while late.refused is None:  # noqa: ASYNC110 - nothing tells of it but the check of health
+            await asyncio.sleep(0)
+        assert (await follower.log.end()).epoch == position.epoch and not late.caught_up
+        await follower.log.put_snapshot(StoredSnapshot(position, snapshot.encode(follower.state)))
+        assert await late.folded(position.epoch, position.offset) and late.refused is None
+        following.cancel()
+
+    run(scenario)
+
+
 def test_a_start_from_a_snapshot_equals_the_fold_from_the_start() -> None:
     async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
         await writer.append_and_fold([k.WatchClaimed(k.Watched.NODE, "w"), node("a")])
@@ -138,6 +229,76 @@ def test_a_log_trimmed_behind_a_snapshot_that_was_lost_with_its_tail_begins_a_ne
         assert other.state.offset == 1
 
     run(scenario)
+
+
+class Refusing(MemoryLog):
+    """A log whose first appends are refused for the reasons given, some of them after they were carried out."""
+
+    def __init__(self, *problems: Exception, carried_out: bool = False) -> None:
+        super().__init__()
+        self.problems = list(problems)
+        self.carried_out = carried_out
+        self.stamps: list[int] = []
+
+    async def append(self, batch: k.Batch, **options: Any) -> Appended:
+        self.stamps.append(batch.told_ms)
+        if not self.problems or self.carried_out:
+            appended = await super().append(batch, **options)
+        if self.problems:
+            raise self.problems.pop(0)
+        return appended
+
+
+def writing(log: MemoryLog, clock: Clock) -> tuple[Follower, Writer]:
+    follower = Follower(log, clock=SystemClock(), metrics=Metrics(clock), reader="test")
+    return follower, Writer(follower, name="w", clock=clock, metrics=Metrics(clock))
+
+
+async def test_a_batch_that_waited_is_stamped_with_the_time_of_each_try() -> None:
+    log = Refusing(LogUnavailable("away"), ClockOff(-30_000), carried_out=True)
+    clock = SetClock()
+    follower, writer = writing(log, compared(clock))
+    await follower.start()
+    appended = await writer.append([node("a")])
+    assert len(log.stamps) == 3 and log.stamps == sorted(set(log.stamps))
+    assert appended.duplicate, "the first try was carried out, whatever its answer"
+
+
+async def test_a_batch_that_the_log_finds_off_again_and_again_is_given_back() -> None:
+    log = Refusing(*[ClockOff(12_000)] * 9)
+    follower, writer = writing(log, SetClock())
+    await follower.start()
+    with pytest.raises(ClockOff):
+        await writer.append([node("a")])
+    assert len(log.problems) == 5
+
+
+async def test_what_was_decided_by_a_wrong_clock_is_never_appended() -> None:
+    clock, log = SetClock(), Refusing()
+    follower, writer = writing(log, compared(clock))
+    await follower.start()
+    clock.ahead_ms = HOUR_MS
+    with pytest.raises(ClockOff):
+        await writer.append([node("a")])
+    clock.ahead_ms = 0
+    assert log.stamps == []
+
+
+async def test_a_batch_on_its_way_when_the_clock_goes_wrong_is_given_back() -> None:
+    clock = SetClock()
+    log = Refusing(LogUnavailable("away"))
+    follower, writer = writing(log, compared(clock))
+    await follower.start()
+
+    async def append() -> None:
+        await writer.append([node("a")])
+
+    task = asyncio.create_task(append())
+    await asyncio.sleep(0)
+    clock.ahead_ms = -HOUR_MS
+    with pytest.raises(ClockOff):
+        await task
+    assert len(log.stamps) == 1
 
 
 class Paused(SystemClock):
@@ -214,7 +375,9 @@ def test_lag_counts_from_when_an_event_was_known_and_not_from_the_silence_before
         metrics = Metrics(clock)
         follower = Follower(MemoryLog(home), clock=clock, metrics=metrics, reader="test")
         await follower.start()
-        other = Writer(follower, name="w", clock=clock, metrics=metrics)
+        elsewhere = Follower(MemoryLog(home), clock=clock, metrics=metrics, reader="another process")
+        await elsewhere.start()
+        other = Writer(elsewhere, name="w", clock=clock, metrics=metrics)
         lags = []
 
         async def measure() -> None:

@@ -136,3 +136,14 @@ async def test_a_foreign_address_is_one_clear_line() -> None:
     server = HttpServer(Health([], metrics), metrics, host="192.0.2.1", port=0)
     with pytest.raises(UsageError, match=r"http_host: can't listen on '192.0.2.1'"):
         await server.start()
+
+
+def test_a_check_that_fails_at_its_first_report_is_logged_if_it_wont_pass_by_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    health = Health(["log", "clock"], Metrics(SystemClock()))
+    health.set("log", False, "not connected yet")
+    assert not caplog.records
+    health.set("clock", False, "an hour ahead", passing=False)
+    health.set("clock", False, "two hours ahead", passing=False)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "check fails")]

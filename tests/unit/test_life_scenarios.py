@@ -54,7 +54,7 @@ def test_i04_a_failed_pod_of_an_earlier_attempt_has_no_effect() -> None:
     assert job.attempt == 1
     before = (job.version, job.restarts, dict(job.spent), job.stage)
     for index in (0, 1):
-        world.change_pod(f"uid-ppo-actors-{index}-0", phase="Failed", ready=False)
+        world.change_pod(f"uid-ppo-actors-{index}", phase="Failed", ready=False)
     world.pass_time(600)
     assert world.control() == [] and (job.version, job.restarts, job.spent, job.stage) == before
 
@@ -74,7 +74,9 @@ def test_i04_a_failed_pod_of_an_earlier_job_of_that_name_has_no_effect() -> None
 def test_i04_a_failed_pod_of_this_attempt_is_a_restart(place: tuple[int, int], attempt: int) -> None:
     world, job = running()
     world.change_pod(job.bound[place], phase="Failed", ready=False)
-    world.pass_time(3)
+    world.pass_time(world.lifecycle.back_off_ms / 1000)
+    world.settle()
+    world.wait_for_back_offs()
     world.settle()
     assert (job.stage, job.attempt, job.restarts + sum(job.spent.values())) == (Stage.RUNNING, attempt, 1)
 

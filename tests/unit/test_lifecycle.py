@@ -46,14 +46,14 @@ def test_a_job_that_fits_runs_leader_first() -> None:
     world.control()
     assert job.stage == Stage.STARTING
     world.apply()
-    assert [pod.name for pod in world.state.pods.values()] == ["ppo-learner-0-0"]
+    assert [pod.name for pod in world.state.pods.values()] == ["ppo-learner-0"]
     world.settle()
     assert job.stage == Stage.RUNNING and len(job.bound) == 4
 
 
 def test_a_finished_leader_ends_the_job_and_its_pods_are_cleaned() -> None:
     world, job = running_world()
-    world.pod("l", "n1", uid=job.bound[(0, 0)], phase="Succeeded", owner=world.state.pods[job.bound[(0, 0)]].owner)
+    world.change_pod(job.bound[(0, 0)], phase="Succeeded")
     world.settle()
     assert job.stage == Stage.SUCCEEDED
     assert not world.state.pods and not world.state.nodes.used.any()
@@ -61,7 +61,7 @@ def test_a_finished_leader_ends_the_job_and_its_pods_are_cleaned() -> None:
 
 def test_clean_pod_policy_none_keeps_every_pod() -> None:
     world, job = running_world(clean=CleanPodPolicy.NONE)
-    world.pod("l", "n1", uid=job.bound[(0, 0)], phase="Succeeded", owner=world.state.pods[job.bound[(0, 0)]].owner)
+    world.change_pod(job.bound[(0, 0)], phase="Succeeded")
     world.settle()
     assert job.stage == Stage.SUCCEEDED and len(world.state.pods) == 4
 
@@ -81,11 +81,13 @@ def test_leader_failures_beyond_the_limit_fail_the_job() -> None:
     world, job = running_world(restart_limit=2)
     for restarts in (1, 2):
         uid = job.bound[(0, 0)]
-        world.pod("l", "n1", uid=uid, phase="Failed", owner=world.state.pods[uid].owner)
+        world.change_pod(uid, phase="Failed")
+        world.settle()
+        world.wait_for_back_offs()
         world.settle()
         assert (job.stage, job.restarts) == (Stage.RUNNING, restarts)
     uid = job.bound[(0, 0)]
-    world.pod("l", "n1", uid=uid, phase="Failed", owner=world.state.pods[uid].owner)
+    world.change_pod(uid, phase="Failed")
     world.settle()
     assert job.stage == Stage.FAILED
 
@@ -387,6 +389,8 @@ def test_container_restarts_and_new_pods_eat_one_budget() -> None:
     assert world.control() == []
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
     world.settle()
+    world.wait_for_back_offs()
+    world.settle()
     assert (job.stage, job.restarts, job.attempt) == (Stage.RUNNING, 3, 1)
     world.change_pod(job.bound[LEADER], restarts=1)
     world.settle()
@@ -678,7 +682,7 @@ def test_a_status_of_5000_workers_stays_small_in_every_trouble() -> None:
     assert job.stage == Stage.RUNNING and healthy < 80_000, healthy
     for index in range(0, 5000, 2):
         world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, message="x" * 300)
-    world.pass_time(3)
+    world.pass_time(world.lifecycle.back_off_ms / 1000)
     world.control()
     status = wanted_status(world.state, job)
     of_set = status["workers"][0]
@@ -715,16 +719,16 @@ def test_the_message_of_a_starting_job_says_what_is_awaited() -> None:
     assert message() == "its quorum has nodes; the leader is started first"
     world.run_pod(job, LEADER, "n1", phase="Pending")
     world.change_pod(job.bound[LEADER], ip="")
-    assert message() == "waits for the leader's pod ppo-learner-0-0 to run on n1"
+    assert message() == "waits for the leader's pod ppo-learner-0 to run on n1"
     world.change_pod(job.bound[LEADER], waiting="ErrImagePull", message="no such image x")
-    assert message() == "pod ppo-learner-0-0 can't start on n1: ErrImagePull: no such image x"
+    assert message() == "pod ppo-learner-0 can't start on n1: ErrImagePull: no such image x"
     world.change_pod(job.bound[LEADER], phase="Running", ip="10.0.0.0", waiting="", message="")
     world.control()
     assert message() == "the leader runs; waits until 2 workers are ready"
     for index in (0, 1):
         world.run_pod(job, (1, index), "n1", phase="Pending")
         world.change_pod(job.bound[(1, index)], waiting="CreateContainerConfigError", ready=False)
-    assert message() == "pod ppo-actors-0-0 and 1 more can't start on n1: CreateContainerConfigError"
+    assert message() == "pod ppo-actors-0 and 1 more can't start on n1: CreateContainerConfigError"
 
 
 def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_have_no_node() -> None:
@@ -734,7 +738,7 @@ def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_hav
     world.settle()
     world.change_pod(job.bound[(1, 1)], phase="Pending", ready=False, waiting="ImagePullBackOff")
     message = wanted_status(world.state, job)["message"]
-    assert job.stage == Stage.RUNNING and message.startswith("pod ppo-actors-1-0 can't start on n1: ImagePullBackOff; ")
+    assert job.stage == Stage.RUNNING and message.startswith("pod ppo-actors-1 can't start on n1: ImagePullBackOff; ")
     assert "cpu" in message
 
 

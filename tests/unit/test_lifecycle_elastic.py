@@ -112,7 +112,7 @@ def test_a_pod_created_for_a_place_that_was_given_up_meanwhile_is_deleted() -> N
     assert elastic.workers == [0, 1]
 
 
-def test_a_pod_on_its_way_when_counts_go_down_and_up_again_fills_its_place_where_it_is() -> None:
+def test_a_pod_on_its_way_when_counts_go_down_and_up_again_goes_before_the_one_where_it_was_decided_comes() -> None:
     elastic = running(nodes=1, cpu=9)
     world, job = elastic.world, elastic.job
     elastic.edit(workers=3)
@@ -124,10 +124,13 @@ def test_a_pod_on_its_way_when_counts_go_down_and_up_again_fills_its_place_where
     elastic.edit(workers=3)
     world.cycle()
     assert job.placements[place] == "a"
-    world.run_pod(job, place, node)
-    assert job.placements[place] == node == "n0"
+    late = world.state.pods[world.run_pod(job, place, node)]
+    assert late.node == "n0" and place not in job.bound
+    wanted = wanted_pods(world.state, job)
+    assert (wanted.delete, wanted.create) == ([late], [])
     elastic.settle()
     assert elastic.workers == [0, 1, 2]
+    assert job.placements[place] == world.state.pods[job.bound[place]].node == "a"
 
 
 def test_counts_changed_before_the_workers_are_created_are_the_ones_that_are() -> None:

@@ -37,7 +37,11 @@ def fail(world: World, job: JobRecord, *indices: int, **more: object) -> list[st
     return uids
 
 
-def later(world: World, seconds: float = 3.0) -> None:
+#: Seconds before failed workers come again a first time.
+FIRST_S = 10.0
+
+
+def later(world: World, seconds: float = FIRST_S) -> None:
     world.pass_time(seconds)
     world.settle()
     assert_sound(world.state)
@@ -68,7 +72,7 @@ def test_a_failed_worker_is_replaced_alone_on_its_node_and_counted_once() -> Non
 def test_the_old_pod_goes_before_the_new_one_comes_because_both_have_one_name() -> None:
     world, job = running()
     [uid] = fail(world, job, 1)
-    world.pass_time(3)
+    world.pass_time(FIRST_S)
     decided(world)
     wanted = wanted_pods(world.state, job)
     assert [pod.uid for pod in wanted.delete] == [uid] and wanted.create == []
@@ -83,7 +87,7 @@ def test_the_room_of_a_replaced_worker_is_held_while_its_old_pod_goes() -> None:
     world, job = running(nodes=1, cpu=4)
     fail(world, job, 1)
     assert world.used("n1") == 3000
-    world.pass_time(3)
+    world.pass_time(FIRST_S)
     decided(world)
     assert world.used("n1") == 4000
     other = world.job("other")
@@ -96,7 +100,7 @@ def test_a_worker_whose_room_was_taken_meanwhile_goes_elsewhere() -> None:
     assert set(job.placements.values()) == {"n1"}
     fail(world, job, 1)
     world.pod("stranger", "n1", cpu=1)
-    world.pass_time(3)
+    world.pass_time(FIRST_S)
     [worker] = decided(world).workers
     assert worker.how == "Elsewhere" and (1, 1) not in job.placements
     assert job.schedule_state == ScheduleState.PARTLY
@@ -147,6 +151,8 @@ def test_failed_workers_wait_for_news_of_the_leader_whose_failure_is_another_att
     assert world.control() == []
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
     world.settle()
+    world.wait_for_back_offs()
+    world.settle()
     assert (job.stage, job.attempt, job.spent, job.given_up) == (Stage.RUNNING, 1, {}, {})
 
 
@@ -159,11 +165,11 @@ def test_replacements_in_one_set_back_off() -> None:
         while world.state.pods[uid].phase == "Failed" and uid == job.bound.get((1, 0)):
             later(world, 1)
         waited.append((world.now_ms - since) // 1000)
-    assert waited == [3, 10, 20, 40, 80, 160]
+    assert waited == [10, 20, 40, 80, 160, 300]
     later(world, 601)
     fail(world, job, 0)
-    later(world, 3)
-    assert world.state.pods[job.bound[(1, 0)]].phase == "Running", "no failures for a while: no back-off"
+    later(world)
+    assert world.state.pods[job.bound[(1, 0)]].phase == "Running", "no failures for a while: the first of a row"
 
 
 def test_a_set_over_its_limit_gives_workers_up_and_the_job_goes_on_without() -> None:
@@ -227,7 +233,7 @@ def test_a_worker_that_finished_after_restarts_is_not_the_one_that_is_given_up()
     world, job = running(restart_limit=3)
     world.change_pod(job.bound[(1, 0)], restarts=3, phase="Succeeded", ready=False)
     world.change_pod(job.bound[(1, 1)], restarts=1)
-    world.pass_time(3)
+    world.pass_time(FIRST_S)
     world.control()
     assert job.given_up == {(1, 1): None} and (1, 0) in job.bound
     assert restarts(world, job)[0] == 4
@@ -284,7 +290,7 @@ def test_a_worker_whose_node_is_gone_with_its_pod_is_placed_elsewhere() -> None:
 def test_an_update_of_a_replaced_pod_does_not_bring_it_back() -> None:
     world, job = running()
     [uid] = fail(world, job, 1)
-    world.pass_time(3)
+    world.pass_time(FIRST_S)
     decided(world)
     world.change_pod(uid, message="again")
     assert (1, 1) not in job.bound and uid in job.retired

@@ -5,17 +5,30 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.errors import EntriesTrimmed
 from arranger.events import kinds as k
+from arranger.events.log import StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
+from arranger.projections.state import State
 from arranger.workers.follower import Follower, Writer
+from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.maintenance import Maintenance
+from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
+from arranger.workers.membership import ROLES, Member
+from tests.histories.samples import read_samples
+from tests.members import HandClock
 
 
 class Members:
     """The slowest member is where the test says."""
 
     slowest: int | None = 1_000_000
+    layout = snapshot.LAYOUT
+    #: The layouts that the live members read.
+    layouts: tuple[int, ...] = (snapshot.LAYOUT,)
+
+    async def live(self) -> tuple[Member, ...]:
+        return tuple(Member(f"m{at}", ROLES, 1, 1, 0, layout=layout) for at, layout in enumerate(self.layouts))
 
     async def slowest_offset(self, epoch: int) -> int | None:
         return self.slowest
@@ -34,6 +47,7 @@ class Scene:
         self.maintenance = Maintenance(
             follower=self.follower, membership=self.members, clock=clock, metrics=metrics,  # type: ignore[arg-type]
             every_events=every_events, every_s=3600, keep_events=keep_events,
+            guard=LayoutGuard(self.members, clock=clock, grace_s=0),
         )  # fmt: skip
 
     async def begin(self) -> None:
@@ -107,3 +121,70 @@ async def test_without_a_snapshot_nothing_is_trimmed() -> None:
     await scene.fill(20)
     await scene.maintenance.maintain()
     assert (await scene.log.start()).offset == 0
+
+
+# --- snapshots that processes of an earlier release couldn't read ---------------------------------------------------
+
+
+async def test_while_a_member_of_an_earlier_release_lives_its_snapshot_stays_the_newest_and_nothing_is_trimmed() -> (
+    None
+):
+    scene = Scene()
+    await scene.begin()
+    scene.members.layouts = (snapshot.LAYOUT, snapshot.LAYOUT - 1)
+    await scene.fill(30)
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is None and (await scene.log.start()).offset == 0
+
+
+class Guarded:
+    """A guard over a log whose newest snapshot, if there is one, is of layout 7."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.members = Members()
+        self.problems = MemberProblems(self.clock)
+        self.log = MemoryLog(MemoryHome())
+        self.guard = LayoutGuard(self.members, clock=self.clock, problems=self.problems, grace_s=360)
+
+    async def allows(self, *layouts: int, after_s: float = 0) -> bool:
+        self.members.layouts = layouts or (snapshot.LAYOUT,)
+        self.clock.now_s += after_s
+        return await self.guard.allows(self.log)
+
+    async def store(self, content: bytes) -> None:
+        await self.log.put_snapshot(StoredSnapshot(await self.log.open(), content))
+
+
+async def test_some_time_passes_after_an_earlier_release_was_seen_because_one_that_starts_is_no_member_yet() -> None:
+    scene = Guarded()
+    await scene.store(snapshot.encode(State(epoch=1)))
+    assert await scene.allows()
+    assert not await scene.allows(8, 7) and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
+
+
+@pytest.mark.parametrize("content", [b"", b"no snapshot", read_samples(7)[0].snapshots[0][1]])
+async def test_without_a_snapshot_of_this_release_processes_of_an_earlier_one_may_be_restarting(content: bytes) -> None:
+    scene = Guarded()
+    await scene.log.open()
+    if content:
+        await scene.store(content)
+    assert not await scene.allows() and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
+    scene.guard.forget()
+    assert not await scene.allows()
+
+
+async def test_where_this_release_has_stored_a_snapshot_already_nobody_is_waited_for() -> None:
+    scene = Guarded()
+    await scene.store(snapshot.encode(State(epoch=1)))
+    assert await scene.allows()
+
+
+async def test_a_wait_longer_than_an_upgrade_takes_is_a_problem_that_names_the_member() -> None:
+    scene = Guarded()
+    await scene.log.open()
+    assert not await scene.allows(8, 7) and not await scene.allows(8, 7, after_s=350)
+    assert scene.problems.present() == ()
+    assert not await scene.allows(8, 7, after_s=20)
+    assert scene.problems.present() == (MemberProblem(ProblemKind.SNAPSHOTS_WAIT, "m1", lasts_ms=370_000),)
+    assert not await scene.allows() and scene.problems.present() == ()

@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
 from arranger.workers.membership import Lease, owner, read_members
+from arranger.workers.timekeeping import Timekeeper
 from tests.interpreter import told_elsewhere
 from tests.members import connected, member
 from tests.servers import RealRedis, free_port
@@ -189,3 +190,43 @@ async def test_a_holder_stops_believing_when_its_lease_has_run_out(redis_server:
         assert one.held
         clock.at_s += 2
         assert not one.held
+
+
+class Ahead(SystemClock):
+    """A wall clock that is ahead."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_each_heartbeat_tells_how_far_the_clock_is_off(redis_server: RealRedis, cluster: str) -> None:
+    async with connected(redis_server) as client:
+        clock = Ahead()
+        timekeeper = Timekeeper(clock, bound_ms=10_000)
+        assert not timekeeper.right
+        one = member(client, cluster, "one", timekeeper=timekeeper)
+        await one.join()
+        assert timekeeper.right
+        clock.ahead_ms = 3_600_000
+        assert not timekeeper.right
+
+
+async def test_a_member_that_may_not_write_leaves_its_share_to_the_others(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    async with connected(redis_server) as client:
+        clock = Ahead()
+        one = member(client, cluster, "one", timekeeper=Timekeeper(clock, bound_ms=10_000))
+        two = member(client, cluster, "two")
+        for each in (one, two, one, two):  # the first heartbeat brings the time, the second tells what came of it
+            await each.join()
+        assert any(one.owns(key, "controller") for key in KEYS)
+        clock.ahead_ms = 3_600_000
+        await one.join()
+        await two.join()
+        assert all(two.owns(key, "controller") and not one.owns(key, "controller") for key in KEYS)
+        two.stand_aside(True)
+        await two.join()
+        assert not any(two.owns(key, "controller") for key in KEYS), "nobody is left"

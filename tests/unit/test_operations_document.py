@@ -11,6 +11,7 @@ import yaml
 from arranger.clock import SystemClock
 from arranger.metrics import Metrics
 from arranger.settings import SETTINGS
+from arranger.workers.identity import SYSTEM
 from tests.servers import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -84,6 +85,12 @@ def test_the_table_of_accounts_has_the_rights_that_are_granted() -> None:
         found = re.findall(r"`([\w/]+)`: ([a-z, ]+)", rights)
         told[account.strip("`")] = {(resource, verb) for resource, verbs in found for verb in verbs.split(", ")}
     assert told == {"arranger-decider": set(), **granted}
+
+
+def test_of_namespaces_only_the_one_that_tells_clusters_apart_may_be_read() -> None:
+    roles = list(yaml.safe_load_all((REPOSITORY / "deploy" / "base" / "rights.yaml").read_text(encoding="utf-8")))
+    rules = [rule for role in roles for rule in role.get("rules", ()) if "namespaces" in rule["resources"]]
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [([SYSTEM], ["get"])] * 2
 
 
 def test_the_figures_of_memory_are_near_those_of_the_last_run() -> None:

@@ -203,25 +203,26 @@ def test_a_job_that_does_not_fit_never_blocks_those_behind_it(policy: str) -> No
 # --- both at once -------------------------------------------------------------------------------------------------
 
 
-def test_two_queues_are_merged_at_their_heads_by_priority_then_request_creation_and_uid() -> None:
+def test_jobs_of_two_policies_stand_in_one_line_in_which_a_policy_orders_only_neighbours() -> None:
     world = World()
     bare_node(world, "n", cpu=100)
     for name, queue_policy, priority, cpu, created in (
-        ("p1", "Priority", 9, 4, 1), ("p2", "Priority", 5, 4, 1), ("p3", "", 5, 1, 9),
-        ("f1", "DRF", 9, 3, 9), ("f2", "DRF", 9, 5, 1), ("f3", "DRF", 1, 8, 1),
+        ("p1", "Priority", 9, 4, 1), ("f1", "DRF", 9, 5, 2), ("f2", "DRF", 9, 3, 3), ("p2", "", 9, 1, 4),
+        ("f3", "DRF", 9, 1, 5), ("f4", "DRF", 5, 2, 1), ("f5", "DRF", 5, 1, 2),
     ):  # fmt: skip
         world.job(name, queue=queue_policy, priority=priority, leader=shape(cpu=cpu), created=created)
-    # f1 asks for less than p1; f3 is behind f2 in its own queue, and p3 behind p2, whatever it asks for.
-    assert order_of(world) == ["f1", "p1", "f2", "p2", "p3", "f3"]
+    # f2 asks for less than f1 and stands next to it; f3 asks for less still, and p2 stands before it.
+    assert order_of(world) == ["p1", "f2", "f1", "p2", "f3", "f5", "f4"]
 
 
-def test_a_head_of_low_priority_holds_back_what_stands_behind_it_in_its_own_queue_only() -> None:
+def test_beside_jobs_of_another_policy_a_higher_priority_comes_first_in_drf_too() -> None:
     world = World()
     bare_node(world, "n", cpu=100)
     world.job("small", queue="DRF", priority=1, leader=shape(cpu=1))
     world.job("big", queue="DRF", priority=9, leader=shape(cpu=9))
+    assert order_of(world) == ["small", "big"]
     world.job("other", queue="Priority", priority=5, leader=shape(cpu=2))
-    assert order_of(world) == ["other", "small", "big"]
+    assert order_of(world) == ["big", "other", "small"]
 
 
 def test_a_job_without_a_queue_policy_or_with_one_that_is_not_installed_goes_by_the_default() -> None:

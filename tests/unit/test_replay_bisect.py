@@ -218,8 +218,24 @@ def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room()
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     world.pod_gone(leader)
+    world.wait_for_back_offs()
+    world.wait_for_late_pods()
     assert passed_over(world, "train") == found
     assert c.WouldBePlaced(prospect(world, "train"), c.FindsRoom(prospect(world, "train"))).holds(world.state)
+
+
+def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
+    world = two_nodes()
+    job = world.job("train", leader=shape(gpus=1))
+    world.settle()
+    world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
+    world.control()
+    world.apply()
+    would = c.WouldBePlaced(prospect(world, "train"), c.FindsRoom(prospect(world, "train")))
+    assert not would.holds(world.state)
+    world.wait_for_back_offs()
+    world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
+    assert would.holds(world.state)
 
 
 def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:

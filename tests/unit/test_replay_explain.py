@@ -121,7 +121,7 @@ def test_room_that_was_taken_and_given_back_is_told_as_such() -> None:
     (taker,) = waiting.takers
     assert (taker.job, taker.since_created, taker.holds, taker.leaving) == ("default/gone", True, True, True)
     assert waiting.holders == (), "its pods are told of with the decision that placed them"
-    world.pod_gone("uid-gone-learner-0-0")
+    world.pod_gone("uid-gone-learner-0")
     waiting = explained(world.entries, "waits").waiting
     assert waiting is not None
     (taker,) = waiting.takers
@@ -135,11 +135,11 @@ def test_room_that_was_taken_before_it_came_and_freed_since_is_told() -> None:
     for name in ("ended", "earlier", "stays"):
         world.job(name, leader=shape(gpus=1))
     world.settle()
-    world.change_pod("uid-earlier-learner-0-0", phase="Succeeded", ready=False)
+    world.change_pod("uid-earlier-learner-0", phase="Succeeded", ready=False)
     world.settle()
     world.job("waits", leader=shape(gpus=4))
     world.cycle()
-    world.change_pod("uid-ended-learner-0-0", phase="Succeeded", ready=False)
+    world.change_pod("uid-ended-learner-0", phase="Succeeded", ready=False)
     freed = world.state.offset
     world.settle()
     waiting = explained(world.entries, "waits").waiting
@@ -387,7 +387,7 @@ def test_a_restart_is_led_back_to_the_pod_that_failed_and_says_what_is_left_of_t
     world.control()
     (one,) = explained(world.entries, "j").consequences
     assert (one.offset, one.what, one.reason) == (world.state.offset, "Rescheduling", "LeaderFailed")
-    assert [(cause.offset, cause.text) for cause in one.causes] == [(failed, "pod j-learner-0-0 failed (OOMKilled)")]
+    assert [(cause.offset, cause.text) for cause in one.causes] == [(failed, "pod j-learner-0 failed (OOMKilled)")]
     assert one.budget == "leader 1 of 2"
 
 
@@ -443,6 +443,8 @@ def test_the_time_in_each_state_adds_up_to_the_life() -> None:
     world.job("j", leader=shape(gpus=1), restart_limit=9)
     began_ms = world.now_ms
     for _ in range(3):
+        world.settle()
+        world.wait_for_back_offs()
         world.settle()
         world.pass_time(10)
         world.change_pod(world.state.jobs["uid-j"].bound[0, 0], phase="Failed", ready=False, reason="Error")
@@ -664,7 +666,7 @@ def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_any
     world.change_pod(done[0, 0], phase="Succeeded", ready=False)
     world.control()
     world.change_pod(done[1, 0], deleting=True)
-    words = "when what is being deleted is gone: pod default/done-actors-0-0"
+    words = "when what is being deleted is gone: pod default/done-actors-0"
     assert _remedies(world)[0] == (words, 2, placed)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
@@ -746,9 +748,9 @@ def test_a_suspended_job_whose_pods_are_still_there_is_told_both_that_keeps_it_w
     world.job("j", leader=shape(gpus=1), suspend=True, generation=2)
     suspended = world.state.offset
     world.control()
-    both = "spec.suspend false, when the pods of its earlier attempt are gone: j-learner-0-0"
+    both = "spec.suspend false, when the pods of its earlier attempt are gone: j-learner-0"
     assert _remedies(world) == [(both, 1, suspended)]
-    world.pod_gone("uid-j-learner-0-0")
+    world.pod_gone("uid-j-learner-0")
     assert _remedies(world) == [("spec.suspend false", 1, suspended)]
     world.pod("stranger", "n1", gpus=1)
     assert _remedies(world) == [("spec.suspend false", 0, suspended)]
@@ -799,7 +801,7 @@ def test_a_pod_that_was_told_to_go_in_the_second_in_which_it_ended_is_not_said_t
     world.settle()
     world.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
     world.control()
-    world.change_pod("uid-j-learner-0-0", deleting=True, reason=STOPPED)
+    world.change_pod("uid-j-learner-0", deleting=True, reason=STOPPED)
     last = explained(world.entries, "j").timeline[-1]
     assert last.text == "Succeeded on n1, being deleted, told to go before it had ended or in that second"
 
@@ -895,13 +897,13 @@ def test_a_worker_that_somebody_deleted_is_told_with_its_replacement() -> None:
     world.pod_gone(old)
     gone = world.state.offset
     pod = PodOwner("uid-j", 0, "actors", False, 1)
-    world.pod("j-actors-1-0", "n1", owner=pod, uid="another", amounts=shape(gpus=1).requests)
+    world.pod("j-actors-1", "n1", owner=pod, uid="another", amounts=shape(gpus=1).requests)
     answer = explained(world.entries, "j")
     (one,) = answer.consequences
     assert (one.offset, one.what) == (world.state.offset, "Replaced")
-    assert one.message == "j-actors-1-0 was deleted by somebody else; replaced on n1; no restart counted"
+    assert one.message == "j-actors-1 was deleted by somebody else; replaced on n1; no restart counted"
     assert one.budget == "leader 0 of 3, actors 0 of 3"
-    assert [(cause.offset, cause.text) for cause in one.causes] == [(deleted, "pod j-actors-1-0 is being deleted")]
+    assert [(cause.offset, cause.text) for cause in one.causes] == [(deleted, "pod j-actors-1 is being deleted")]
     assert [(moment.offset, moment.text) for moment in answer.timeline[-2:]] == [
         (gone, "it is gone"),
         (one.offset, f"Running on n1, ready, a new pod after the one that went at offset {gone}"),
@@ -915,7 +917,7 @@ def test_a_pod_of_an_attempt_that_is_over_is_not_told_as_a_replacement() -> None
     world.change_pod(leader, phase="Failed", ready=False, reason="OOMKilled")
     world.control()
     world.pod_gone(worker)
-    world.pod("j-actors-1-0", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="late", restarts=1)
+    world.pod("j-actors-1", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="late", restarts=1)
     assert [one.reason for one in explained(world.entries, "j").consequences] == ["LeaderFailed"]
 
 
@@ -930,7 +932,7 @@ def test_a_worker_that_was_replaced_by_a_decision_is_told_once() -> None:
     world.control()
     world.pod_gone(old)
     world.pod(
-        "j-actors-1-0", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="another",
+        "j-actors-1", "n1", owner=PodOwner("uid-j", 0, "actors", False, 1), uid="another",
         amounts=shape(gpus=1).requests,
     )  # fmt: skip
     assert [one.reason for one in explained(world.entries, "j").consequences] == ["WorkersReplaced"]
@@ -956,3 +958,28 @@ def test_the_recorded_message_has_the_offset_of_its_decision() -> None:
     said = world.state.offset
     world.node("n2", gpus=1)
     assert explained(world.entries, "j").standing.message_at == said
+
+
+def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    job = world.job("j", leader=shape(gpus=1))
+    world.settle()
+    world.change_pod(job.bound[0, 0], phase="Failed", ready=False, reason="Error")
+    failed = world.state.offset
+    world.control()
+    world.apply()
+    world.pass_time(4)
+    world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
+    answer = explained(world.entries, "j")
+    assert answer.waiting is not None and answer.waiting.place == 0
+    assert answer.waiting.why == "it backs off: no nodes are sought for it for 6 s more"
+    assert "scheduled again from 20" in answer.standing.message
+    (remedy,) = answer.waiting.remedies
+    assert (remedy.kind, remedy.text, remedy.pods) == ("wait", "in 6 s, when its back-off is over", 1)
+    assert remedy.undoes == failed + 1
+    assert answer.spells[-1].waiting_for == "its back-off to end"
+    world.pass_time(6)
+    world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
+    answer = explained(world.entries, "j")
+    assert answer.waiting is not None and answer.waiting.place == 1

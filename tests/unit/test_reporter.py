@@ -243,7 +243,7 @@ async def test_workers_that_are_given_up_and_the_failure_that_follows_are_told_i
     await scene.report(job)
     for index in (0, 1):
         world.change_pod(job.bound[(1, index)], phase="Failed", ready=False)
-        world.pass_time(3)
+        world.pass_time(world.lifecycle.back_off_ms / 1000)
         world.settle()
         await scene.report(job)
     assert [(e["reason"], e["count"]) for e in scene.events()] == [

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.kube.cluster import CRDS, EVENTS, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.cluster import CRDS, EVENTS, NAMESPACES, NODES, PODS, TYJOBS, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.kinds import CONFIG_MAPS, NAMESPACES
+from arranger.sandbox.kinds import CONFIG_MAPS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import JSON_PATCH, STRATEGIC
 from arranger.sandbox.status import Refusal

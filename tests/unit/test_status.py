@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from arranger.cli.main import cli
+from arranger.cli.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.kinds import Watched
@@ -19,8 +20,11 @@ from arranger.events.redis_log import RedisLog
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import ROLES, Lease, owner, read_lease, read_members
 from arranger.workers.status import LogStatus, MemberStatus, Status, WatchStatus, problems
+from arranger.workers.store_status import StoreStatus
+from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected, member
 from tests.servers import RealRedis
 from tests.world import World
@@ -31,6 +35,7 @@ pytestmark = pytest.mark.timeout(60)
 async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]:
     """A log in Redis with some waiting jobs, a cycle, and everything listed; answers the jobs' UIDs."""
     world = World()
+    world.watch_quotas()
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
@@ -112,8 +117,29 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no live applier", "no live maintenance", "nobody watches node objects, though there are watchers",
         "nobody watches pod objects, though there are watchers",
         "nobody watches tyjob objects, though there are watchers",
+        "nobody watches resourcequota objects, though there are watchers",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
+
+
+async def test_a_member_whose_clock_is_off_is_told_with_what_to_do_and_has_no_share(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    await a_log(redis_server, cluster)
+    clock = SetClock()
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        ahead = member(client, cluster, "host-2-78-ahead", "controller", timekeeper=compared(clock))
+        clock.ahead_ms = HOUR_MS
+        problems = MemberProblems(clock)
+        problems.tell(ProblemKind.CLOCK, True, off_ms=HOUR_MS)
+        ahead.progress(0, 0, problems=problems.present())
+        await ahead.join()
+        answer = await shown(redis_server, cluster)
+    (told,) = answer["problems"]
+    assert told["what"] == "controller host-2-78-ahead writes nothing: its clock is off by 1h00m from that of Redis"
+    members = {one["id"]: one for one in answer["members"]}
+    assert members["host-1-77-controller"]["shares"]["controller"]["percent"] == 100
 
 
 async def test_people_see_the_same_in_tables(redis_server: RealRedis, cluster: str) -> None:
@@ -203,6 +229,71 @@ def test_a_kind_that_was_not_listed_is_a_problem() -> None:
 def test_without_anybody_every_role_is_named_once() -> None:
     found = problems(a_status(holder=None), max_lag_s=10.0)
     assert [one.what.partition(":")[0] for one in found] == [f"no live {role}" for role in ROLES]
+
+
+async def test_what_members_tell_of_themselves_is_said_and_given_to_programs_as_facts(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    await a_log(redis_server, cluster)
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        unwell = member(client, cluster, "host-2-78-other", "watcher")
+        told = (
+            MemberProblem(ProblemKind.WATCH, "pod", lasts_ms=400_000),
+            MemberProblem(ProblemKind.CLOCK, off_ms=-3_600_000),
+        )
+        unwell.progress(0, 0, problems=told)
+        await unwell.join()
+    answer = await shown(redis_server, cluster)
+    members = {one["id"]: one for one in answer["members"]}
+    assert members["host-2-78-other"]["problems"] == list(msgspec.to_builtins(told))
+    assert members["host-2-78-other"]["layout"] == snapshot.LAYOUT
+    assert [one["what"].partition(" (")[0] for one in answer["problems"]] == [
+        "watcher host-2-78-other can't watch pod objects, or hears nothing of them, for 6m40s",
+        "watcher host-2-78-other writes nothing: its clock is off by 1h00m from that of Redis",
+    ]
+
+
+def test_every_kind_of_problem_has_words() -> None:
+    every = tuple(MemberProblem(kind, "s", 1000, 1000, "cause") for kind in ProblemKind)
+    found = member_problems(a_status(msgspec.structs.replace(a_member(), problems=every)))
+    assert len(found) == len(ProblemKind) and all(one.next and "(cause)" in one.what for one in found)
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        (
+            StoreStatus(used_bytes=991_000_000, max_bytes=1_000_000_000),
+            "Redis is full (991.0 MB of maxmemory 1000.0 MB)",
+        ),
+        (StoreStatus(replica=True), "this Redis is a read-only replica"),
+        (StoreStatus(disk_failing=True), "Redis can't save to its disk"),
+    ],
+)
+def test_who_runs_isnt_asked_of_a_redis_that_takes_no_heartbeats(store: StoreStatus, said: str) -> None:
+    nobody = msgspec.structs.replace(a_status(holder=None), store=store)
+    assert problems(nobody, max_lag_s=10.0) == []
+    (found,) = store_problems(nobody)
+    assert found.what.startswith(said) and found.next
+
+
+def test_a_redis_with_room_is_no_problem_and_one_that_cant_save_hides_nothing_of_who_beats() -> None:
+    for store in (StoreStatus(used_bytes=5), StoreStatus(used_bytes=98, max_bytes=100)):
+        assert store_problems(msgspec.structs.replace(a_status(), store=store)) == []
+    failing = msgspec.structs.replace(a_status(a_member(epoch=6)), store=StoreStatus(disk_failing=True))
+    assert len(problems(failing, max_lag_s=10.0)) == 1
+
+
+async def test_an_epoch_that_replaced_another_is_shown_with_the_reason(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    log = RedisLog(redis_server.url, cluster)
+    lost = (await log.open()).epoch
+    await log.begin_epoch(lost=lost, reason="the disk was full", told_ms=SystemClock().now_ms())
+    await log.close()
+    answer = await shown(redis_server, cluster)
+    assert (answer["log"]["afterEpoch"], answer["log"]["because"]) == (lost, "the disk was full")
+    assert f"epoch {lost}: the disk was full" in (await status(redis_server, cluster)).stdout
 
 
 async def refused(server: RealRedis, cluster: str) -> str:

@@ -221,6 +221,29 @@ async def test_stopping_cancels_a_handler_that_outlasts_the_drain(redis_server: 
         await cancelled.wait()
 
 
+async def test_a_handler_that_misses_the_first_word_is_told_again_until_it_ends(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    begun, ended, told = asyncio.Event(), asyncio.Event(), 0
+
+    async def cycle() -> None:
+        nonlocal told
+        begun.set()
+        while told < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                told += 1
+        ended.set()
+
+    async with ticker_of(redis_server, cluster) as ticker:
+        async with working(redis_server, cluster, cycle=cycle):
+            await ticker.push("cycle")
+            await begun.wait()
+        async with asyncio.timeout(20):
+            await ended.wait()
+
+
 async def test_ticks_go_on_after_flushall(own_redis: RealRedis, cluster: str) -> None:
     runs = 0
 

@@ -11,7 +11,17 @@ from arranger.events.kinds import PodSeen
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest, time_ms
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
-from arranger.model.pod import NO_TRAITS, STOPPED, HostPort, PodOwner, PodTerm, PodTraits, Requirement
+from arranger.model.pod import (
+    NO_TRAITS,
+    POD_MESSAGE_LIMIT,
+    POD_REASON_LIMIT,
+    STOPPED,
+    HostPort,
+    PodOwner,
+    PodTerm,
+    PodTraits,
+    Requirement,
+)  # fmt: skip
 from arranger.model.tyjob import job_spec
 from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
 
@@ -237,7 +247,30 @@ def test_a_pod_that_is_being_made_smaller_holds_what_it_held() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(pod_with({"status/message": "x" * 100_000}).message) == 300
+    assert len(pod_with({"status/message": "x" * 100_000}).message) == POD_MESSAGE_LIMIT
+
+
+def test_of_what_a_program_left_behind_the_log_keeps_its_first_line_and_no_more() -> None:
+    left = "\n\x1b[31mpanic: no room\x9b\u202e\n" + "token=hunter2\n" * 400
+    ended = {"terminated": {"exitCode": 1, "message": left, "reason": "Error\x1b[2J"}}
+    seen = pod_with({"status/phase": "Failed", "status/containerStatuses/0/state": ended})
+    assert seen.message == "\\x1b[31mpanic: no room\\x9b\\u202e"
+    assert seen.reason == "Error\\x1b[2J"
+
+
+@pytest.mark.parametrize("field", ["status/message", "status/reason", "status/containerStatuses/0/state"])
+def test_no_text_of_a_pod_s_status_is_long_or_has_control_characters(field: str) -> None:
+    text = "a\x1b]0;x\x07b\u2028c" * 10_000
+    waits = {"waiting": {"reason": text, "message": text}}
+    seen = pod_with({field: waits if field.endswith("state") else text})
+    told = (seen.message, seen.reason, seen.waiting)
+    assert any(told) and all(each.isprintable() for each in told)
+    assert len(seen.message) <= POD_MESSAGE_LIMIT and len(seen.reason + seen.waiting) <= 2 * POD_REASON_LIMIT
+
+
+def test_what_is_wrong_with_a_job_quotes_its_user_without_control_characters() -> None:
+    invalid = job_seen({**JOB, "spec": {"leader": {"name": "x\x1b[2J\u202e" * 500}}}, 5, with_status=False).invalid
+    assert invalid and invalid.isprintable() and len(invalid) < 2000
 
 
 JOB = tyjob_with(

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from arranger.clock import SystemClock
+from arranger.clock import Clock, SystemClock
+from arranger.errors import WatchSuperseded
 from arranger.events import kinds as k
-from arranger.events.log import Cursor
+from arranger.events.fence import CLAIM, Fence, HeldWatch
+from arranger.events.log import Appended
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import PODS
 from arranger.metrics import Metrics
@@ -19,7 +21,9 @@ from arranger.model.names import pod_labels
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.follower import Follower, Writer
-from arranger.workers.watcher import Watcher, ahead_of_log
+from arranger.workers.identity import ClusterIdentity
+from arranger.workers.observed import ahead_of_log
+from arranger.workers.watcher import Watcher
 from tests.world import World
 
 POD = {"metadata": {"namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -41,16 +45,26 @@ class Held:
 class Scene:
     """One process's follower and its watcher of pods, on an in-memory log and cluster."""
 
-    def __init__(self) -> None:
-        clock = SystemClock()
-        self.cluster = DirectCluster(Store(now=time.time))
-        self.home = MemoryHome()
+    def __init__(
+        self,
+        kind: k.Watched = k.Watched.POD,
+        cluster: DirectCluster | None = None,
+        *,
+        clock: Clock | None = None,
+        relist_s: float = 3600,
+        home: MemoryHome | None = None,
+        identity: ClusterIdentity | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        self.kind = kind
+        self.cluster = cluster or DirectCluster(Store(now=time.time))
+        self.home = home or MemoryHome()
         self.metrics = Metrics(clock)
         self.follower = Follower(MemoryLog(self.home), clock=clock, metrics=self.metrics, reader="test")
         self.stranger = Writer(self.follower, name="stranger", clock=clock, metrics=self.metrics)
         self.lease = Held()
         self.watcher = Watcher(
-            k.Watched.POD,
+            kind,
             cluster=self.cluster,
             follower=self.follower,
             writer=Writer(self.follower, name="watcher", clock=clock, metrics=self.metrics),
@@ -59,7 +73,14 @@ class Scene:
             metrics=self.metrics,
             member_id="us",
             lease_s=0.3,
-            relist_s=3600,
+            relist_s=relist_s,
+            identity=identity,
+        )
+
+    async def claim(self) -> Appended:
+        """Another process takes the watch of pods over."""
+        return await self.stranger.append_and_fold(
+            [k.WatchClaimed(k.Watched.POD, "stranger")], fence=Fence(k.Watched.POD, CLAIM)
         )
 
     async def create(self, name: str) -> None:
@@ -68,19 +89,25 @@ class Scene:
     def names(self) -> list[str]:
         return sorted(pod.name for pod in self.follower.state.pods.values())
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+    async def until(self, holds: Callable[[], bool], *, within_s: float = 20) -> None:
+        async with asyncio.timeout(within_s):
             await self.follower.until(lambda _: holds())
 
 
 @contextlib.asynccontextmanager
-async def watching() -> AsyncIterator[Scene]:
-    scene = Scene()
+async def watching(kind: k.Watched = k.Watched.POD, cluster: DirectCluster | None = None) -> AsyncIterator[Scene]:
+    scene = Scene(kind, cluster)
+    async with watching_in(scene):
+        yield scene
+
+
+@contextlib.asynccontextmanager
+async def watching_in(scene: Scene) -> AsyncIterator[None]:
     await scene.follower.start()
     tasks = [asyncio.create_task(scene.follower.run()), asyncio.create_task(scene.watcher.run())]
     try:
-        await scene.until(lambda: scene.follower.state.listed.get(k.Watched.POD, False))
-        yield scene
+        await scene.until(lambda: bool(scene.follower.state.listed.get(scene.kind) or scene.follower.state.unwatched))
+        yield
     finally:
         for task in reversed(tasks):
             task.cancel()
@@ -116,7 +143,7 @@ async def test_a_watch_that_is_given_up_is_closed_and_not_left_to_the_garbage_co
 
 async def test_the_holder_of_the_lease_claims_again_when_another_claimed_and_left() -> None:
     async with watching() as scene:
-        await scene.stranger.append([k.WatchClaimed(k.Watched.POD, "stranger")])
+        await scene.claim()
         await scene.create("a")
         await scene.until(lambda: scene.names() == ["a"])
 
@@ -124,24 +151,39 @@ async def test_the_holder_of_the_lease_claims_again_when_another_claimed_and_lef
 async def test_who_has_lost_the_lease_leaves_the_watch_to_the_other() -> None:
     async with watching() as scene:
         scene.lease.ours = False
-        claimed = await scene.stranger.append_and_fold([k.WatchClaimed(k.Watched.POD, "stranger")])
+        claimed = await scene.claim()
         await scene.create("a")
         await asyncio.sleep(0.5)
         assert scene.follower.state.terms[k.Watched.POD] == claimed.first
         assert scene.names() == []
 
 
-async def test_what_a_superseded_watcher_stored_is_not_gone_on_from() -> None:
+async def test_an_ousted_watchers_append_that_lands_after_the_claim_moves_no_cursor() -> None:
+    """What came in it is void, so the next watcher must hear it again."""
     async with watching() as scene:
+        term = scene.follower.state.terms[k.Watched.POD]
         scene.lease.ours = False
         await asyncio.sleep(0.5)  # ours has stopped
         await scene.create("missed")
-        # One that was paused under an older term wakes up and stores how far it has heard: that was void.
         beyond = (await scene.cluster.get(PODS, "default", "missed"))["metadata"]["resourceVersion"]
-        void = k.PodGone(1, "default", "nobody", "nobody")
-        await scene.stranger.append_and_fold([void], cursor=Cursor(k.Watched.POD, f"1:{beyond}"))
+        await scene.claim()
+        void = k.PodGone(term, "default", "nobody", "nobody")
+        with pytest.raises(WatchSuperseded):
+            await scene.stranger.append_and_fold([void], fence=Fence(k.Watched.POD, term, beyond))
         scene.lease.ours = True
         await scene.until(lambda: scene.names() == ["missed"])
+
+
+async def test_a_watcher_whose_append_is_refused_stops_its_term_at_once_and_claims_again_with_the_lease() -> None:
+    async with watching() as scene:
+        term = scene.follower.state.terms[k.Watched.POD]
+        # The claim of another is in the log, and this process hasn't folded it yet.
+        held = scene.home.watches[k.Watched.POD]
+        scene.home.watches[k.Watched.POD] = HeldWatch(term + 1, held.cursor)
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        assert scene.follower.state.terms[k.Watched.POD] > term
+        assert b'arranger_appends_total{result="superseded"} 1.0' in scene.metrics.exposition()
 
 
 async def test_a_successor_goes_on_where_the_watcher_before_it_stopped() -> None:
@@ -183,19 +225,6 @@ def test_a_status_that_shows_more_than_the_log_holds_is_ahead_of_it(shown: Any, 
 def test_a_job_that_the_log_never_saw_has_a_status_only_if_the_log_lost_its_tail(adopts: bool) -> None:
     item = {"metadata": {"uid": "u", "name": "j"}, "status": {"stage": "Running", "attempt": 0}}
     assert ahead_of_log(item, World().state, adopts=adopts) == (not adopts)
-
-
-async def test_a_watcher_that_went_on_from_a_cursor_compares_later_too() -> None:
-    async with watching() as scene:
-        await scene.create("a")
-        await scene.until(lambda: scene.names() == ["a"])
-        scene.lease.ours = False
-        await asyncio.sleep(0.5)
-        scene.watcher._listed_s = 0.0  # as in a process that has listed nothing yet
-        scene.lease.ours = True
-        await scene.create("b")
-        await scene.until(lambda: scene.names() == ["a", "b"])
-        assert scene.watcher._listed_s > 0.0
 
 
 async def test_a_pod_belongs_to_no_job_of_another_namespace_whatever_its_owner_reference_says() -> None:

@@ -1,7 +1,8 @@
 """What a job queue policy is, and the two that come with Arranger: Priority and DRF.
 
 A policy hands out *turns*: it is this job's turn to have its quorum placed, or further pods. It is told what came of
-each turn and decides who is next. A job that doesn't fit never blocks the ones behind it.
+each turn and decides who is next. A job that doesn't fit never blocks the ones behind it. Where jobs of one cycle go by
+several policies, `MergedQueues` puts their turns together.
 """
 
 import heapq
@@ -45,18 +46,24 @@ class QueuePolicy(ABC):
 
     @abstractmethod
     def queue(self, jobs: list[JobRecord], shares: Shares) -> JobQueue:
-        """The queue of these jobs for one cycle."""
+        """The queue of these jobs for one cycle: one quorum turn for each. Beside jobs of other policies, those of this
+        one come in several parts, each with a queue of its own."""
 
 
-def seniority(job: JobRecord) -> tuple[int, int, str]:
-    """Higher priority first; then the earlier created; then the lower UID."""
+#: What `seniority` compares.
+Rank = tuple[int, bool, int, str]
+
+
+def seniority(job: JobRecord) -> Rank:
+    """Higher priority first; then who wasn't refused by the API server; the earlier created; the lower UID."""
     assert job.spec is not None
-    return (-job.spec.priority, job.seen.created_ms, job.seen.uid)
+    return (-job.spec.priority, job.held_back, job.seen.created_ms, job.seen.uid)
 
 
 class Priority(QueuePolicy):
-    """By priority, then creation, then UID. Within one priority all quorums come before anyone's further pods, and
-    the further pods of one priority before the quorums of the next."""
+    """By seniority: priority, then creation, then UID, and who was refused behind the others of its priority. Within
+    one priority all quorums come before anyone's further pods, and the further pods of one priority before the quorums
+    of the next."""
 
     name, version = "Priority", 1
 
@@ -91,7 +98,8 @@ class _Levels(JobQueue):
 
 class DRF(QueuePolicy):
     """Dominant resource fairness: the lowest share of what a job has goes first, asked again after every quorum and
-    then after every pod. Ties go to the lower share of what the job requests in total, then as in Priority."""
+    then after every pod. Ties go to who wasn't refused, then to the lower share of what the job requests in total, then
+    as in Priority."""
 
     name, version = "DRF", 1
 
@@ -106,45 +114,65 @@ class _Fair(JobQueue):
         self._heap = [self._entry(job, shares.requested(job), Turn(job, quorum=True)) for job in jobs]
         heapq.heapify(self._heap)
 
-    def _entry(self, job: JobRecord, requested: int, turn: Turn) -> tuple[int, int, tuple[int, int, str], Turn]:
-        return (self._shares.allocated(job), requested, seniority(job), turn)
+    def _entry(self, job: JobRecord, requested: int, turn: Turn) -> tuple[int, bool, int, Rank, Turn]:
+        return (self._shares.allocated(job), job.held_back, requested, seniority(job), turn)
 
     def head(self) -> Turn | None:
-        return self._heap[0][3] if self._heap else None
+        return self._heap[0][4] if self._heap else None
 
     def taken(self, *, more: bool) -> None:
-        _, requested, _, turn = heapq.heappop(self._heap)
+        _, _, requested, _, turn = heapq.heappop(self._heap)
         if more:
             heapq.heappush(self._heap, self._entry(turn.job, requested, Turn(turn.job, quorum=False, pods=1)))
 
 
-class MergedQueues:
-    """Several policies' queues, merged at their heads: higher priority, lower requested share, creation, UID."""
+class Stretch:
+    """Jobs of one policy that stand together in the line of all jobs: the policy gives them their turns."""
 
-    def __init__(self, queues: list[JobQueue], shares: Shares) -> None:
-        self._queues = queues
-        self._shares = shares
-        self._at = 0
+    def __init__(self, queue: JobQueue, jobs: int) -> None:
+        self.queue = queue
+        #: Quorum turns that it has still to give: one for each of its jobs.
+        self.quorums = jobs
+
+
+class MergedQueues:
+    """The turns of all policies in one cycle, so that naming another policy brings no job forward.
+
+    `levels` come one after the other. Within one, each stretch gives all its quorum turns before the next stretch
+    begins, with what further pods the policy puts between them; the further pods that are left come last.
+    """
+
+    def __init__(self, levels: Iterable[Iterable[Stretch]]) -> None:
+        self._quorums = deque(deque(level) for level in levels)
+        self._further: deque[Stretch] = deque()
+        self._turn: Turn | None = None
 
     def head(self) -> Turn | None:
         """Whose turn it is; None when all queues are empty."""
-        if len(self._queues) == 1:
-            return self._queues[0].head()
-        best = None
-        for at, queue in enumerate(self._queues):
-            turn = queue.head()
-            if turn is None:
-                continue
-            key = self._key(turn.job)
-            if best is None or key < best[0]:
-                best = (key, turn)
-                self._at = at
-        return best[1] if best is not None else None
+        while (stretch := self._stretch()) is not None:
+            self._turn = stretch.queue.head()
+            if self._turn is not None:
+                return self._turn
+            self._leave()
+        return None
 
     def taken(self, *, more: bool) -> None:
         """The head has had its turn."""
-        self._queues[self._at].taken(more=more)
+        stretch, turn = self._stretch(), self._turn
+        assert stretch is not None and turn is not None
+        stretch.queue.taken(more=more)
+        stretch.quorums -= turn.quorum
+        if turn.quorum and not stretch.quorums:
+            self._leave()
+            self._further.append(stretch)
 
-    def _key(self, job: JobRecord) -> tuple[int, int, int, str]:
-        priority, created_ms, uid = seniority(job)
-        return (priority, self._shares.requested(job), created_ms, uid)
+    def _stretch(self) -> Stretch | None:
+        """Which stretch gives the next turn."""
+        while self._quorums and not self._quorums[0] and not self._further:
+            self._quorums.popleft()
+        if self._quorums and self._quorums[0]:
+            return self._quorums[0][0]
+        return self._further[0] if self._further else None
+
+    def _leave(self) -> None:
+        (self._quorums[0] if self._quorums and self._quorums[0] else self._further).popleft()

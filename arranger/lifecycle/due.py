@@ -1,0 +1,14 @@
+"""When a decision on a job falls due by time alone, where the next sweep over all jobs would be late."""
+
+from arranger.lifecycle import refusals, workers
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord
+
+
+def due_ms(job: JobRecord, config: LifecycleConfig, told_ms: int) -> int | None:
+    """The first moment after `told_ms` at which it may have to be decided on, told in milliseconds; None for none."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return None
+    found = [refusals.due_ms(job, config), workers.due_ms(job, config, told_ms)]
+    return min((moment for moment in found if moment is not None and moment > told_ms), default=None)

@@ -1,0 +1,63 @@
+"""Pods that the API server refuses, for lack of quota or rights or by admission: when their nodes are given up.
+
+A passing refusal is waited for (`refused_ms`), in which an applier tries again. Then a job that starts and lacks its
+quorum for that gives all its nodes up, and comes again after a back-off. Of one whose quorum is there, the refused
+workers beyond it give theirs up, and no node is sought for them for as long.
+"""
+
+from arranger.events.kinds import QUORUM_REFUSED, EndedWorker, StageDecided, WorkersReplaced
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.job import GANG, Place, Replacement, Stage
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+
+
+def refused_quorum(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+    """A job that starts can't get its quorum because pods of it are refused: it makes room for others, and waits."""
+    overdue = _overdue(job, config, told_ms)
+    if not overdue or job.stage != Stage.STARTING or not job.quorum_placed():
+        return None
+    if LEADER not in overdue and len(job.placements) - len(overdue) > _needed(job):
+        return None
+    held_ms = told_ms - job.stage_since_ms
+    back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=held_ms))
+    message = f"pods of its quorum are refused{_why(job)}; it gives its nodes up"
+    return StageDecided(
+        job.uid, job.version, job.attempt, Stage.RESCHEDULING, QUORUM_REFUSED, message, back_off_ms=back_off_ms
+    )
+
+
+def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> WorkersReplaced | None:
+    """Workers beyond the quorum that are refused give their nodes up. Those of a running job's quorum keep them: its
+    work isn't thrown away for a refusal."""
+    assert job.spec is not None
+    overdue = _overdue(job, config, told_ms)
+    spare = len(job.placements) - 1 - job.spec.min_workers
+    given_up = [place for place in overdue if place != LEADER][-spare:] if spare > 0 else []
+    if not given_up:
+        return None
+    workers = tuple(EndedWorker(Place(*place), "", Replacement.ELSEWHERE, False) for place in given_up)
+    back_off_ms = config.back_off_after(job.further_back_off.in_a_row(told_ms))
+    few = "1 further worker is" if len(given_up) == 1 else f"{len(given_up)} further workers are"
+    message = f"{few} refused{_why(job)}; nodes given up"
+    return WorkersReplaced(job.uid, job.version, job.attempt, workers, message, back_off_ms=back_off_ms)
+
+
+def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
+    """When the first of the refused places is overdue, told in milliseconds; None without any."""
+    return min(job.refused_places.values(), default=0) + config.refused_ms if job.refused_places else None
+
+
+def _overdue(job: JobRecord, config: LifecycleConfig, told_ms: int) -> list[PlaceKey]:
+    """The places whose pods have been refused for long enough, in order."""
+    since = job.refused_places.items()
+    return sorted(place for place, since_ms in since if told_ms - since_ms >= config.refused_ms)
+
+
+def _needed(job: JobRecord) -> int:
+    """The workers that it can't do without while it starts."""
+    assert job.spec is not None
+    return job.pods_wanted() - 1 if job.spec.pod_policy == GANG else job.spec.min_workers
+
+
+def _why(job: JobRecord) -> str:
+    return f" ({job.failure.message})" if job.failure is not None else ""

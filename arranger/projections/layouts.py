@@ -1,0 +1,99 @@
+"""Layouts of snapshots: which of them this program reads, and the bridges from earlier ones to the present one.
+
+A bridge is to a snapshot what an upcast is to an event: one function from one layout to the next, kept for at least one
+release after the layout changed. It works on the parts of a snapshot (the fields of `StateImage`, each still encoded),
+so it costs next to nothing where a layout only gained fields: those come with their defaults when the parts are
+decoded.
+`tests/histories/snapshots` has snapshots of every layout that is read here, made by the versions that wrote it.
+
+What a bridge asks of whoever adds a field
+------------------------------------------
+Two processes of one version may stand at the same offset, one of which folded the whole log and one of which began with
+a bridged snapshot. They judge every decision that follows, so they must judge it alike. Therefore a new field must have
+one and the same value in both:
+
+- Either no entry that an earlier version wrote changes the field. The fold sets it only from a new kind of event, or
+  from a new field of an event whose default leaves it alone. Then its default is right in a bridged snapshot.
+- Or the bridge works the value out from what the old layout holds, and gets exactly what the fold gets.
+
+A field that the fold sets from entries that were there before, and that a bridge leaves at its default, breaks this.
+`tests/unit/test_layouts.py` folds each kept log both ways and compares the bytes.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from arranger.errors import LogError
+
+#: The layout that is written. Raised with every change of what a snapshot holds; at most once a release, and with a
+#: bridge from the one before.
+LAYOUT = 8
+
+#: The fields of a snapshot, each as it is encoded. The first is always the number of the layout.
+Parts = list[msgspec.Raw]
+
+_parts = msgspec.msgpack.Decoder(Parts)
+_number = msgspec.msgpack.Decoder(int)
+
+
+class UnusableSnapshot(LogError):
+    """A snapshot of a layout that isn't read, damaged, or at odds with itself."""
+
+
+class NewerSnapshot(UnusableSnapshot):
+    """A snapshot of a later version's layout: nothing is wrong with it, and that version is or was at work here."""
+
+
+def _from_7(parts: Parts) -> Parts:
+    """Layout 8 only has more fields, all with defaults: of the state at the end, and of a job by name."""
+    return [msgspec.Raw(msgspec.msgpack.encode(8)), *parts[1:]]
+
+
+#: Layout → what makes the next one of it.
+_BRIDGES: dict[int, Callable[[Parts], Parts]] = {7: _from_7}
+
+#: The layouts that are read.
+READ = (*sorted(_BRIDGES), LAYOUT)
+
+
+def layout_of(content: bytes) -> int:
+    """The layout of a snapshot. Raises `UnusableSnapshot` for what is none."""
+    return _layout(_parts_of(content))
+
+
+def present(content: bytes) -> bytes:
+    """The snapshot in the present layout: itself, or one raised over the bridges, whose fields may lack defaults.
+
+    Raises `UnusableSnapshot`, and `NewerSnapshot` for a layout after the present one.
+    """
+    parts = _parts_of(content)
+    layout = _layout(parts)
+    if layout == LAYOUT:
+        return content
+    if layout > LAYOUT:
+        raise NewerSnapshot(f"the snapshot has layout {layout}, this program reads up to layout {LAYOUT}")
+    if layout not in _BRIDGES:
+        raise UnusableSnapshot(f"the snapshot has layout {layout}, this program reads layouts from {READ[0]}")
+    for step in range(layout, LAYOUT):
+        parts = _BRIDGES[step](parts)
+    return msgspec.msgpack.encode(parts)
+
+
+def _parts_of(content: bytes) -> Parts:
+    try:
+        return _parts.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        raise undecodable(err) from err
+
+
+def _layout(parts: Parts) -> int:
+    try:
+        return _number.decode(parts[0])
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as err:
+        raise undecodable(err) from err
+
+
+def undecodable(err: Exception) -> UnusableSnapshot:
+    """What is said of bytes that are no snapshot."""
+    return UnusableSnapshot(f"the snapshot can't be decoded: {err}")

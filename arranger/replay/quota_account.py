@@ -1,0 +1,57 @@
+"""What quotas count after something that was only supposed: nobody's controller counts pods that were never there.
+
+What is used is what it was, less what pods used that are gone or have ended, and with what new ones use.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.pod import TERMINAL
+from arranger.model.quota import covers, usage, used_by
+from arranger.projections.state import State
+
+
+def accounted(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
+    """These events, before they are folded, and the quotas as they are after them."""
+    quotas = {(one.namespace, one.name): one for of in state.quotas.values() for one in of.values()}
+    quotas |= {(one.namespace, one.name): one for one in events if isinstance(one, k.QuotaSeen)}
+    for event in events:
+        if isinstance(event, k.QuotaGone):
+            quotas.pop((event.namespace, event.name), None)
+    if not quotas:
+        return tuple(events)
+    changed: dict[tuple[str, str], k.QuotaSeen] = {}
+    pods: dict[str, k.PodSeen | None] = {}
+    for event in events:
+        if isinstance(event, (k.PodSeen, k.PodGone)):
+            old = pods[event.uid] if event.uid in pods else state.pods.get(event.uid)
+            new = pods[event.uid] = event if isinstance(event, k.PodSeen) else None
+            for key, quota in quotas.items():
+                if key[0] == event.namespace:
+                    now = _moved(state, changed.get(key, quota), old, new)
+                    if now is not None:
+                        changed[key] = now
+    term = state.terms.get(k.Watched.QUOTA, 0)
+    return (*events, *(msgspec.structs.replace(changed[key], term=term) for key in sorted(changed)))
+
+
+def _moved(state: State, quota: k.QuotaSeen, old: k.PodSeen | None, new: k.PodSeen | None) -> k.QuotaSeen | None:
+    before, after = _uses(state, quota, old), _uses(state, quota, new)
+    if before == after:
+        return None
+    used = tuple((name, max(value - before.get(name, 0) + after.get(name, 0), 0)) for name, value in quota.used)
+    return msgspec.structs.replace(quota, used=used)
+
+
+def _uses(state: State, quota: k.QuotaSeen, pod: k.PodSeen | None) -> dict[str, int]:
+    """What a pod uses of a quota. A stranger's limits aren't known, nor whether a scope has it."""
+    if pod is None or pod.phase in TERMINAL:
+        return {}
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    if job is not None and job.spec is not None and pod.owner is not None:
+        for group in job.spec.groups:
+            if group.name == pod.owner.group_name:
+                return dict(used_by(group)) if covers(quota.scopes, group) else {}
+    return {} if quota.scopes else usage(pod.requests)

@@ -1,0 +1,119 @@
+"""ResourceQuotas of the embedded cluster: admission refuses pods beyond them, and what is used is counted at once.
+
+The first is the API server's (plugin ResourceQuota), in its words; the second a quota controller's. Both know pods
+only: what a quota says of other objects is kept, and neither counted nor enforced.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from arranger.kube.cluster import Object
+from arranger.model.quantity import QuantityError, quantity
+from arranger.model.quota import QuotaScope, quota_amounts, quota_scopes, unit_of, usage
+from arranger.model.template import effective_limits, effective_requests
+from arranger.sandbox.builtin import quality
+from arranger.sandbox.history import Stored
+from arranger.sandbox.status import Refusal, forbidden
+
+_ENDED = ("Succeeded", "Failed")
+#: What every container must declare where a quota names it.
+_DECLARED = {f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("cpu", "memory")}
+
+
+def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
+    """What quotas become by a new pod that they cover; `Refusal` 403 for the first that doesn't take it."""
+    used = _used(pod)
+    changed = []
+    for stored in quotas:
+        status = stored.object.get("status") or {}
+        hard, counted = dict(quota_amounts(status.get("hard"))), dict(quota_amounts(status.get("used")))
+        if not hard or not _covers(stored.object, pod):
+            continue
+        _hold_declared(stored, pod, hard)
+        if not hard.keys() <= counted.keys():
+            raise _refused(pod, f"status unknown for quota: {stored.name}, resources: {','.join(sorted(hard))}")
+        asked = {name: used[name] for name in sorted(hard) if used.get(name)}
+        over = [name for name, value in asked.items() if counted[name] + value > hard[name]]
+        if over:
+            parts = (
+                ("requested", _text({name: asked[name] for name in over})),
+                ("used", _text({name: counted[name] for name in over})),
+                ("limited", _text({name: hard[name] for name in over})),
+            )
+            told = ", ".join(f"{what}: {amounts}" for what, amounts in parts)
+            raise _refused(pod, f"exceeded quota: {stored.name}, {told}")
+        after = {name: counted[name] + value for name, value in asked.items()}
+        changed.append((stored, _with_used(stored.object, status.get("used") or {}, after)))
+    return changed
+
+
+def counted(quota: Object, pods: Iterable[Object]) -> Object:
+    """A quota as its controller leaves it: with its spec's `hard`, and what the pods of its namespace use."""
+    wanted = (quota.get("spec") or {}).get("hard") or {}
+    try:
+        hard = dict(quota_amounts(wanted))
+    except QuantityError:
+        return quota
+    total = dict.fromkeys(hard, 0)
+    for pod in pods:
+        if _covers(quota, pod):
+            for name, value in _used(pod).items():
+                if name in total:
+                    total[name] += value
+    status = {"hard": wanted, "used": {name: quantity(unit_of(name), value) for name, value in total.items()}}
+    return {**quota, "status": status}
+
+
+def _with_used(quota: Object, before: Mapping[str, str], after: Mapping[str, int]) -> Object:
+    used = {**before, **{name: quantity(unit_of(name), value) for name, value in after.items()}}
+    return {**quota, "status": {**quota["status"], "used": used}}
+
+
+def _used(pod: Object) -> dict[str, int]:
+    if (pod.get("status") or {}).get("phase") in _ENDED:
+        return {"count/pods": 1}
+    spec = pod["spec"]
+    return usage(effective_requests(spec), effective_limits(spec))
+
+
+def _covers(quota: Object, pod: Object) -> bool:
+    return all(_matches(scope, pod["spec"]) for scope in quota_scopes(quota.get("spec") or {}))
+
+
+def _matches(scope: QuotaScope, spec: dict[str, Any]) -> bool:
+    if scope.name in ("Terminating", "NotTerminating"):
+        return (spec.get("activeDeadlineSeconds") is not None) == (scope.name == "Terminating")
+    if scope.name in ("BestEffort", "NotBestEffort"):
+        return (quality(spec) == "BestEffort") == (scope.name == "BestEffort")
+    if scope.name != "PriorityClass":
+        return False
+    of_class = spec.get("priorityClassName") or ""
+    if scope.operator in ("Exists", "DoesNotExist"):
+        return bool(of_class) == (scope.operator == "Exists")
+    return (of_class in scope.values) == (scope.operator == "In")
+
+
+def _hold_declared(quota: Stored, pod: Object, hard: Mapping[str, int]) -> None:
+    """What a quota names must be declared by every container, unless the pod declares resources as a whole."""
+    needed = sorted(_DECLARED & hard.keys())
+    spec = pod["spec"]
+    if not needed or any((spec.get("resources") or {}).values()):
+        return
+    lacking: dict[str, set[str]] = {}
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        asked = container.get("resources") or {}
+        for name in needed:
+            side = "limits" if name.startswith("limits.") else "requests"
+            if unit_of(name) not in (asked.get(side) or {}):
+                lacking.setdefault(name, set()).add(container["name"])
+    if lacking:
+        told = "; ".join(f"{name} for: {','.join(sorted(lacking[name]))}" for name in sorted(lacking))
+        raise _refused(pod, f"failed quota: {quota.name}: must specify {told}")
+
+
+def _text(amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={quantity(unit_of(name), value)}" for name, value in sorted(amounts.items()))
+
+
+def _refused(pod: Object, why: str) -> Refusal:
+    return forbidden("pods", "", pod["metadata"]["name"], why)

@@ -1,0 +1,81 @@
+"""Whether a snapshot may be stored now: not while processes run, or may start, that couldn't read it.
+
+During a rolling upgrade processes of two releases work on one log. One of the earlier release that starts then must
+find a snapshot that it can read, or a log that still begins at its first event: else it has nothing to fold. The log is
+trimmed only behind snapshots, so it is enough that no process stores one of a later layout. The members tell which
+layout they read. A process that is just starting is no member yet, so some time must pass since the last one was seen.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from arranger.clock import Clock
+from arranger.errors import DamagedEntry
+from arranger.events.log import Log
+from arranger.projections.layouts import UnusableSnapshot, layout_of
+from arranger.workers.member_problems import MemberProblems, ProblemKind
+from arranger.workers.membership import Member
+
+
+class Members(Protocol):
+    """The members of the cluster: a `Membership`."""
+
+    @property
+    def layout(self) -> int:
+        """The layout that this process writes."""
+        ...
+
+    async def live(self) -> Sequence[Member]:
+        """Who is alive."""
+        ...
+
+
+class LayoutGuard:
+    """Asked before each snapshot. `problems` is told when the wait is longer than an upgrade should take.
+
+    `grace_s`: so many seconds after a process of an earlier release was last seen, none starts any more.
+    """
+
+    def __init__(
+        self, members: Members, *, clock: Clock, problems: MemberProblems | None = None, grace_s: float
+    ) -> None:
+        self._members = members
+        self._clock = clock
+        self._problems = problems
+        self._grace_s = grace_s
+        #: When a process of an earlier release was last seen, or may have been at work; None: not asked yet.
+        self._seen_s: float | None = None
+        self._waits_since_s = math.inf
+
+    def forget(self) -> None:
+        """Another epoch has begun: look again what is there."""
+        self._seen_s = None
+
+    async def allows(self, log: Log) -> bool:
+        """Whether every process that runs or may start reads what this one writes. Raises what the log raises."""
+        older = [member.id for member in await self._members.live() if member.layout < self._members.layout]
+        now_s = self._clock.monotonic_s()
+        if older:
+            self._seen_s = now_s
+        elif self._seen_s is None:
+            # One may have been at work a moment ago, unless this release has stored a snapshot already.
+            self._seen_s = -math.inf if await self._newest_is_ours(log) else now_s
+        allowed = not older and now_s - self._seen_s >= self._grace_s
+        self._waits_since_s = math.inf if allowed else min(self._waits_since_s, now_s)
+        self._tell(older, now_s)
+        return allowed
+
+    async def _newest_is_ours(self, log: Log) -> bool:
+        try:
+            stored = await log.newest_snapshot()
+            return stored is not None and layout_of(stored.content) >= self._members.layout
+        except (UnusableSnapshot, DamagedEntry):
+            return False
+
+    def _tell(self, older: Sequence[str], now_s: float) -> None:
+        if self._problems is None:
+            return
+        waits_s = now_s - self._waits_since_s
+        there = bool(older) and waits_s >= self._grace_s
+        self._problems.tell_one(ProblemKind.SNAPSHOTS_WAIT, older[0] if there else None, since_s=max(0.0, waits_s))

@@ -1,0 +1,129 @@
+"""What an object in the API server is to the log: its observation, whether the projection holds it, and what has gone.
+
+Nothing here reads or writes anything: the observer does, under its term.
+"""
+
+from collections.abc import Sequence
+
+from arranger.events import kinds as k
+from arranger.kube.cluster import Change, Object
+from arranger.kube.translate import job_seen, job_status_seen, node_seen, pod_seen, quota_seen
+from arranger.model.checks import Check
+from arranger.model.job import ENDED, Stage
+from arranger.projections.ownership import attributed
+from arranger.projections.state import State
+
+#: Stages in the order in which an attempt comes to them.
+_ORDER: dict[str, int] = {
+    Stage.PENDING: 0,
+    Stage.RESCHEDULING: 0,
+    Stage.STARTING: 1,
+    Stage.RUNNING: 2,
+    Stage.SUCCEEDED: 3,
+    Stage.FAILED: 3,
+}
+
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen
+
+
+def translate(item: Object, kind: k.Watched, term: int, *, with_status: bool, checks: Check) -> Seen:
+    """An object as the log tells it. The status of a TYJob counts only `with_status`: where the job may be new."""
+    if kind == k.Watched.NODE:
+        return node_seen(item, term)
+    if kind == k.Watched.POD:
+        return pod_seen(item, term)
+    if kind == k.Watched.QUOTA:
+        return quota_seen(item, term)
+    return job_seen(item, term, with_status=with_status, checks=checks)
+
+
+def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check) -> list[k.Event]:
+    """The observations in some changes, without those that only repeat what the projection holds."""
+    events: list[k.Event] = []
+    touched: set[str] = set()
+    for change in changes:
+        if change.type == "BOOKMARK":
+            continue
+        seen = translate(change.object, kind, term, with_status=change.type == "ADDED", checks=checks)
+        if change.type == "DELETED":
+            events.append(gone_event(seen))
+        elif seen.uid in touched or not known(state, seen):
+            events.append(seen)
+        touched.add(seen.uid)
+    return events if kind != k.Watched.QUOTA else _latest(events, state)
+
+
+def known(state: State, event: Seen) -> bool:
+    """Whether the projection holds just this; the term aside, and a resourceVersion that says no more."""
+    if isinstance(event, k.NodeSeen):
+        row = state.nodes.rows.get(event.name)
+        return row is not None and (state.nodes.uids[row], state.nodes.facts[row]) == (event.uid, event.facts)
+    if isinstance(event, k.PodSeen):
+        pod = state.pods.get(event.uid)
+        return pod is not None and _same(pod, attributed(state, event), ("term", "resource_version"))
+    if isinstance(event, k.QuotaSeen):
+        quota = state.quotas.get(event.namespace, {}).get(event.name)
+        return quota is not None and _same(quota, event, ("term", "resource_version"))
+    job = state.jobs.get(event.uid)
+    # Who writes a status must know the TYJob's resourceVersion.
+    return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def _latest(events: list[k.Event], state: State) -> list[k.Event]:
+    """Without the sightings of a quota that another one follows, or that after others say what is known: what it counts
+    changes with each of many pods."""
+    last = {event.uid: number for number, event in enumerate(events) if isinstance(event, k.QuotaSeen)}
+    gone = any(isinstance(event, k.QuotaGone) for event in events)
+    return [
+        event
+        for number, event in enumerate(events)
+        if not isinstance(event, k.QuotaSeen) or (last[event.uid] == number and (gone or not known(state, event)))
+    ]
+
+
+def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
+    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't come to.
+
+    A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet.
+    """
+    job = state.jobs.get(item["metadata"]["uid"])
+    status = item.get("status")
+    shown = job_status_seen(status, None) if isinstance(status, dict) else None
+    if shown is None or shown.stage not in _ORDER:
+        return False
+    if job is None:
+        return not adopts
+    if shown.stage in ENDED:
+        return shown.stage != job.stage  # final, whatever else was decided since
+    return (shown.attempt, _ORDER[shown.stage]) > (job.attempt, _ORDER[job.stage])
+
+
+def _same(old: Seen, new: Seen, aside: tuple[str, ...]) -> bool:
+    return all(getattr(old, name) == getattr(new, name) for name in old.__struct_fields__ if name not in aside)
+
+
+def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Event]]:
+    """UID and "gone" event of everything of a kind in the projection, in a fixed order."""
+    if kind == k.Watched.NODE:
+        nodes = state.nodes
+        rows = [(name, nodes.uids[row]) for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
+        return [(uid, k.NodeGone(term, name, uid)) for name, uid in rows]
+    if kind == k.Watched.POD:
+        pods = [state.pods[uid] for uid in sorted(state.pods)]
+        return [(pod.uid, k.PodGone(term, pod.namespace, pod.name, pod.uid)) for pod in pods]
+    if kind == k.Watched.QUOTA:
+        quotas = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+        return [(quota.uid, k.QuotaGone(term, quota.namespace, quota.name, quota.uid)) for quota in quotas]
+    jobs = [state.jobs[uid].seen for uid in sorted(state.jobs)]
+    return [(job.uid, k.JobGone(term, job.namespace, job.name, job.uid)) for job in jobs]
+
+
+def gone_event(seen: Seen) -> k.Event:
+    """The "gone" event for an object that was deleted."""
+    if isinstance(seen, k.NodeSeen):
+        return k.NodeGone(seen.term, seen.name, seen.uid)
+    if isinstance(seen, k.PodSeen):
+        return k.PodGone(seen.term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, k.QuotaSeen):
+        return k.QuotaGone(seen.term, seen.namespace, seen.name, seen.uid)
+    return k.JobGone(seen.term, seen.namespace, seen.name, seen.uid)

@@ -1,0 +1,268 @@
+"""The observer: what a watcher does under one term. It lists, watches, compares, and appends what it sees.
+
+Everything it appends carries the term, and the log refuses it once another has claimed the watch. What it appends of
+changes carries the resourceVersion up to which the log then holds everything, in the same atomic step. So the
+projection and a listing as of that version must agree; a comparison once a minute makes up for what doesn't.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+
+from arranger.clock import Clock
+from arranger.errors import EpochLost, WatchSuperseded
+from arranger.events import kinds as k
+from arranger.events.fence import Fence
+from arranger.kube.cluster import (
+    NODES,
+    PODS,
+    QUOTAS,
+    TYJOBS,
+    ApiError,
+    ClusterUnavailable,
+    Expired,
+    Object,
+    Watchable,
+)
+from arranger.logs import log_event
+from arranger.metrics import Metrics
+from arranger.model.checks import Check
+from arranger.workers.backoff import Backoff
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.observed import ahead_of_log, known, news, projected, translate
+
+_log = logging.getLogger(__name__)
+
+RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS, k.Watched.QUOTA: QUOTAS}
+
+#: Changes that come this close together share one batch. The first after a silence goes at once.
+_GATHER_S = 0.01
+#: A watch is asked to end after so long, or when the next comparison is due.
+_WATCH_S = 300.0
+#: A comparison is due this many times its duration after the last one: it takes 2 % of the time at most.
+_COMPARE_TIMES = 50
+#: It is not due before so many seconds.
+_COMPARE_S = 60.0
+#: The cursor while a listing is being appended: pages are ahead of any version that a watch could go on from.
+_LISTING = "-"
+
+#: Kinds that can be done without, and what an API server answers that doesn't let them be read or doesn't have them.
+_OPTIONAL = frozenset({k.Watched.QUOTA})
+_REFUSED = frozenset({403, 404, 405})
+#: After so long it is asked again for a kind that it refused.
+_ASK_AGAIN_S = 300.0
+
+
+class Observer:
+    """Observes one kind of object under one term of its watch. `tell_problem` hears why the API server isn't heard.
+
+    `cluster_uid` is the identity of the cluster that is observed, empty where nobody asks for one. Each cursor begins
+    with it: the log's fence knows no clusters, so the last claim may have been another cluster's, which the fold made
+    void, and its cursor says nothing of ours.
+    """
+
+    def __init__(
+        self,
+        kind: k.Watched,
+        *,
+        term: int,
+        cursor: str,
+        cluster: Watchable,
+        cluster_uid: str,
+        follower: Follower,
+        writer: Writer,
+        clock: Clock,
+        metrics: Metrics,
+        relist_s: float,
+        checks: Check,
+        tell_problem: Callable[[str], None],
+    ) -> None:
+        self._kind = kind
+        self._term = term
+        self._cluster = cluster
+        self._follower = follower
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+        self._relist_s = relist_s
+        self._checks = checks
+        self._tell_problem = tell_problem
+        #: What every cursor of this cluster begins with.
+        self._ours = f"{cluster_uid}/" if cluster_uid else ""
+        version = cursor.removeprefix(self._ours) if cursor.startswith(self._ours) else ""
+        #: The resourceVersion up to which the log holds everything; empty where only a listing can tell.
+        self._version = version if version != _LISTING and follower.state.listed.get(kind, False) else ""
+        self._compare_at_s = 0.0
+
+    async def run(self) -> None:
+        """Observe for as long as the API server lets us; what it refuses and can be done without is asked for later.
+
+        Ends only by an exception: `WatchSuperseded`, `EpochLost`, or what the API server says.
+        """
+        while True:
+            try:
+                await self._list_and_watch()
+            except ApiError as refused:
+                if self._kind not in _OPTIONAL or refused.code not in _REFUSED:
+                    raise
+                await self._tell_refused(refused)
+                await self._clock.sleep(_ASK_AGAIN_S)
+                self._version = ""
+
+    async def _list_and_watch(self) -> None:
+        """Go on where the last watcher stopped, or list; then watch, and compare once in a while."""
+        if not self._version:
+            await self._list("first listing")
+        else:
+            self._compare_after(0.0)  # who goes on from a cursor compares soon too
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                if self._clock.monotonic_s() >= self._compare_at_s:
+                    await self._compare()
+                await self._watch()
+                self._tell_problem("")
+                backoff.reset()
+            except Expired:
+                await self._list("resourceVersion too old")
+            except ClusterUnavailable as problem:
+                self._tell_problem(str(problem))
+                log_event(_log, "watch broke off", level=logging.WARNING, kind=self._kind, problem=problem)
+                await backoff.wait()
+
+    async def _tell_refused(self, refused: ApiError) -> None:
+        """The kind is unknown from here on, and nobody waits for it."""
+        self._tell_problem("")  # nothing is amiss: it is known that nothing can be known
+        self._metrics.forget(self._kind)
+        if self._follower.state.unwatched.get(self._kind) == refused.code:
+            return
+        log_event(_log, "the API server refuses the watch", level=logging.WARNING, kind=self._kind, problem=refused)
+        await self._append([k.WatchRefused(self._kind, self._term, refused.code)])
+
+    # --- listing and comparing -----------------------------------------------------------------------------
+
+    async def _list(self, reason: str) -> None:
+        """Append what differs between the API server and the projection, and go on from there."""
+        self._metrics.relists.labels(self._kind, reason).inc()
+        began_s = self._clock.monotonic_s()
+        await self._append([k.ListingBegun(self._kind, self._term)], cursor=_LISTING)
+        while True:
+            with suppress(Expired):  # the listing outlived its continuation
+                self._version, _, gone = await self._take_listing(begun=True)
+                break
+        self._compare_after(self._clock.monotonic_s() - began_s)
+        log_event(_log, "listed", kind=self._kind, objects=self._count(), gone=gone, reason=reason)
+
+    async def _compare(self) -> None:
+        """Compare the projection with what the API server had at the version that the log holds everything up to.
+
+        Both are of one moment, so whatever differs was missed: in a healthy cluster nothing is. Raises `Expired` when
+        the API server has forgotten that moment.
+        """
+        self._metrics.relists.labels(self._kind, "periodic comparison").inc()
+        began_s = self._clock.monotonic_s()
+        try:
+            _, changed, gone = await self._take_listing(at=self._version)
+        except ApiError as refused:
+            if isinstance(refused, Expired):
+                raise
+            log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=refused)
+            changed = gone = 0
+        self._compare_after(self._clock.monotonic_s() - began_s)
+        if changed or gone:
+            self._metrics.missed_observations.labels(self._kind).inc(changed + gone)
+            told = {"kind": self._kind, "changed": changed, "gone": gone, "version": self._version}
+            log_event(_log, "a comparison found what the watch had missed", level=logging.WARNING, **told)
+
+    def _compare_after(self, listing_s: float) -> None:
+        """When the next comparison is due, after a listing that took so many seconds."""
+        within_s = min(max(_COMPARE_TIMES * listing_s, _COMPARE_S), self._relist_s)
+        self._compare_at_s = self._clock.monotonic_s() + within_s
+
+    async def _take_listing(self, *, begun: bool = False, at: str = "") -> tuple[str, int, int]:
+        """Append what a listing shows otherwise than the projection: its version, how many changed, and how many are
+        gone. One that finds nothing appends nothing, unless it was `begun` in the log."""
+        there: set[str] = set()
+        version, changed = at, 0
+        async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at)) as pages:
+            async for page in pages:
+                version = page.resource_version
+                await self._hold_log_to(page.items, listing=True)
+                state = self._follower.state
+                seen = [
+                    translate(item, self._kind, self._term, with_status=True, checks=self._checks)
+                    for item in page.items
+                ]
+                there.update(event.uid for event in seen)
+                if differing := [event for event in seen if not known(state, event)]:
+                    await self._append(differing)
+                    changed += len(differing)
+        gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
+        if begun:
+            gone.append(k.ListingEnded(self._kind, self._term, version))
+        if gone:
+            await self._append(gone, cursor=version)
+        self._metrics.heard(self._kind)
+        self._tell_problem("")
+        return version, changed, len(gone) - begun
+
+    def _count(self) -> int:
+        return len(projected(self._follower.state, self._kind, self._term))
+
+    # --- watching ------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """One watch, until the server ends it."""
+        for_s = min(_WATCH_S, max(1.0, self._compare_at_s - self._clock.monotonic_s()))
+        resource = RESOURCES[self._kind]
+        async with aclosing(self._cluster.watch(resource, self._version, timeout_s=for_s)) as batches:
+            async for changes in batches:
+                self._metrics.heard(self._kind)
+                self._tell_problem("")
+                there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
+                await self._hold_log_to(there, listing=False)
+                version = changes[-1].resource_version or self._version
+                events = news(changes, self._kind, self._term, self._follower.state, checks=self._checks)
+                if events:
+                    await self._append(events, cursor=version)
+                self._version = version  # a watch that breaks off goes on from here: nothing is heard twice
+                if events:
+                    await self._clock.sleep(_GATHER_S)
+
+    # --- the log -------------------------------------------------------------------------------------------
+
+    async def _append(self, events: Sequence[k.Event], *, cursor: str = "") -> None:
+        # Folded before the next comparison, so that "known" means known and not merely on its way.
+        stored = f"{self._ours}{cursor}" if cursor else ""
+        await self._writer.append_and_fold(events, fence=Fence(self._kind, self._term, stored))
+        self._metrics.observations.labels(self._kind).inc(sum(type(event) in k.WATCHED for event in events))
+
+    async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
+        """Notice a log that has lost its tail while nobody ran who had read it: a TYJob's status is ahead of it then.
+
+        A status is written after the decision that it shows was folded, so the log as it is now must hold that, and the
+        projection once it has caught up with it. Where it doesn't, a new epoch begins, which takes the jobs over from
+        their statuses. Raises `EpochLost`, or `WatchSuperseded`: what was heard before another's claim says nothing
+        then, because the other may have seen the job go.
+        """
+        if self._kind != k.Watched.JOB or not self._ahead(items, listing):
+            return
+        if not await self._follower.catch_up():
+            raise EpochLost(f"the epoch of term {self._term} has ended")
+        self._check_term()
+        names = self._ahead(items, listing)  # in the projection as it is now, which may be another object
+        if names:
+            reason = f"the status of TYJob {names[0]} shows a decision that the log doesn't hold: its tail was lost"
+            log_event(_log, "the log has lost its tail", level=logging.WARNING, reason=reason)
+            epoch = self._follower.state.epoch
+            await self._follower.begin_epoch(epoch, reason, fence=Fence(self._kind, self._term))
+            raise EpochLost(reason)
+
+    def _check_term(self) -> None:
+        if self._follower.state.terms.get(self._kind) != self._term:
+            raise WatchSuperseded(f"watch {self._kind} was claimed by another under term {self._term}")
+
+    def _ahead(self, items: Sequence[Object], listing: bool) -> list[str]:
+        """Names of the TYJobs whose status is ahead of the projection."""
+        state = self._follower.state
+        return [item["metadata"]["name"] for item in items if ahead_of_log(item, state, adopts=listing)]

@@ -1,0 +1,146 @@
+"""The record of a tick in Redis: an rq job that names `handle_tick` with two strings.
+
+A client that can write to Redis can put any job into a queue. rq would import and call the functions that a job names
+(its own, a method, callbacks) and send webhooks. So this module checks the raw hash of a job, and rq never loads it.
+The worker drops every job that is not a tick.
+"""
+
+import uuid
+import zlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import redis
+import rq.job
+import rq.queue
+import rq.serializers
+
+#: The function that a tick names, as it stands in Redis. Its name and its arguments never change.
+FUNCTION = "arranger.workers.ticks.handle_tick"
+#: Seconds that rq's worker would give a handler; written for whoever looks with rq's tools.
+HANDLER_LIMIT_S = 120
+#: A tick that nobody fetched for so many seconds leaves Redis by itself.
+FORGOTTEN_AFTER_S = 300
+
+#: Limits of a tick's hash. The server does not send a larger one.
+MAX_FIELDS = 40
+MAX_BYTES = 8_192
+#: Limit of a job's id, in bytes; ours have 32.
+MAX_ID_BYTES = 200
+#: Limit of a job's unpacked data, in bytes.
+_MAX_DATA_BYTES = 1_024
+
+#: The fields that rq writes for a tick. Every other one must be empty, as rq writes those that it doesn't use.
+_FIELDS = frozenset(
+    ("created_at", "data", "description", "enqueued_at", "failure_ttl", "origin", "result_ttl", "status", "timeout")
+)
+
+# KEYS: the job's hash. ARGV: limits of the number of its fields and of its bytes.
+# Returns whether it is such a hash, and then its fields and values, which it deletes.
+TAKE = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' then
+  return {'missing'}
+end
+if kind ~= 'hash' or redis.call('HLEN', KEYS[1]) > tonumber(ARGV[1]) then
+  return {'not a tick'}
+end
+local bytes = 0
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+  bytes = bytes + #field + redis.call('HSTRLEN', KEYS[1], field)
+end
+if bytes > tonumber(ARGV[2]) then
+  return {'not a tick'}
+end
+local found = redis.call('HGETALL', KEYS[1])
+redis.call('UNLINK', KEYS[1])
+table.insert(found, 1, 'hash')
+return found
+"""
+
+_data = msgspec.json.Decoder(tuple[str, None, tuple[str, str], dict[str, msgspec.Raw]])
+
+
+class Fault(StrEnum):
+    """Why a job in a queue of ticks is no tick."""
+
+    ID = "id"
+    RECORD = "record"
+    FIELDS = "fields"
+    DATA = "data"
+    FUNCTION = "function"
+    ARGUMENTS = "arguments"
+
+
+class NoTick(Exception):
+    """A job that is no tick: `fault` is the part that is wrong, `named` the function in it (cut; "" if unknown)."""
+
+    def __init__(self, fault: Fault, named: str = "") -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self.named = named[:100]
+
+
+def queue_name(cluster: str, tick: str) -> str:
+    """The rq queue of one tick of one cluster."""
+    return f"arranger:{cluster}:{tick}"
+
+
+def queue_key(cluster: str, tick: str) -> str:
+    """The key in Redis of that queue's list."""
+    return rq.queue.Queue.redis_queue_namespace_prefix + queue_name(cluster, tick)
+
+
+def job_key(job_id: bytes) -> bytes:
+    """The key in Redis of a job's hash. Raises `NoTick` for an id that none of ours has."""
+    if len(job_id) > MAX_ID_BYTES:
+        raise NoTick(Fault.ID)
+    return rq.job.Job.redis_job_namespace_prefix.encode() + job_id
+
+
+def tick_job(function: Any, cluster: str, tick: str, unused: redis.Redis) -> rq.job.Job:
+    """A new tick as rq's record of a job. `unused` is a client that rq wants in hand and never calls."""
+    return rq.job.Job.create(
+        function,
+        args=(cluster, tick),
+        connection=unused,
+        serializer=rq.serializers.JSONSerializer,
+        id=uuid.uuid4().hex,
+        origin=queue_name(cluster, tick),
+        description=f"tick {tick} of {cluster}",
+        status=rq.job.JobStatus.QUEUED,
+        timeout=HANDLER_LIMIT_S,
+        result_ttl=0,
+        failure_ttl=FORGOTTEN_AFTER_S,
+    )
+
+
+def check_tick(answer: list[bytes], *, cluster: str, tick: str) -> bool:
+    """Whether the answer of `TAKE` is a tick of this cluster and name; False if its record has run out.
+
+    Raises `NoTick` for anything else.
+    """
+    found = answer[0]
+    if found == b"missing":
+        return False
+    if found != b"hash":
+        raise NoTick(Fault.RECORD)
+    fields = {name: value for name, value in zip(answer[1::2], answer[2::2], strict=True) if value}
+    function, _, arguments, named = _called(fields.get(b"data", b""))
+    if any(name.decode(errors="replace") not in _FIELDS for name in fields):
+        raise NoTick(Fault.FIELDS, function)
+    if function != FUNCTION:
+        raise NoTick(Fault.FUNCTION, function)
+    if arguments != (cluster, tick) or named:
+        raise NoTick(Fault.ARGUMENTS, function)
+    return True
+
+
+def _called(packed: bytes) -> tuple[str, None, tuple[str, str], dict[str, msgspec.Raw]]:
+    """Function, instance, arguments and named arguments of a job's data: plain text, of which nothing is looked up."""
+    try:
+        unpacked = zlib.decompressobj().decompress(packed, _MAX_DATA_BYTES)
+        return _data.decode(unpacked)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise NoTick(Fault.DATA) from None

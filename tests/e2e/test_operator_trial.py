@@ -1,0 +1,24 @@
+"""The operator's trial (`python -m tests.trial`), each scenario in short: leases of two seconds, pauses of a few.
+
+Nothing here is judged by how long it took but where the scenario's own bound is far beyond a busy machine's delays.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import _required
+from tests.servers import RealKube
+from tests.trial.rows import ROWS, Scenario
+from tests.trial.scene import Lab
+
+
+@pytest.mark.parametrize(
+    "scenario", [scenario for scenario in ROWS if scenario.in_suite], ids=lambda of: f"{of.row}-{of.run.__name__}"
+)
+def test_what_broke_once_in_an_operators_trial_holds_on_real_servers(
+    scenario: Scenario, kube: RealKube, tmp_path: Path
+) -> None:
+    with _required():
+        verdict = scenario.run(Lab(kube, tmp_path), **scenario.short)
+    assert verdict.holds, verdict.line()

@@ -1,0 +1,125 @@
+"""Clocks that are wrong by hours for a while, of a process that runs or of one from its start, and what may not come of
+it: no entry tells a time that is far from the store's, and nothing that time alone decides happens early.
+"""
+
+import asyncio
+import datetime
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.kube.cluster import Object
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.projections.jobs import JobRecord
+from tests.simulation.gateways import CLOCK_BOUND_MS
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedProcess, World
+
+_HALF_AN_HOUR_MS, _FIVE_HOURS_MS = 1_800_000, 18_000_000
+#: Writers that are no processes: they tell the log's own time, so that their time alone has no effect.
+_UNTIMED = ("rogue", "elsewhere", "forger")
+#: A time in a status is whole seconds.
+_SECOND_MS = 1_000
+
+
+class Clocks:
+    """Sets clocks wrong and right again, and knows how far those that may write are off."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(f"{world.seed} clocks")
+        self._comes = self._chance.random() < 0.8
+        self._pace_s = self._chance.choice((6.0, 25.0))
+        self._from_the_start = self._chance.choice((0.0, 0.05, 0.3))
+        #: The farthest that a clock within the bound has ever been off.
+        self.tolerated_ms = 0
+
+    def starts(self, process: "SimulatedProcess") -> None:
+        """A process starts: now and then by a wrong clock."""
+        self.look(process)
+        if self._comes and self._world.faults.on and self._chance.random() < self._from_the_start:
+            self._set_off(process, "clock off by hours from the start")
+
+    async def run(self) -> None:
+        """Set one clock off once in a while, until the faults stop."""
+        while self._comes and self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
+            right = [each for each in self._world.processes if abs(each.clock.skew_ms) <= CLOCK_BOUND_MS]
+            if self._world.faults.on and right:
+                self._set_off(self._chance.choice(right), "clock off by hours")
+
+    def _set_off(self, process: "SimulatedProcess", site: str) -> None:
+        off_ms = self._chance.choice((-1, 1, 1)) * self._chance.randrange(_HALF_AN_HOUR_MS, _FIVE_HOURS_MS)
+        before_ms, process.clock.skew_ms = process.clock.skew_ms, process.clock.skew_ms + off_ms
+        self._world.faults.hit(site)
+        self._world.step("clocks", f"{site}: {process.name} by {off_ms / 1000:+.0f} s")
+
+        def mend() -> None:
+            if process in self._world.processes:
+                process.clock.skew_ms = before_ms
+                self._world.step("clocks", f"the clock of {process.name} is set right")
+
+        self._world.later(self._chance.choice((2.0, 15.0, 60.0)) * self._chance.uniform(0.3, 1.0), mend)
+
+    def mend_all(self) -> None:
+        """Every clock is within the bound."""
+        for process in self._world.processes:
+            if abs(process.clock.skew_ms) > CLOCK_BOUND_MS:
+                process.clock.skew_ms = 0
+
+    def look(self, process: "SimulatedProcess") -> None:
+        """Note how far a clock is off that may be written by."""
+        off_ms = abs(process.clock.skew_ms)
+        if off_ms <= CLOCK_BOUND_MS:
+            self.tolerated_ms = max(self.tolerated_ms, off_ms)
+
+    # --- what may not come of it ---------------------------------------------------------------------------
+
+    def check_entry(self, entry: Entry) -> None:
+        """An entry was appended: its time is near the store's own, unless no process wrote it."""
+        off_ms = entry.batch.told_ms - self._world.clock.now_ms()
+        if abs(off_ms) > CLOCK_BOUND_MS and entry.batch.writer not in _UNTIMED:
+            raise Violation(f"{entry.batch.writer} told offset {entry.first} by a clock that is {off_ms} ms off")
+
+    def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
+        """A decision on a job was accepted: no deadline has come early."""
+        if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
+            return
+        limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None
+        if job is None or limit_s is None:
+            return
+        active_ms = self._world.clock.now_ms() - job.start_ms
+        if active_ms < limit_s * 1000 - self.tolerated_ms:
+            raise Violation(f"the deadline of {limit_s} s came after {active_ms} ms", job=job.uid)
+
+    def check_expiry(self, job: Object) -> None:
+        """A worker deletes an ended TYJob: it was kept for as long as it asked."""
+        ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+        ended = (job.get("status") or {}).get("completionTime")
+        if ttl_s is None or not ended:
+            return
+        kept_ms = self._world.clock.now_ms() - rfc3339_ms(ended)
+        if kept_ms < ttl_s * 1000 - self.tolerated_ms - _SECOND_MS:
+            name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+            raise Violation(f"TYJob {name} went {kept_ms} ms after its end, and was to be kept for {ttl_s} s", job=uid)
+
+    def check_force(self, process: "SimulatedProcess", uid: str) -> None:
+        """A worker deletes a pod by force: its node has been down for long enough."""
+        state = process.follower.state
+        pod = state.pods.get(uid)
+        if pod is None:
+            return
+        down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.told_ms))
+        if 0 <= down_ms < LifecycleConfig().lost_ms - self.tolerated_ms:
+            job = pod.owner.job_uid if pod.owner is not None else ""
+            raise Violation(f"pod {pod.name} is deleted by force on {pod.node}, down for {down_ms} ms", job=job)
+
+
+def rfc3339_ms(text: str) -> int:
+    """A time as Kubernetes writes it, in milliseconds since 1970."""
+    return round(msgspec.convert(text, datetime.datetime).timestamp() * 1000)

@@ -1,0 +1,171 @@
+"""Another Kubernetes cluster whose processes use the same log: it has a process of its own started on it, answers for a
+while at the address of ours, or gets a claim into the log. Nothing of ours may be deleted for it, and nothing of it be
+taken for ours.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from arranger.errors import ClusterError, UsageError
+from arranger.events import kinds as k
+from arranger.events.fence import CLAIM, Fence
+from arranger.events.memory_log import MemoryLog
+from arranger.kube.cluster import NAMESPACES, NODES, PODS, TYJOBS, Object
+from arranger.sandbox.history import Collection
+from arranger.sandbox.store import Store
+from arranger.workers.identity import SYSTEM, ClusterIdentity
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedProcess, World
+
+#: A log that has come so far knows whose it is, also once it has lost its tail.
+_KNOWN_AT = 120
+#: The place for a process of another cluster: beyond those of ours.
+_SLOT = 9
+_ASK_S = 10.0
+
+
+class Elsewhere:
+    """The other cluster, and what is done with it."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(f"{world.seed} elsewhere")
+        self._comes = self._chance.random() < 0.5
+        self._seq = 0
+        self.store = Store(now=lambda: world.clock.now_ms() / 1000, new_uid=self._uid, history_limit=100)
+        self._fill()
+
+    def _uid(self) -> str:
+        return f"elsewhere-{self._chance.getrandbits(64):016x}"
+
+    def _fill(self) -> None:
+        """Nodes, a pod and TYJobs of the same names as ours."""
+        kind = self._world.store.collection(TYJOBS).kind
+        self.store.collections[kind.key] = Collection(kind, 100)
+        status = {"allocatable": {"cpu": "64", "pods": "100"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        for name in ("n0", "m1"):
+            self.store.create(NODES, "", {"metadata": {"name": name}, "status": status})
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        spec = {"nodeName": "n0", "containers": [container]}
+        self.store.create(PODS, "default", {"metadata": {"name": "job0-learner-0"}, "spec": spec})
+        leader = {"name": "learner", "template": {"spec": {"containers": [container]}}}
+        for name in ("job0", "job1"):
+            job: Object = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}}
+            self.store.create(
+                TYJOBS, "default", {**job, "spec": {"minWorkersNum": 0, "leader": leader, "workerSets": []}}
+            )
+            running = {"status": {"stage": "Running", "attempt": 3}}
+            self.store.patch(TYJOBS, "default", name, running, subresource="status")
+
+    @property
+    def uid(self) -> str:
+        """By which the other cluster is known."""
+        return self.store.get(NAMESPACES, "", SYSTEM).uid
+
+    @property
+    def our_uid(self) -> str:
+        """By which ours is known."""
+        return self._world.store.get(NAMESPACES, "", SYSTEM).uid
+
+    async def run(self) -> None:
+        """Something once in a while, until the faults stop."""
+        acts = (self._answers, self._starts, self._claims)
+        while self._comes and self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / 30.0))
+            state = self._world.oracle.state
+            known = self._world.home.index is not None and state.cluster and state.offset > _KNOWN_AT
+            if self._world.faults.on and known:
+                await self._chance.choice(acts)()
+
+    # --- what is done --------------------------------------------------------------------------------------
+
+    async def _answers(self) -> None:
+        """The other cluster answers one of our processes; connections that are open stay."""
+        world = self._world
+        process = self._chance.choice(world.processes) if world.processes else None
+        if process is None or process.identity is None:
+            return
+        world.faults.hit("another cluster answers")
+        world.step("elsewhere", f"another cluster answers {process.name}")
+        process.cluster.connect(self.store)
+        await asyncio.sleep(self._chance.choice((0.5, 5.0, 30.0)) * self._chance.uniform(0.3, 1.0))
+        process.cluster.connect(world.store)
+        world.step("elsewhere", f"our cluster answers {process.name} again")
+
+    async def _starts(self) -> None:
+        """A process of the other cluster is started under our name, for a while."""
+        if any(process.slot == _SLOT for process in self._world.processes):
+            return
+        self._world.faults.hit("another cluster's process")
+        self._world.upgrade.latest_in(_SLOT)
+        self._world.launch(_SLOT, ("watcher", "applier"), self._seq + 1)
+        self._seq += 1
+
+    def refused(self, process: "SimulatedProcess", problem: BaseException | None) -> bool:
+        """Whether a process ends as it should: it was started on another cluster's log, or the other cluster answered a
+        process of ours at its start, which is started again then."""
+        if not isinstance(problem, UsageError):
+            return False
+        if not process.owner.dead and process in self._world.processes:
+            if process.slot == _SLOT:
+                self._world.faults.hit("another cluster's process is refused")
+            process.crash("refused: the log is another cluster's")
+        return True
+
+    async def _claims(self) -> None:
+        """A claim of the other cluster got into the log, and what its watcher saw: all of it is void."""
+        world = self._world
+        if world.log_away:
+            return
+        kind, state = self._chance.choice(tuple(k.Watched)), world.oracle.state
+        epoch, terms = state.epoch, dict(state.terms)
+        log = MemoryLog(world.home)
+        claimed = await log.append(
+            self._batch(k.WatchClaimed(kind, "elsewhere", self.uid)), epoch=epoch, fence=Fence(kind, CLAIM)
+        )
+        fence = Fence(kind, claimed.first, "999999")
+        gone = [k.PodGone(claimed.first, pod.namespace, pod.name, pod.uid) for pod in state.pods.values()]
+        if kind == k.Watched.POD and self._chance.random() < 0.5:
+            await log.append(self._batch(*gone, k.ListingEnded(kind, claimed.first, "9")), epoch=epoch, fence=fence)
+        world.faults.hit("another cluster's claim")
+        world.step("elsewhere", f"claims {kind} under term {claimed.first}")
+        if state.terms != terms or state.cluster != self.our_uid:
+            world.fail(Violation(f"the claim of another cluster counts: {state.terms} of {state.cluster}"), None)
+
+    def _batch(self, *events: k.Event) -> k.Batch:
+        self._seq += 1
+        return k.Batch("elsewhere", self._seq, self._world.oracle.state.told_ms, events)
+
+    def leaves(self) -> None:
+        """The other cluster is gone, and whatever was started on it."""
+        for process in [each for each in self._world.processes if each.slot == _SLOT]:
+            process.crash("the other cluster leaves")
+
+    # --- what may not come of it ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """The log is ours, and nothing of the other cluster is in the projection."""
+        state = self._world.oracle.state
+        if state.cluster not in ("", self.our_uid):
+            raise Violation(f"the log is the cluster's {state.cluster}")
+        theirs = [uid for uid in (*state.pods, *state.jobs, *state.nodes.uids) if uid.startswith("elsewhere-")]
+        if theirs:
+            raise Violation(f"objects of another cluster are in the projection: {theirs}")
+
+
+async def keep_asking(process: "SimulatedProcess", identity: ClusterIdentity) -> None:
+    """As `Process` does: which cluster is it, over and over; raises `UsageError` at once if it isn't the log's."""
+    started = False
+    while True:
+        with suppress(ClusterError):
+            await identity.ask()
+        foreign = identity.foreign(process.follower.cluster)
+        if foreign and not started:
+            raise UsageError("the log is another cluster's")
+        started = started or bool(identity.uid)
+        process.membership.stand_aside(foreign)
+        await process.clock.sleep(_ASK_S if not identity.problem else 1.0)

@@ -1,0 +1,153 @@
+"""ResourceQuotas of the simulated world: they come, shrink, grow and go, their controller stands still for a while, and
+the API server may not let them be read; and what must hold of what is decided with them.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from arranger.events import kinds as k
+from arranger.kube.cluster import QUOTAS, ApiError
+from arranger.model.job import PodGroup
+from arranger.projections.state import State
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+NAMESPACES = ("default", "team")
+_PACE_S = 15.0
+_NAMES = ("compute", "objects")
+
+
+class Quotas:
+    """Who makes quotas, changes them and takes them away; some may stay to the end."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"{world.seed} quotas")
+        self._comes = chance.random() < 0.5
+        #: Nobody may list or watch quotas now.
+        self.refused = False
+
+    def judge_reading(self, plural: str) -> None:
+        """Before a listing or a watch: raises what the API server says to it."""
+        if self.refused and plural == QUOTAS.plural:
+            self._world.faults.hit("no right to read quotas")
+            raise ApiError(403, "Forbidden", 'resourcequotas is forbidden: User "arranger" cannot list resource')
+
+    async def run(self) -> None:
+        """One change after the other until the faults stop; then the controller works and everybody may read."""
+        if not self._comes:
+            return
+        self.refused = self._chance.random() < 0.1
+        acts = [(self._set, 6), (self._remove, 2), (self._pause_controller, 1), (self._refuse, 1)]
+        while self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
+            if not self._world.faults.on:
+                return
+            [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
+            with suppress(ApiError):
+                act()
+
+    def end(self) -> None:
+        """The faults stop: no quota stays that keeps Arranger from a good end, the others do."""
+        self.refused = False
+        self._world.store.quota_controller(works=True)
+
+    def _did(self, site: str, what: str) -> None:
+        self._world.faults.hit(site)
+        self._world.step("quotas", what)
+
+    def _set(self) -> None:
+        store, chance = self._world.store, self._chance
+        namespace, name = chance.choice(NAMESPACES), chance.choice(_NAMES)
+        hard = self._hard(name)
+        there = store.collection(QUOTAS).objects.get((namespace, name))
+        if there is None:
+            spec = {"hard": hard, **({"scopes": ["NotBestEffort"]} if chance.random() < 0.3 else {})}
+            store.create(QUOTAS, namespace, {"metadata": {"name": name}, "spec": spec})
+            self._did("a quota comes", f"quota {namespace}/{name} of {hard}")
+        else:
+            replaced = dict.fromkeys(there.object["spec"]["hard"]) | hard
+            store.patch(QUOTAS, namespace, name, {"spec": {"hard": replaced}})
+            self._did("a quota changes", f"quota {namespace}/{name} is {hard}")
+
+    def _hard(self, name: str) -> dict[str, str]:
+        chance = self._chance
+        if name == "objects":
+            return {chance.choice(("pods", "pods", "count/pods")): str(chance.randrange(0, 16))}
+        hard = {chance.choice(("requests.cpu", "limits.cpu", "cpu")): str(chance.choice((0, 2, 6, 12, 24, 40)))}
+        if chance.random() < 0.3:
+            hard["requests.nvidia.com/gpu"] = str(chance.randrange(0, 3))
+        return hard
+
+    def _remove(self) -> None:
+        there = sorted(self._world.store.collection(QUOTAS).objects)
+        if there:
+            namespace, name = self._chance.choice(there)
+            self._world.store.delete(QUOTAS, namespace, name)
+            self._did("a quota goes", f"quota {namespace}/{name} goes")
+
+    def _pause_controller(self) -> None:
+        works = self._chance.random() < 0.5
+        self._world.store.quota_controller(works=works)
+        if not works:
+            self._did("quota controller stands still", "the quota controller stands still")
+
+    def _refuse(self) -> None:
+        self.refused = not self.refused
+        self._world.step("quotas", f"quotas may {'not ' if self.refused else ''}be read")
+
+
+# --- what must hold ----------------------------------------------------------------------------------------------
+
+
+_Pods = list[tuple[PodGroup, int]]
+
+
+def beyond(state: State, events: Sequence[k.Event]) -> str:
+    """Which quota, as it was seen at a cycle's base, couldn't take what that cycle places; empty if none."""
+    placed: dict[str, _Pods] = {}
+    for event in events:
+        if isinstance(event, k.Placed):
+            job = state.jobs[event.job_uid]
+            assert job.spec is not None
+            for pods in event.pods:
+                count = sum(last - first + 1 for first, last in pods.indices)
+                placed.setdefault(job.seen.namespace, []).append((job.spec.groups[pods.group], count))
+    for namespace, new in placed.items():
+        decided = _decided(state, namespace)
+        for quota in state.quotas.get(namespace, {}).values():
+            used, asked, before = dict(quota.used), _asked(quota, new), _asked(quota, decided)
+            for resource, hard in quota.hard:
+                there = used.get(resource, hard) + before[resource] + asked[resource]
+                if asked[resource] and there > hard:
+                    return f"{namespace}/{quota.name}: {resource} would be {there} of {hard}"
+    return ""
+
+
+def _decided(state: State, namespace: str) -> _Pods:
+    """Placements whose pod isn't there."""
+    return [
+        (job.spec.groups[place[0]], 1)
+        for job in state.jobs.values()
+        if job.seen.namespace == namespace and job.spec is not None
+        for place in job.placements
+        if place not in job.bound
+    ]
+
+
+def _asked(quota: k.QuotaSeen, pods: _Pods) -> Counter[str]:
+    """What pods use of a quota, by the names of those that are made here."""
+    total = Counter[str]()
+    for group, count in pods:
+        requests, limits = dict(group.shape.requests), dict(group.traits.limits)
+        if quota.scopes and not {"cpu", "memory"} & {*requests, *limits}:
+            continue  # it may be of any class
+        cpu, gpus = requests.get("cpu", 0), requests.get("nvidia.com/gpu", 0)
+        total.update({"pods": count, "count/pods": count, "cpu": cpu * count, "requests.cpu": cpu * count})
+        total.update({"limits.cpu": limits.get("cpu", 0) * count, "requests.nvidia.com/gpu": gpus * count})
+    return total

@@ -1,0 +1,160 @@
+"""What faults can suspend is tried at the end of a run, when nothing else goes wrong: what is to happen in time.
+
+A job whose pods are refused makes room for one of another namespace, and comes again; a job that lacks a part of its
+quorum gives the other part up.
+"""
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from arranger.kube.cluster import TYJOBS, Object
+from arranger.model.job import Stage
+from arranger.projections.state import State
+from tests.simulation.denials import TEAM
+from tests.simulation.gateways import CLOCK_BOUND_MS
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: So long a job may hold nodes while its pods are refused: 5 s of grace, and what telling and deciding takes.
+_HOLDS_S = 8.0
+#: How long the trial looks on, when in it the other job comes, and how long what was lifted may take to be noticed.
+_TRIAL_S = 100.0
+_OTHER_COMES_S = 40.0
+_COMES_AGAIN_S = 400.0
+#: A job lacks nodes for a part of its quorum: `quorum_ms` is 40 s here, clocks differ by a minute, and a sweep is 5 s.
+_SHORT_S = 120.0
+
+
+class Trials:
+    """Which trials a run has, and what they find."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        chance = random.Random(f"{world.seed} trials")
+        self._refuses, self._raises = chance.random() < 0.4, chance.random() < 0.4
+
+    async def run(self) -> None:
+        """One after the other. Raises `Violation`."""
+        if self._raises:
+            await self._raised_minimum()
+        if self._refuses:
+            await self._refused_namespace()
+
+    async def _raised_minimum(self) -> None:
+        """The minimum of a job that starts is raised above what fits: it doesn't keep a part of its quorum for long."""
+        spot = _roomiest(self._state)
+        if spot is None or self._state.quotas:
+            return
+        uid = self._create("default", "raised", *spot, workers=2)
+        for _ in range(20):
+            await asyncio.sleep(0.5)
+            job = self._state.jobs.get(uid)
+            if job is not None and job.stage == Stage.STARTING:
+                self._world.store.patch(TYJOBS, "default", "raised", {"spec": {"minWorkersNum": 2}})
+                await asyncio.sleep(_SHORT_S)
+                job = self._state.jobs[uid]
+                if job.stage == Stage.STARTING and job.short_since_ms:
+                    raise Violation(f"a job holds a part of its quorum for {_SHORT_S:.0f} s", job=uid)
+                break
+        self._world.store.delete(TYJOBS, "default", "raised")
+
+    async def _refused_namespace(self) -> None:
+        """A job whose pods are refused, and one of another namespace, want the same room."""
+        for _ in range(2):  # clocks that differ make back-offs longer and shorter
+            await asyncio.sleep(2 * CLOCK_BOUND_MS / 1000)  # all are within the bound; then the log's time is too
+            for process in self._world.processes:
+                process.clock.skew_ms = 0
+        spot = _roomiest(self._state)
+        if spot is None or self._state.quotas:  # a quota may keep either job waiting
+            return
+        self._world.refusals.set(TEAM)
+        uid = self._create(TEAM, "refused", *spot)
+        other = await self._look_on(uid, spot)
+        self._world.refusals.set("")
+        if other:
+            self._world.store.delete(TYJOBS, "default", "other")
+            await self._comes_again(uid)
+        self._world.store.delete(TYJOBS, TEAM, "refused")
+
+    @property
+    def _state(self) -> State:
+        return self._world.oracle.state
+
+    def _create(self, namespace: str, name: str, node: str, cpu: int, *, workers: int = 0) -> str:
+        """A leader that asks for all the room of a node, and workers that find none there; the job's UID. With workers
+        it never comes to run."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
+        template: Object = {"spec": {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}}
+        sets = [{"name": "w", "counts": workers, "template": template}] if workers else []
+        if workers:
+            notes = {"sandbox.arranger.dev/start-seconds": "100000"}
+            template = {"metadata": {"annotations": notes}, **template}
+        body: Object = {
+            "apiVersion": "arranger.dev/v1",
+            "kind": "TYJob",
+            "metadata": {"name": name},
+            "spec": {
+                "priority": 10,
+                "leader": {"name": "learner", "template": template},
+                "workerSets": sets,
+                "minWorkersNum": 0,
+            },
+        }
+        stored = self._world.store.create(TYJOBS, namespace, body).stored
+        self._world.user.names[stored.uid] = name
+        self._world.step("refusals", f"creates {name} [{stored.uid}] for {cpu} cpu of {node}")
+        return stored.uid
+
+    async def _look_on(self, uid: str, spot: tuple[str, int]) -> str:
+        """The refused job holds no nodes for long, comes less and less often, and the other one runs; its UID, empty
+        where somebody else was quicker to take the room."""
+        held_s, other, began_s = 0.0, "", self._world.loop.time()
+        while (passed_s := self._world.loop.time() - began_s) < _TRIAL_S:
+            await asyncio.sleep(0.5)
+            job = self._state.jobs.get(uid)
+            held_s = held_s + 0.5 if job is not None and job.placements else 0.0
+            if held_s > _HOLDS_S:
+                raise Violation(f"a job whose pods are refused holds nodes for {held_s} s", job=uid)
+            if passed_s > _OTHER_COMES_S and not other:
+                if job is None or not job.back_off.times:
+                    return ""
+                other = self._create("default", "other", *spot)
+        found = self._state.jobs.get(other)
+        if found is None or found.stage != Stage.RUNNING:
+            if not self._state.jobs[uid].placements and _free(self._state, spot[0]) < spot[1]:
+                return ""
+            raise Violation("a job that fits doesn't start beside one whose pods are refused", job=other)
+        job = self._state.jobs[uid]
+        if job.back_off.times < 2 or job.back_off.until_ms == 0:
+            raise Violation(f"a refused job doesn't come again, or with no longer back-off: {job.back_off}", job=uid)
+        return other
+
+    async def _comes_again(self, uid: str) -> None:
+        deadline_s = self._world.loop.time() + _COMES_AGAIN_S
+        while self._state.jobs[uid].stage != Stage.RUNNING:
+            await asyncio.sleep(1.0)
+            if self._world.loop.time() > deadline_s:
+                raise Violation("a job whose pods are no longer refused doesn't start", job=uid)
+
+
+def _roomiest(state: State) -> tuple[str, int] | None:
+    """A healthy node and the whole processors that are free there; None where there is none with any."""
+    nodes, found = state.nodes, []
+    for name, row in nodes.rows.items():
+        facts = nodes.facts[row] if nodes.has(name) else None
+        if facts is not None and facts.ready and not facts.cordoned and not facts.taints:
+            pods_used, pods = nodes.amounts(row).get("pods", (0, 0))
+            if pods_used < pods:
+                found.append((_free(state, name), name))
+    cpu, name = max(found, default=(0, ""))
+    return (name, cpu) if cpu > 0 else None
+
+
+def _free(state: State, node: str) -> int:
+    """Whole processors that are free on a node, 0 for one that is gone."""
+    row = state.nodes.rows.get(node)
+    used, there = state.nodes.amounts(row).get("cpu", (0, 0)) if row is not None else (0, 0)
+    return (there - used) // 1000

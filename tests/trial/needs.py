@@ -1,0 +1,110 @@
+"""Row L: Redis that is full, an archive that can't be written, a watch that hears nothing: each is said.
+
+In `arranger status`, in /readyz where a process can't do its work, and in metrics.
+"""
+
+import shutil
+from collections.abc import Mapping
+
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.e2e.harness import Worker, job
+from tests.trial.faults import Wire
+from tests.trial.forged import stage
+from tests.trial.scene import Lab, Scene, scene, within
+from tests.trial.streams import create
+from tests.trial.verdicts import Verdict
+
+NODES = [NodeTemplate("node-0", cpu="32")]
+
+
+def redis_full(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 45.0) -> Verdict:
+    """Redis at its maxmemory, which evicts nothing: it refuses whatever is written."""
+    found = Verdict("L", "Redis full")
+    with scene(lab, nodes=NODES, settings=settings) as there:
+        workers = there.start()
+        there.redis.command("CONFIG", "SET", "maxmemory", "1")
+        create(lab.kube, "default", job("waits", workers=1))
+        unready = within(
+            lambda: [worker.name for worker in workers if not worker.ready] == [w.name for w in workers],
+            within_s=patience_s,
+        )
+        told = _status_says(there, "memory", "full", within_s=patience_s)
+        _, text, _ = there.status()
+        ready = {worker.name: worker.metrics().get("arranger_ready") for worker in workers}
+        found.told(unready=bool(unready), said=told, no_live="no live" in text)
+        found.expect(bool(unready), f"processes are ready though Redis takes nothing: {ready}")
+        found.expect(told, f"status doesn't say that Redis is full: {text[-400:]}")
+        found.expect("no live" not in text, "status says that processes don't live, which do")
+        there.redis.command("CONFIG", "SET", "maxmemory", "0")
+        there.wait_ready()
+        found.expect(
+            bool(within(lambda: stage(there, "waits") == "Running", within_s=60)), "nothing goes on afterwards"
+        )
+        found.faults += there.tracebacks()
+    return found
+
+
+def archive_unwritable(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 240.0) -> Verdict:
+    """The archive's folder is gone, and a file stands in its place. Said once it has failed for two minutes."""
+    found = Verdict("L", "archive unwritable")
+    often = {"archive_every_s": 1, "archive_every_events": 100, "snapshot_every_s": 1}
+    with scene(lab, nodes=NODES, settings={**often, **(settings or {})}) as there:
+        folder = there.folder / "archive"
+        there.settings["archive_url"] = folder
+        workers = {worker.name.partition("-")[0]: worker for worker in there.start()}
+        create(lab.kube, "default", job("first", workers=1))
+        archived = within(lambda: _metric(workers["decider"], "arranger_archiving_total", "ok"), within_s=60)
+        found.expect(bool(archived), "nothing was archived at first")
+        shutil.rmtree(folder)
+        folder.write_text("no folder")
+        create(lab.kube, "default", job("second", workers=1))
+        failed = within(lambda: _metric(workers["decider"], "arranger_archiving_total", "failed"), within_s=patience_s)
+        told = _status_says(there, "archive", "archiv", within_s=patience_s)
+        found.told(metric=bool(failed), said=told)
+        found.expect(bool(failed), "no metric counts the failures")
+        found.expect(told, f"status doesn't say that archiving fails: {there.status()[1][-400:]}")
+    return found
+
+
+def deaf_watch(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 420.0) -> Verdict:
+    """Between the watcher and the API server everything that comes back is swallowed; connections stay."""
+    found = Verdict("L", "deaf watch")
+    with (
+        Wire(lab.kube.port) as wire,
+        scene(lab, nodes=NODES, settings=settings) as there,
+    ):
+        (watcher,) = there.start("watcher", api_url=wire.url("https"))
+        there.start("decider", "applier")
+        create(lab.kube, "default", job("heard", workers=1))
+        found.expect(bool(within(lambda: stage(there, "heard") == "Running", within_s=60)), "nothing runs at first")
+        wire.deaf = True
+        unready = within(lambda: not watcher.ready, within_s=patience_s)
+        told = _status_says(there, "watch", "api", within_s=patience_s)
+        found.told(unready=bool(unready), said=told)
+        found.expect(bool(unready), "the watcher is ready though it hears nothing")
+        found.expect(told, f"status doesn't say that the watch hears nothing: {there.status()[1][-400:]}")
+        wire.deaf = False
+        wire.cut()
+        wire.mend()
+        watcher.wait_ready()
+        create(lab.kube, "default", job("again", workers=1))
+        found.expect(
+            bool(within(lambda: stage(there, "again") == "Running", within_s=90)), "nothing goes on afterwards"
+        )
+    return found
+
+
+def _status_says(there: Scene, *words: str, within_s: float) -> bool:
+    """Whether `arranger status` has a problem in which one of these words stands."""
+
+    def look() -> bool:
+        code, _, document = there.status()
+        problems = str(document.get("problems", "")).lower()
+        return code == 1 and any(word in problems for word in words)
+
+    return bool(within(look, within_s=within_s, every_s=1.0))
+
+
+def _metric(worker: Worker, name: str, label: str) -> bool:
+    """Whether a counter with this label has counted anything."""
+    return any(of.startswith(name) and label in of and value > 0 for of, value in worker.metrics().items())

@@ -1,0 +1,61 @@
+"""Every scenario, by the row of what was found, with what makes a short one of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.trial.clocks import wrong_clocks
+from tests.trial.distances import api_gone, redis_far
+from tests.trial.failing import failing_leaders
+from tests.trial.forged import forged_entries, forged_pods, forged_ticks
+from tests.trial.needs import archive_unwritable, deaf_watch, redis_full
+from tests.trial.pauses import everything_paused, job_watcher_paused, redis_stalled
+from tests.trial.refused import refused_tenants
+from tests.trial.strangers import another_cluster
+from tests.trial.upgrades import rolling_upgrade
+from tests.trial.verdicts import Verdict
+
+#: Who is silent for two seconds has lost what it held.
+BRISK: Mapping[str, object] = {"lease_s": 2, "heartbeat_s": 0.5}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One scenario: what runs it, what it is given to be short, and whether `make test` runs it then: not what has to
+    wait for minutes of silence."""
+
+    row: str
+    run: Callable[..., Verdict]
+    short: Mapping[str, Any] = field(default_factory=dict)
+    in_suite: bool = True
+
+
+_PAUSES = {"times": 2, "between_s": 1, "every_s": 0.25, "ttl_s": 1, "settings": BRISK}
+
+ROWS = (
+    Scenario(
+        "A", refused_tenants,
+        {"alone_s": 0.5, "beside_s": 5, "rounds": 1, "every_s": 0.5, "held_s": 45, "settings": BRISK, "timed": False},
+    ),
+    Scenario("B", everything_paused, {**_PAUSES, "pause_s": 5, "replicas": 1}),
+    Scenario("B", redis_stalled, {**_PAUSES, "stall_s": 4, "replicas": 1}),
+    Scenario(
+        "C", wrong_clocks,
+        {"roles": ("controller", "applier"), "shifts_s": (3600,), "alone_s": 3, "jobs": 2, "settings": {"lease_s": 2}},
+    ),
+    Scenario("D", another_cluster, {"jobs": 2, "stays_s": 8, "settings": BRISK}),
+    Scenario("E", forged_ticks, {"settings": BRISK}),
+    Scenario("E", forged_entries, {"settings": BRISK, "wait_s": 7}),
+    Scenario("F", forged_pods, {"jobs": 2, "epochs": 1, "settings": BRISK, "wait_s": 6}),
+    Scenario("G", job_watcher_paused, {**_PAUSES, "pause_s": 4}),
+    Scenario("H", rolling_upgrade, {"replicas": 1, "between_s": 2, "settings": BRISK}),
+    Scenario(
+        "J", failing_leaders,
+        {"jobs": 8, "alone_s": 1, "beside_s": 8, "every_s": 1, "settings": BRISK, "timed": False},
+    ),
+    Scenario("L", redis_full, {"settings": BRISK}),
+    Scenario("L", archive_unwritable, {"settings": BRISK}, in_suite=False),
+    Scenario("L", deaf_watch, {"settings": BRISK}, in_suite=False),
+    Scenario("M", redis_far, {"one_way_s": 0.1, "jobs": 4, "every_s": 0.5, "settings": BRISK, "timed": False}),
+    Scenario("M", api_gone, {"jobs": 10, "first_s": 6, "then_s": 6, "settings": BRISK}),
+)  # fmt: skip

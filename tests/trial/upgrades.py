@@ -1,0 +1,110 @@
+"""Row H: a rolling upgrade from the release before keeps epoch and history, on a trimmed log without an archive."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import redis
+
+from arranger.sandbox.kubelet import NodeTemplate
+from tests.e2e.harness import epoch_of, eventually, job
+from tests.servers import REPOSITORY, ServersUnavailable
+from tests.trial.forged import stage
+from tests.trial.pauses import judge, streamed
+from tests.trial.readings import log_events
+from tests.trial.scene import Lab, Scene, grant, scene
+from tests.trial.streams import Programs, Stream, create
+from tests.trial.verdicts import Verdict
+
+NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(8)]
+#: The release before, with the snapshots of an earlier layout.
+PREVIOUS = "738198f"
+
+
+def release(commit: str, folder: Path) -> Path:
+    """The code of a commit. Raises `ServersUnavailable` where the history isn't there, as in a shallow clone."""
+    archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, capture_output=True, check=False)
+    if archive.returncode:
+        said = archive.stderr.decode(errors="replace").strip()
+        raise ServersUnavailable(f"no code of the release before ({commit}) in this clone: {said}")
+    folder.mkdir(parents=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return folder
+
+
+def rolling_upgrade(
+    lab: Lab,
+    *,
+    previous: str = PREVIOUS,
+    replicas: int = 2,
+    every_s: float = 0.5,
+    between_s: float = 8.0,
+    settings: Mapping[str, object] | None = None,
+) -> Verdict:
+    """Processes of the release before are replaced one by one while jobs stream; one of them is killed on the way."""
+    found = Verdict("H", f"rolling upgrade from {previous}")
+    old = release(previous, lab.folder / "previous")
+    trimming = {"keep_events": 300, "snapshot_every_s": 1, "snapshot_every_events": 100, **(settings or {})}
+    with scene(Lab(lab.kube, lab.folder, old), nodes=NODES, settings=trimming) as there:
+        groups = replicas * ("watcher", "decider", "applier")
+        before = there.start(*groups)
+        create(lab.kube, "default", job("runs-on", workers=2))
+        eventually("it runs", lambda: stage(there, "runs-on") == "Running")
+        epoch = epoch_of(there.redis)
+        with Programs(lab.kube, there.history, work_s=0.5, spare=frozenset({"default"})):
+            there.namespace("streams")
+            stream = Stream(
+                lab.kube, "streams", lambda name: streamed(name, ttl_s=5), every_s=every_s, pods=2, prefix="s"
+            ).start()
+            eventually("the log is trimmed", lambda: _trimmed(there))
+            grant(lab.kube, lab.code)
+            there.lab = lab
+            for worker, group in zip(before, groups, strict=True):
+                there.start(group, code=lab.code)
+                if worker is not before[-1]:
+                    before[-1].kill()
+                    before[-1].start()
+                time.sleep(between_s)
+                worker.stop()
+            time.sleep(between_s)
+            stream.stop()
+            _judge(there, found, epoch)
+            lab.kube.request("DELETE", "/apis/arranger.dev/v1/namespaces/default/tyjobs/runs-on")
+            judge(there, found, stream)
+        _readable(there, found)
+        found.faults += there.tracebacks()
+    return found
+
+
+def _trimmed(there: Scene) -> bool:
+    """Whether the log begins after its first event."""
+    reply = there.redis.command("HGET", "arranger:{default}:meta", "start")
+    return reply.partition(b"\r\n")[2].strip() not in (b"", b"0")
+
+
+def _judge(there: Scene, found: Verdict, epoch: int) -> None:
+    """Whether the epoch stayed, and whether what the log holds can be read."""
+    now = epoch_of(there.redis)
+    restarts = sum(event.kind == "EpochBegun" for event in log_events(there))
+    found.told(new_epoch=now != epoch, epoch_events=restarts)
+    found.expect(now == epoch, f"a new epoch began: {epoch} became {now}")
+    found.expect(stage(there, "runs-on") == "Running", "a job that ran before the upgrade doesn't run on")
+
+
+def _readable(there: Scene, found: Verdict) -> None:
+    """Whether what the log holds can be read, from its oldest snapshot on. Nobody writes meanwhile."""
+    for worker in there.processes:
+        worker.close()
+    with redis.Redis.from_url(there.redis.url) as client:
+        snapshots = sorted(int(offset) for offset in client.hkeys("arranger:{default}:snapshots"))
+    first = min(event.offset for event in log_events(there)) - 1
+    found.told(kept_events=sum(1 for _ in log_events(there)), snapshots=len(snapshots))
+    for command in (
+        ("events",),
+        ("replay",),
+        ("replay", "--at", str(min(offset for offset in snapshots if offset >= first) + 1)),
+        ("verify",),
+    ):
+        done = there.arranger(*command)
+        found.expect(done.returncode == 0, f"arranger {' '.join(command)}: {(done.stderr or done.stdout)[-300:]}")

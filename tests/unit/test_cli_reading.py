@@ -1,0 +1,24 @@
+"""Where a command begins to read a log of which the beginning was trimmed."""
+
+from arranger.cli.reading import begin_early, feed, position_before
+from arranger.events.kinds import Watched
+from arranger.replay.history import Point
+from tests.unit.test_maintenance import Scene
+
+
+async def test_a_snapshot_behind_which_events_were_trimmed_is_no_beginning() -> None:
+    scene = Scene(every_events=10, keep_events=5)
+    await scene.begin()
+    for _ in range(3):
+        await scene.fill(10)
+        await scene.maintenance.maintain()
+    marks = [mark.offset for mark in await scene.log.snapshot_marks()]
+    start = await scene.log.start()
+    assert marks[0] < start.offset < marks[-1], "some snapshots are older than what is left of the log"
+    for asked in (None, marks[0], marks[-1]):
+        state, position = await begin_early(scene.log, asked)
+        assert position.offset >= start.offset
+        await feed(scene.log, position, lambda entry: True, until=Point(), doing="reading")
+        assert set(state.terms) == set(Watched)
+    for point in (None, Point(offset=marks[0]), Point(offset=marks[-1])):
+        assert (await position_before(scene.log, point)).offset >= start.offset

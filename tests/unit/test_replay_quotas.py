@@ -1,0 +1,170 @@
+"""Quotas in the answers to questions about a log: what keeps a job, what would help, what would be otherwise."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arranger.cli.cluster_files import read_objects
+from arranger.cli.cluster_input import described
+from arranger.events import kinds as k
+from arranger.events.codec import encode_batch
+from arranger.model.config import CycleConfig
+from arranger.model.job import QuotaTraits
+from arranger.model.quota import QuotaLack, QuotaScope
+from arranger.model.validation import TYJOB
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.replay import hypothesis
+from arranger.replay.conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.describe import describe
+from arranger.replay.overrides import Overrides
+from arranger.replay.quota_account import accounted
+from arranger.replay.simulation import Simulation
+from arranger.replay.what_if import Variation, vary
+from arranger.scheduling.cycle import VERSIONS, take_cycle
+from tests.unit.replay_worlds import explained, verified
+from tests.unit.test_pseudonyms import renamed
+from tests.world import World, shape
+
+
+def short_of_quota() -> tuple[World, JobRecord]:
+    """A job of three pods in a namespace whose quotas leave one pod and two cores."""
+    world = World()
+    world.node("n1", cpu=64)
+    running = world.job("running", workers=1, min_workers=1, leader=shape(cpu=1))
+    world.settle()
+    assert len(running.bound) == 2
+    world.quota("few", {"pods": 3}, {"pods": 2})
+    world.quota("small", {"requests.cpu": 4000}, {"requests.cpu": 2000})
+    job = world.job("large", workers=2, min_workers=2, leader=shape(cpu=1))
+    world.cycle()
+    return world, job
+
+
+def test_explain_says_which_quota_lacks_what_and_by_how_much_to_raise_it() -> None:
+    world, _ = short_of_quota()
+    waiting = explained(world.entries, "large").waiting
+    assert waiting is not None and waiting.shortfall is not None
+    assert waiting.why == "0 of 3 pods find room; quota few lacks pods (need 3, left 1)"
+    assert waiting.shortfall.quota == QuotaLack("few", "pods", 3, 1, 3) and waiting.shortfall.closest is None
+    found = {remedy.kind: remedy for remedy in waiting.remedies}
+    assert found["quota"].text == "raise pods of quota few by 2 to 5 and raise requests.cpu of quota small by 1 to 5"
+    assert found["quota"].pods == 3
+    assert found["capacity"].text == "when default/running ends"
+    assert not {"node", "nodes", "cordon"} & found.keys()
+
+
+def test_what_is_supposed_is_counted_and_changes_nothing_of_the_log() -> None:
+    world, job = short_of_quota()
+    before = snapshot.encode(world.state)
+    running = world.state.find_job("default", "running")
+    assert running is not None
+    fork = hypothesis.supposed(world.state, hypothesis.job_gone(running, world.state))
+    assert {name: dict(one.used) for name, one in fork.quotas["default"].items()} == {
+        "few": {"pods": 0}, "small": {"requests.cpu": 0},
+    }  # fmt: skip
+    assert any(isinstance(event, k.Placed) for event in take_cycle(fork, world.config, world.now_ms))
+    assert snapshot.encode(world.state) == before and not job.placements
+
+
+def test_supposed_pods_that_come_and_end_count_until_they_have_ended() -> None:
+    world, _ = short_of_quota()
+    pod = next(iter(world.state.pods.values()))
+    new = k.PodSeen(pod.term, "default", "new", "uid-new", "1", "n1", "Running", (("cpu", 500),), None, True, False)
+    *_, few, small = accounted(world.state, [new])
+    assert isinstance(few, k.QuotaSeen) and isinstance(small, k.QuotaSeen)
+    assert (few.used, small.used) == ((("pods", 3),), (("requests.cpu", 2500),))
+    ended = k.PodSeen(pod.term, "default", "new", "uid-new", "1", "n1", "Failed", (("cpu", 500),), None, True, False)
+    *_, few, small = accounted(world.state, [new, ended])
+    assert isinstance(few, k.QuotaSeen) and isinstance(small, k.QuotaSeen)
+    assert (few.used, small.used) == ((("pods", 2),), (("requests.cpu", 2000),))
+    gone = k.PodGone(pod.term, "default", pod.name, pod.uid)
+    *_, few, small = accounted(world.state, [gone])
+    assert isinstance(few, k.QuotaSeen) and few.used == (("pods", 1),)
+
+
+def test_what_holds_the_quorum_up_is_asked_anew_when_a_quota_changes() -> None:
+    world, job = short_of_quota()
+    prospect = Prospect(job.seen)
+    room = FindsRoom(prospect, world.config)
+    placed = WouldBePlaced(prospect, room, world.config)
+    assert not room.holds(world.state) and not placed.holds(world.state)
+    world.quota("few", {"pods": 9}, {"pods": 2})
+    assert not room.holds(world.state)
+    world.quota_gone("small")
+    assert room.holds(world.state) and placed.holds(world.state)
+
+
+MANIFESTS = [
+    {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8"}}},
+    {
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]},
+    },
+    {
+        "kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "q"},
+        "spec": {"hard": {"pods": "2", "limits.cpu": "2", "services": "1"}},
+    },
+    {
+        "kind": "TYJob", "apiVersion": "arranger.dev/v1", "metadata": {"name": "j"},
+        "spec": {
+            "leader": {"name": "l", "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+            "workerSets": [
+                {"name": "w", "counts": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+            ],
+            "minWorkersNum": 1,
+        },
+    },
+]  # fmt: skip
+
+
+def test_simulate_counts_a_quota_with_the_pods_of_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump_all(MANIFESTS))
+    cluster = described(read_objects([str(path)]), TYJOB)
+    (quota,) = [event for event in cluster.observations if isinstance(event, k.QuotaSeen)]
+    assert (dict(quota.hard), dict(quota.used)) == ({"pods": 2, "limits.cpu": 2000}, {"pods": 1, "limits.cpu": 1000})
+    simulation = Simulation(cluster.observations, config=CycleConfig(versions=VERSIONS), told_ms=cluster.told_ms)
+    simulation.cycle()
+    (job,) = simulation.state.jobs.values()
+    assert job.waits is not None and job.waits.quota == QuotaLack("q", "pods", 2, 1, 2)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_what_if_takes_a_quota_into_account_in_old_logs_too(watched: bool) -> None:
+    world = World()
+    if watched:
+        world.watch_quotas()
+    world.node("n1")
+    world.job("a", workers=1, min_workers=1)
+    quota = k.QuotaSeen(0, "default", "few", "uid-few", "1", (("pods", 1),), (("pods", 0),))
+    vary(world.state, Variation(Overrides(), (quota,), (), ()), world.now_ms)
+    assert world.state.synced
+    (told,) = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
+    assert told.quota == QuotaLack("few", "pods", 2, 0 + 1, 1)
+
+
+def test_the_list_of_events_says_what_a_quota_leaves() -> None:
+    world, _ = short_of_quota()
+    quota = world.state.quotas["default"]["small"]
+    assert describe(quota, world.state) == "requests.cpu 2 of 4 used"
+    refused = k.WatchRefused(k.Watched.QUOTA, 1, 403)
+    assert describe(refused, world.state) == "resourcequota: the API server refuses it (403)"
+
+
+def test_without_names_quotas_say_the_same_and_every_cycle_is_taken_again() -> None:
+    world, _ = short_of_quota()
+    scope = QuotaScope("PriorityClass", "In", ("secret-class",))
+    world.quota("secret-quota", {"pods": 1}, scopes=[scope], namespace="default")
+    world.job("huge", workers=9, min_workers=9, traits=QuotaTraits(priority_class="secret-class"))
+    world.cycle()
+    told = renamed(world.entries)
+    report = verified(told)
+    assert report.different == 0 and report.identical == report.cycles > 0
+    content = b"".join(encode_batch(entry.batch) for entry in told)
+    for name in (b"secret-quota", b"few", b"small"):
+        content = content.replace(b"uid-" + name, b"")  # UIDs stay, and are no names but here
+    assert not any(name in content for name in (b"secret", b"few", b"small"))
+    waits = [event for entry in told for event in entry.batch.events if isinstance(event, k.Waits)]
+    assert waits[0].message == "0 of 3 pods find room together; quota q-0001 lacks pods (need 3, left 1)"

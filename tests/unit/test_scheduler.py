@@ -1,0 +1,151 @@
+"""The scheduler's trigger: one member answers a change at once without rq, and reads the log again only if it must."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.events import kinds as k
+from arranger.events.log import Position
+from arranger.events.memory_log import MemoryHome, MemoryLog
+from arranger.metrics import Metrics
+from arranger.model.config import CycleConfig
+from arranger.scheduling.cycle import VERSIONS
+from arranger.workers.ending import end
+from arranger.workers.follower import Follower, Writer
+from arranger.workers.scheduler import Scheduler
+from tests.world import World
+
+
+class Share:
+    """A membership in which the test says whose the changes are."""
+
+    def __init__(self, ours: bool) -> None:
+        self.ours = ours
+
+    def owns(self, key: str, role: str) -> bool:
+        assert (key, role) == ("cycle", "scheduler")
+        return self.ours
+
+
+class CountedLog(MemoryLog):
+    """A log that counts who asks for its end."""
+
+    ends = 0
+
+    async def end(self) -> Position:
+        self.ends += 1
+        return await super().end()
+
+
+class Scene:
+    """A log with a node, a follower and a scheduler."""
+
+    def __init__(self, *, ours: bool) -> None:
+        clock = SystemClock()
+        self.metrics = Metrics(clock)
+        self.share = Share(ours)
+        self.log = CountedLog(MemoryHome())
+        self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
+        self.outside = Writer(self.follower, name="outside", clock=clock, metrics=self.metrics)
+        self.scheduler = Scheduler(
+            follower=self.follower,
+            writer=Writer(self.follower, name="scheduler", clock=clock, metrics=self.metrics),
+            membership=self.share,  # type: ignore[arg-type]
+            config=CycleConfig(versions=VERSIONS),
+            clock=clock,
+            metrics=self.metrics,
+        )
+
+    async def job(self, name: str) -> None:
+        """A TYJob comes."""
+        world = World()
+        seen = world.job(name).seen
+        await self.outside.append_and_fold([seen_by(seen, self.follower.state.terms[k.Watched.JOB])])
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            await self.follower.until(lambda _: holds())
+
+    def placed(self) -> list[str]:
+        return sorted(job.seen.name for job in self.follower.state.jobs.values() if job.placements)
+
+
+def seen_by(seen: k.JobSeen, term: int) -> k.JobSeen:
+    return k.JobSeen(term, *(getattr(seen, name) for name in seen.__struct_fields__ if name != "term"))
+
+
+@contextlib.asynccontextmanager
+async def scheduling(*, ours: bool) -> AsyncIterator[Scene]:
+    scene = Scene(ours=ours)
+    await scene.follower.start()
+    scene.follower.listen(scene.scheduler)
+    tasks = [asyncio.create_task(scene.follower.run()), asyncio.create_task(scene.scheduler.run())]
+    world = World()
+    world.node("n1", cpu=8)
+    try:
+        for entry in world.entries[1:]:
+            await scene.outside.append_and_fold(entry.batch.events)
+        yield scene
+    finally:
+        await end(reversed(tasks))
+
+
+async def test_a_change_is_answered_by_the_member_that_owns_it_without_a_tick() -> None:
+    async with scheduling(ours=True) as scene:
+        await scene.job("a")
+        await scene.until(lambda: scene.placed() == ["a"])
+        await scene.job("b")
+        await scene.until(lambda: scene.placed() == ["a", "b"])
+
+
+async def test_a_change_is_left_to_its_owner_and_a_tick_answers_it_all_the_same() -> None:
+    async with scheduling(ours=False) as scene:
+        await scene.job("a")
+        await asyncio.sleep(0.2)
+        assert scene.placed() == []
+        await scene.scheduler.cycle()
+        assert scene.placed() == ["a"]
+
+
+async def test_a_projection_that_was_read_a_moment_ago_is_not_compared_with_the_end_of_the_log() -> None:
+    async with scheduling(ours=True) as scene:
+        await scene.job("a")
+        await scene.until(lambda: scene.placed() == ["a"])
+        before = scene.log.ends
+        await scene.scheduler.cycle()
+        assert scene.log.ends == before
+        scene.follower._read_s = -1e9  # as after a pause
+        await scene.scheduler.cycle()
+        assert scene.log.ends == before + 1
+
+
+async def test_a_tick_that_comes_during_a_cycle_waits_for_its_end() -> None:
+    async with scheduling(ours=False) as scene:
+        await scene.job("a")
+        await asyncio.gather(*(scene.scheduler.cycle() for _ in range(5)))
+        assert scene.placed() == ["a"]
+        told = scene.metrics.exposition().decode()
+        assert 'arranger_cycles_total{result="taken"} 1.0' in told
+        assert 'result="superseded"' not in told
+
+
+async def test_a_cycle_that_fails_is_logged_and_the_next_change_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scheduling(ours=True) as scene:
+        take, failed = scene.scheduler._cycles.take, asyncio.Event()
+
+        def failing(*_: object) -> list[k.Event]:
+            monkeypatch.setattr(scene.scheduler._cycles, "take", take)
+            failed.set()
+            raise ValueError("on purpose")
+
+        monkeypatch.setattr(scene.scheduler._cycles, "take", failing)
+        await scene.job("a")
+        await asyncio.wait_for(failed.wait(), 20)
+        await scene.job("b")
+        await scene.until(lambda: scene.placed() == ["a", "b"])
+    assert [record.message for record in caplog.records if record.exc_info] == ["a cycle failed"]

@@ -1,0 +1,217 @@
+"""What a watch has missed is noticed by comparing, within a minute, and a comparison that finds nothing costs nothing.
+
+On a virtual clock: a test takes as long as its events, not as long as it says.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.fence import HeldWatch
+from arranger.events.log import entries
+from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.store import Store
+from tests.simulation.loop import SimulatedClock, VirtualLoop
+from tests.unit.test_watcher import Scene, watching_in
+
+#: A listing beside the watch is due every minute at the latest, while listing takes little time.
+MINUTE_S = 61.0
+
+
+class Losing(DirectCluster):
+    """Loses the changes of which `loses` says so, lists as slowly as `takes_s`, and breaks watches when told to."""
+
+    takes_s = 0.0
+    loses: Callable[[Change], bool] = staticmethod(lambda _: False)
+    breaks = False
+    listings = 0
+
+    async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
+        self.listings += 1
+        await asyncio.sleep(self.takes_s)
+        async with aclosing(super().listing(resource, limit=limit, at=at)) as pages:
+            async for page in pages:
+                yield page
+
+    async def watch(
+        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+    ) -> AsyncGenerator[list[Change], None]:
+        async with aclosing(super().watch(resource, resource_version, timeout_s=timeout_s)) as batches:
+            async for batch in batches:
+                if kept := [change for change in batch if not self.loses(change)]:
+                    yield kept
+                if self.breaks:
+                    self.breaks = False
+                    raise ClusterUnavailable("the connection was reset")
+
+
+def run(test: Callable[[Scene, Losing], Awaitable[None]], *, relist_s: int = 3600) -> None:
+    """Run a test beside a watcher, in virtual time."""
+    loop = VirtualLoop(random.Random(1))
+    clock = SimulatedClock(loop)
+
+    async def whole() -> None:
+        cluster = Losing(Store(now=loop.time), clock=clock)
+        scene = Scene(k.Watched.POD, cluster, clock=clock, relist_s=relist_s)
+        async with watching_in(scene):
+            await test(scene, cluster)
+
+    try:
+        loop.run_until_complete(whole())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+def lost_names(*names: str) -> Callable[[Change], bool]:
+    return lambda change: change.type != "BOOKMARK" and change.object["metadata"]["name"] in names
+
+
+async def events_of(scene: Scene) -> list[k.Event]:
+    log = scene.follower.log
+    return [event async for entry in entries(log, await log.start()) for event in entry.batch.events]
+
+
+def missed(scene: Scene) -> float:
+    return scene.metrics.registry.get_sample_value("arranger_missed_observations_total", {"kind": "pod"}) or 0.0
+
+
+def test_an_observation_that_was_lost_is_made_up_for_within_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await scene.create("stays")
+        await scene.create("goes")
+        await scene.until(lambda: scene.names() == ["goes", "stays"])
+        cluster.loses = lost_names("lost", "goes")
+        await scene.create("lost")
+        await cluster.delete(PODS, "default", "goes")
+        await scene.create("heard")
+        began_s = asyncio.get_running_loop().time()
+        await scene.until(lambda: scene.names() == ["heard", "lost", "stays"], within_s=MINUTE_S)
+        assert asyncio.get_running_loop().time() - began_s > 1  # not by the watch
+        await asyncio.sleep(1)
+        assert missed(scene) == 2
+
+    run(test)
+    told = [
+        record for record in caplog.records if record.getMessage() == "a comparison found what the watch had missed"
+    ]
+    assert [record.levelname for record in told] == ["WARNING"]
+
+
+def test_a_cursor_that_stands_behind_what_nobody_recorded_is_made_up_for_within_a_minute() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        scene.lease.ours = False
+        await asyncio.sleep(1)  # nobody watches
+        await scene.create("missed")
+        beyond = (await cluster.get(PODS, "default", "missed"))["metadata"]["resourceVersion"]
+        held = scene.home.watches[k.Watched.POD]
+        scene.home.watches[k.Watched.POD] = HeldWatch(held.term, beyond)
+        scene.lease.ours = True
+        await scene.until(lambda: scene.names() == ["a", "missed"], within_s=MINUTE_S)
+
+    run(test)
+
+
+def test_comparing_a_cluster_that_changes_all_the_time_finds_nothing_and_costs_the_log_nothing() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        began = len(await events_of(scene))
+        for number in range(900):
+            await scene.create(f"p{number}")
+            await asyncio.sleep(0.5)
+            if number >= 3:
+                await cluster.delete(PODS, "default", f"p{number - 3}")
+        assert cluster.listings >= 7
+        await asyncio.sleep(1)
+        of = [type(event) for event in (await events_of(scene))[began:]]
+        assert set(of) == {k.PodSeen, k.PodGone}
+        assert (of.count(k.PodSeen), of.count(k.PodGone)) == (900 + 897, 897)  # each tells that it goes
+        assert missed(scene) == 0
+
+    run(test)
+
+
+def test_a_quiet_cluster_is_compared_and_the_log_holds_no_more_for_it() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        end = await scene.follower.log.end()
+        await asyncio.sleep(600)
+        assert cluster.listings >= 9
+        assert await scene.follower.log.end() == end
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "relist_s", "least", "most"), [(0, 3600, 28, 30), (6, 3600, 5, 6), (6, 100, 17, 18)]
+)
+def test_comparing_takes_a_fiftieth_of_the_time_and_no_longer_than_the_setting_between_two(
+    takes_s: float, relist_s: int, least: int, most: int
+) -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        cluster.listings = 0
+        cluster.takes_s = takes_s
+        await asyncio.sleep(1800)
+        assert least <= cluster.listings <= most
+
+    run(test, relist_s=relist_s)
+
+
+def test_a_comparison_of_what_the_server_has_forgotten_is_a_listing() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        cluster.loses = lambda _: True  # bookmarks too: the watch doesn't get ahead
+        await scene.create("b")
+        cluster._store.compact()
+        await scene.until(lambda: scene.names() == ["a", "b"], within_s=MINUTE_S)
+        assert missed(scene) == 0  # it may have been on its way
+
+    run(test)
+
+
+def test_a_watch_that_breaks_off_goes_on_where_it_was() -> None:
+    """Older changes heard again would take the projection back, and show jobs that have gone meanwhile."""
+
+    async def test(scene: Scene, cluster: Losing) -> None:
+        for name in ("a", "b"):
+            await scene.create(name)
+            await scene.until(lambda name=name: name in scene.names())  # type: ignore[misc]
+        await cluster.delete(PODS, "default", "a")
+        await scene.until(lambda: scene.names() == ["b"])
+        began = len(await events_of(scene))
+        cluster.breaks = True
+        await scene.create("c")
+        await scene.until(lambda: scene.names() == ["b", "c"])
+        await scene.create("d")
+        await scene.until(lambda: scene.names() == ["b", "c", "d"])
+        seen = [event.name for event in (await events_of(scene))[began:] if isinstance(event, k.PodSeen | k.PodGone)]
+        assert seen == ["c", "d"]
+
+    run(test)
+
+
+def test_who_takes_over_in_the_middle_of_a_listing_lists_again() -> None:
+    """Its pages are ahead of the cursor: going on from that would take the projection back."""
+
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        cluster.loses = lambda _: True
+        cluster.takes_s = 1.0  # long enough for somebody to come into the middle of it
+        await scene.create("b")
+        cluster._store.compact()
+        await scene.until(lambda: scene.home.watches[k.Watched.POD].cursor == "-", within_s=MINUTE_S)
+        listings = cluster.listings
+        await scene.claim()
+        await scene.until(lambda: scene.names() == ["a", "b"])
+        assert cluster.listings > listings
+
+    run(test)
