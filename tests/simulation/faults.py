@@ -56,7 +56,7 @@ WORLD = (
 
 ROGUE = tuple(
     f"two writers: {what}"
-    for what in ("part of a quorum", "no room", "an old term", "an old version", "a superseded cycle")
+    for what in ("part of a quorum", "no room", "a closed node", "an old term", "an old version", "a superseded cycle")
 )
 
 FORGERIES = (

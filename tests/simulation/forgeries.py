@@ -17,8 +17,8 @@ from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.names import owner_of, pod_labels, pod_name
 from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord
-from tests.simulation.actors import jobs_substance
 from tests.simulation.invariants import Violation
+from tests.simulation.rogue import jobs_substance
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -18,7 +18,7 @@ from arranger.scheduling.registry import Policies
 from tests.simulation.quotas import beyond
 from tests.simulation.upgrades import EVERY
 
-#: Who writes cycles that nobody took (`actors.Rogue`): they are folded and not taken again.
+#: Who writes cycles that nobody took (`rogue.Rogue`): they are folded and not taken again.
 ROGUE = "rogue"
 
 

@@ -44,7 +44,7 @@ from arranger.workers.observer import RESOURCES
 from arranger.workers.scheduler import Scheduler
 from arranger.workers.timekeeping import Timekeeper
 from arranger.workers.watcher import Watcher
-from tests.simulation.actors import Caretaker, Disasters, Machines, Rogue, User
+from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
 from tests.simulation.elsewhere import Elsewhere, keep_asking
@@ -55,6 +55,7 @@ from tests.simulation.invariants import Checks, Oracle, Violation
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
 from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
+from tests.simulation.rogue import Rogue
 from tests.simulation.stalls import Stalls
 from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade

@@ -1,0 +1,160 @@
+"""A second writer of decisions and observations that must be void: part of a quorum, no room, late or superseded."""
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.memory_log import MemoryLog
+from arranger.model.config import VERDICTS
+from arranger.model.job import PlacedPods, Replacement
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.state import State
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Rogue:
+    """A second writer that is late, old or wrong: what it appends must be without any effect."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.getrandbits(64))
+        self._seq = 0
+
+    async def run(self) -> None:
+        """Append something void now and then, until the faults stop."""
+        acts = (
+            self._part_of_a_quorum,
+            self._no_room,
+            self._closed,
+            self._closed,  # seldom does a worker stay there until the log knows
+            self._old_term,
+            self._old_version,
+            self._old_cycle,
+        )
+        while self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / 3.0))
+            if self._world.faults.on and not self._world.log_away and self._world.home.index is not None:
+                await self._chance.choice(acts)()
+
+    async def _say(self, site: str, *events: k.Event) -> None:
+        oracle = self._world.oracle
+        epoch, before = oracle.state.epoch, _substance(oracle.state)
+        self._seq += 1
+        batch = k.Batch("rogue", self._seq, oracle.state.told_ms, events)  # its time alone would have an effect
+        await MemoryLog(self._world.home).append(batch, epoch=epoch)
+        self._world.faults.hit(site)
+        self._world.step("rogue", f"appends {site}")
+        if _substance(oracle.state) != before:
+            self._world.fail(Violation(f"{site} had an effect: {events}"), None)
+
+    def _waiting(self) -> list[JobRecord]:
+        return [job for job in self._world.oracle.state.jobs.values() if job.active and not job.placements]
+
+    def _nodes(self) -> list[str]:
+        nodes = self._world.oracle.state.nodes
+        return [name for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
+
+    def _cycle(self) -> k.CycleTaken:
+        state = self._world.oracle.state
+        return k.CycleTaken(max(state.offset, state.last_cycle), state.told_ms, self._world.cycle_config)
+
+    async def _part_of_a_quorum(self) -> None:
+        jobs = [job for job in self._waiting() if job.spec is not None and job.spec.min_workers]
+        if jobs and self._nodes():
+            job = self._chance.choice(jobs)
+            pods = (PlacedPods(self._chance.choice(self._nodes()), 0, ((0, 0),)),)
+            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledPartly", pods, "part of a quorum")
+            await self._say("two writers: part of a quorum", self._cycle(), placed)
+
+    async def _no_room(self) -> None:
+        nodes = self._world.oracle.state.nodes
+        for job in self._waiting():
+            assert job.spec is not None
+            cpu = sum(dict(group.shape.requests).get("cpu", 0) * group.count for group in job.spec.groups)
+            full = [name for name in self._nodes() if nodes.free()[nodes.rows[name], nodes.columns["cpu"]] < cpu]
+            if full:
+                node = self._chance.choice(full)
+                groups = enumerate(job.spec.groups)
+                pods = tuple(PlacedPods(node, number, ((0, group.count - 1),)) for number, group in groups)
+                placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "no room")
+                await self._say("two writers: no room", self._cycle(), placed)
+                return
+
+    async def _closed(self) -> None:
+        """A worker is to stay on its node, which is closed to it first."""
+        state = self._world.oracle.state
+        found = [(uid, place) for uid, job in state.jobs.items() for place in _workers_there(job)]
+        if not found:
+            return
+        uid, place = self._chance.choice(found)
+        node, pod = state.jobs[uid].placements[place], state.jobs[uid].bound[place]
+        self._world.machines.cordon(node)
+        if await self._cordoned(node):
+            current = self._world.oracle.state.jobs.get(uid)
+            if current is not None and current.placements.get(place) == node and current.bound.get(place) == pod:
+                stays = (k.EndedWorker(k.Place(*place), pod, Replacement.SAME_NODE, True),)
+                decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, "closed", verdicts=VERDICTS)
+                await self._say("two writers: a closed node", decided)
+
+    async def _cordoned(self, node: str) -> bool:
+        """Whether the log learns in time that a node is cordoned."""
+        for _ in range(40):
+            await asyncio.sleep(0.3)
+            nodes = self._world.oracle.state.nodes
+            if nodes.has(node) and nodes.facts[nodes.rows[node]].cordoned:
+                return not self._world.log_away and self._world.home.index is not None
+        return False
+
+    async def _old_term(self) -> None:
+        state = self._world.oracle.state
+        if state.pods and state.terms.get(k.Watched.POD):
+            pod = state.pods[self._chance.choice(sorted(state.pods))]
+            gone = k.PodGone(state.terms[k.Watched.POD] - 1, pod.namespace, pod.name, pod.uid)
+            await self._say("two writers: an old term", gone)
+
+    async def _old_version(self) -> None:
+        jobs = [job for job in self._world.oracle.state.jobs.values() if not job.ended]
+        if jobs:
+            job = self._chance.choice(jobs)
+            decided = k.StageDecided(
+                job.uid, job.version - 1, job.attempt, "Failed", "Late", "decided on an old version"
+            )
+            await self._say("two writers: an old version", decided)
+
+    async def _old_cycle(self) -> None:
+        state = self._world.oracle.state
+        jobs, nodes = self._waiting(), self._nodes()
+        if state.last_cycle and jobs and nodes:
+            job, cycle = self._chance.choice(jobs), msgspec.structs.replace(self._cycle(), base=state.last_cycle - 1)
+            assert job.spec is not None
+            groups = enumerate(job.spec.groups)
+            pods = tuple(
+                PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
+            )
+            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "superseded")
+            # There is seldom room for what still waits; a reason would hold whether there is or not.
+            waits = k.Waits(job.uid, job.version, str(job.schedule_state), False, 0, (), "superseded")
+            await self._say("two writers: a superseded cycle", cycle, waits, placed)
+
+
+def _workers_there(job: JobRecord) -> list[PlaceKey]:
+    return sorted(job.bound.keys() & job.placements.keys() - {LEADER})
+
+
+def jobs_substance(state: State) -> Any:
+    """What decisions and observations change of jobs."""
+    return [
+        (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound), job.waits)
+        for uid, job in state.jobs.items()
+    ]
+
+
+def _substance(state: State) -> Any:
+    """What decisions and observations change, without the counts of verdicts."""
+    return jobs_substance(state), sorted(state.pods)
