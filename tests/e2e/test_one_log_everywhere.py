@@ -50,7 +50,7 @@ def _world() -> World:
     """A long life: some two thousand events."""
     chance = random.Random(11)
     names = sorted(_STEPS)
-    return live_through([(chance.choice(names), chance.randrange(12), chance.randrange(12)) for _ in range(900)])
+    return live_through([(chance.choice(names), chance.randrange(12), chance.randrange(12)) for _ in range(1100)])
 
 
 async def _lived(url: str, folder: Path, world: World) -> dict[int, str]:

@@ -28,7 +28,8 @@ class Quotas:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} quotas")
-        self._comes = chance.random() < 0.5
+        #: Whether there are any in this run.
+        self.comes = chance.random() < 0.5
         #: Nobody may list or watch quotas now.
         self.refused = False
 
@@ -40,7 +41,7 @@ class Quotas:
 
     async def run(self) -> None:
         """One change after the other until the faults stop; then the controller works and everybody may read."""
-        if not self._comes:
+        if not self.comes:
             return
         self.refused = self._chance.random() < 0.1
         acts = [(self._set, 6), (self._remove, 2), (self._pause_controller, 1), (self._refuse, 1)]

@@ -64,8 +64,9 @@ ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 _LEASE_S = 5.0
 _DRAIN_S, _END_S = 10.0, 5.0
 _HEARTBEAT_S = 1.0
-#: All must be well so long after the faults stopped, in virtual seconds.
-_SETTLES_WITHIN_S = 400.0
+#: All must be well so long after the faults stopped, in virtual seconds: a watch that was refused is tried again after
+#: 300 s, and a job that was refused meanwhile backs off for as long.
+_SETTLES_WITHIN_S = 700.0
 #: Changes of a resource that a watch may lag behind.
 _HISTORY = 400
 #: Projections are compared with each other every so many steps.
