@@ -22,6 +22,19 @@ class Owner:
         self.dead = False
         self.paused = False
         self.held: list[asyncio.Handle] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._look_at = 64
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """A task of its own begins."""
+        self._tasks.append(task)
+        if len(self._tasks) >= self._look_at:
+            self._look_at = max(64, 2 * len(self.running()))
+
+    def running(self) -> list[asyncio.Task[Any]]:
+        """Its tasks that haven't ended, in the order in which they began."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        return self._tasks
 
     def context(self) -> Context:
         """A context in which everything that is scheduled belongs to this owner."""
@@ -44,6 +57,8 @@ class _Task(asyncio.Task[Any]):
         #: Whose it is.
         self.owner: Owner | None = context.get(_OWNER) if context is not None else _OWNER.get()
         super().__init__(*args, **more)
+        if self.owner is not None:
+            self.owner.add(self)
 
     def __hash__(self) -> int:
         return self.number

@@ -131,16 +131,12 @@ class Stalls:
     def check_tasks(self, process: "SimulatedProcess", kind: str) -> None:
         """Who appends for a watch is the only one in its process."""
         for name in (f"watch-{kind}", f"observe-{kind}"):
-            found = [task for task in _tasks_of(process) if task.get_name() == name]
+            found = [task for task in process.owner.running() if task.get_name() == name]
             if len(found) > 1:
                 raise Violation(f"{process.name} has {len(found)} tasks {name}: one has outlived its role")
 
     def check_ended(self, process: "SimulatedProcess") -> None:
         """Nothing of a process that has drained goes on."""
-        left = sorted(task.get_name() for task in _tasks_of(process) if task is not asyncio.current_task())
+        left = sorted(task.get_name() for task in process.owner.running() if task is not asyncio.current_task())
         if left:
             raise Violation(f"{process.name} has drained, and {left} go on")
-
-
-def _tasks_of(process: "SimulatedProcess") -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if task.owner is process.owner]  # type: ignore[attr-defined]
