@@ -13,8 +13,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 
 from arranger.errors import ArrangerError, LogUnavailable, WritesRefused
+from arranger.events.codec import decode_batch
 from arranger.events.fence import CLAIM, Fence, HeldWatch
-from arranger.events.kinds import Batch, Placed, WorkersReplaced, kind_of
+from arranger.events.kinds import Batch, EpochBegun, Placed, WorkersReplaced, kind_of
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
@@ -53,6 +54,10 @@ class Home(MemoryHome):
 
     def begin(self, epoch: int, first: bytes) -> None:
         self._check_begin(first)
+        (begun,) = decode_batch(first, 1).events
+        assert isinstance(begun, EpochBegun)
+        if not begun.cluster:
+            self._world.elsewhere.leaves()  # nobody is left who knows whose log it was
         self._world.oracle.begin(epoch, first)
         self._watches_before: list[dict[str, HeldWatch]] = []
         super().begin(epoch, first)
