@@ -11,7 +11,7 @@ before it, replaced by pod-level requests where given, plus overhead. A limit st
 Everything here expects a specification that is well-typed: the API server's own, or one that `validation` passed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -125,24 +125,35 @@ def _remembered(encoded: bytes) -> Requests:
 
 def _requests_of(encoded: bytes) -> Requests:
     containers, init_containers, pod_level, overhead = _decode(encoded)
-    total: dict[str, int] = {}
-    for resources, held in containers:
-        _add(total, _declared(resources, held))
-    sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
-    for resources, held, restartable in init_containers:
-        declared = _declared(resources, held)
-        if restartable:
-            _add(total, declared)
-            _add(sidecars, declared)
-            declared = sidecars
-        else:
-            _add(declared, sidecars)
-        _raise_to(starting, declared)
-    _raise_to(total, starting)
+    total = _together(
+        (_declared(resources, held) for resources, held in containers),
+        ((_declared(resources, held), restartable) for resources, held, restartable in init_containers),
+    )
     _set_for_pod(total, pod_level or {})
     _add(total, _amounts(overhead))
     return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in total.items() if value and name != "pods"))
+
+
+def _together(
+    containers: Iterable[dict[str, int]], init_containers: Iterable[tuple[dict[str, int], bool]]
+) -> dict[str, int]:
+    """What containers declare together: the sum of those that run at once, at least what each init container needs
+    beside the sidecars started before it. An init container comes with whether it is a sidecar."""
+    total: dict[str, int] = {}
+    for declared in containers:
+        _add(total, declared)
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for declared, is_sidecar in init_containers:
+        if is_sidecar:
+            _add(total, declared)
+            _add(sidecars, declared)
+            _raise_to(starting, sidecars)
+        else:
+            _add(declared, sidecars)
+            _raise_to(starting, declared)
+    _raise_to(total, starting)
+    return total
 
 
 def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, Any]] | None = None) -> dict[str, int]:
@@ -160,21 +171,13 @@ def effective_limits(spec: Mapping[str, Any]) -> Requests:
 
     A container without a limit counts as nothing, as it does there.
     """
-    total: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        _add(total, _limits(container))
-    sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
-        declared = _limits(container)
-        if container.get("restartPolicy") == "Always":
-            _add(total, declared)
-            _add(sidecars, declared)
-            declared = sidecars
-        else:
-            _add(declared, sidecars)
-        _raise_to(starting, declared)
-    _raise_to(total, starting)
+    total = _together(
+        (_limits(container) for container in spec.get("containers") or ()),
+        (
+            (_limits(container), container.get("restartPolicy") == "Always")
+            for container in spec.get("initContainers") or ()
+        ),
+    )
     for_pod = _amounts((spec.get("resources") or {}).get("limits"))
     total |= {name: value for name, value in for_pod.items() if name.startswith(_POD_LEVEL)}
     overhead = _amounts(spec.get("overhead"))

@@ -251,10 +251,11 @@ class Follower:
         others in their place."""
         if not entries or entries[0].first == self.position.offset + 1:
             return entries
+        at = self.position
         for entry in entries:
-            if entry.last == self.position.offset and entry.chain != self.position.chain:
-                raise EpochLost(f"the log up to offset {entry.last} is not the one that was appended to")
-        return [entry for entry in entries if entry.last > self.position.offset]
+            if entry.first <= at.offset <= entry.last and (entry.last, entry.chain) != (at.offset, at.chain):
+                raise EpochLost(f"the log up to offset {at.offset} is not the one that was appended to")
+        return [entry for entry in entries if entry.first > at.offset]
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
         """Fold a batch that this process has just appended, if it is the next one: the read that brings it takes as

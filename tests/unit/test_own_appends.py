@@ -100,6 +100,8 @@ async def test_a_log_with_others_in_the_place_of_what_was_appended_is_not_the_sa
     at = follower.position
     with pytest.raises(EpochLost):
         follower._not_folded([Entry(at.offset, at.offset, "another chain", k.Batch("w", 1, 0, first))])
+    with pytest.raises(EpochLost):  # a longer batch of another process
+        follower._not_folded([Entry(at.offset, at.offset + 1, "another chain", k.Batch("w", 1, 0, first))])
 
 
 async def followed_by_two(logs: tuple[Log, Log]) -> None:
