@@ -6,10 +6,12 @@ import inspect
 import os
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
+from tests.session_end import hand_over, take_over, tell
 
 REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
 
@@ -20,7 +22,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for a real server is marked so."""
+    """The simulation comes first, because it runs beneath all others. Whatever asks for a real server is marked so."""
+    items.sort(key=lambda item: "simulated" not in getattr(item, "fixturenames", ()))
     for item in items:
         if REAL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("real")
@@ -36,15 +39,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The end of a worker, or of all."""
+    hand_over(session)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended."""
+    take_over(node)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly which real servers and traces were missing."""
-    skipped = [r for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
-    told = [r.longrepr[2].removeprefix("Skipped: ") for r in skipped]
-    reasons = [reason for reason in told if reason.startswith(("NO REAL SERVER", "NO OPENB TRACE"))]
-    if reasons:
-        terminalreporter.section("TESTS ON REAL SERVERS AND TRACES WERE SKIPPED", red=True, bold=True)
-        for reason in sorted(set(reasons)):
-            terminalreporter.write_line(f"{reasons.count(reason)} tests: {reason}", red=True)
+    """The last word."""
+    tell(terminalreporter)
 
 
 @contextlib.contextmanager

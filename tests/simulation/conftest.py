@@ -1,4 +1,4 @@
-"""The pool that runs the simulation's seeds while pytest asks for one after the other, and what the summary says."""
+"""The pool that runs the simulation's seeds while pytest asks for one after the other."""
 
 import os
 from collections.abc import Iterator
@@ -6,16 +6,18 @@ from concurrent.futures import Executor
 
 import pytest
 
+from tests.session_end import SIMULATED
 from tests.simulation.run import pool
 from tests.simulation.seeds import Running
 
-_SUMMARY: list[str] = []
+#: The simulation takes what processors the other tests leave: those wait for servers, whose times count.
+_NICENESS = 19
 
 
 @pytest.fixture(scope="session")
 def executor() -> Iterator[Executor]:
     """Processes for the simulation: as many as `JOBS` says, or as there are cores."""
-    with pool(int(os.environ.get("JOBS") or 0)) as processes:
+    with pool(int(os.environ.get("JOBS") or 0), niceness=_NICENESS) as processes:
         yield processes
 
 
@@ -23,15 +25,8 @@ def executor() -> Iterator[Executor]:
 def simulated(executor: Executor, request: pytest.FixtureRequest) -> Iterator[Running]:
     """All seeds that this session's tests ask for."""
     asking = [item for item in request.session.items if "simulated" in getattr(item, "fixturenames", ())]
-    seeds = dict.fromkeys(item.callspec.params["seed"] for item in asking if hasattr(item, "callspec"))
-    running = Running(executor, seeds)
+    asked = [item.callspec.params for item in asking if hasattr(item, "callspec")]
+    fixed = dict.fromkeys(params["seed"] for params in asked if "seed" in params)
+    running = Running(executor, fixed, sum("fresh" in params for params in asked))
     yield running
-    _SUMMARY.extend(running.summary())
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the fresh seeds, also when all passed: nobody knows them otherwise."""
-    if _SUMMARY:
-        terminalreporter.section("simulation")
-        for line in _SUMMARY:
-            terminalreporter.write_line(line)
+    SIMULATED.extend(running.summary())

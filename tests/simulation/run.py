@@ -80,20 +80,23 @@ def _story(world: World, violation: Violation) -> str:
 
 
 @contextmanager
-def pool(jobs: int = 0) -> Iterator[Executor]:
+def pool(jobs: int = 0, *, niceness: int = 0) -> Iterator[Executor]:
     """Processes that run seeds, as many as there are cores for `jobs` of 0. What hasn't begun at the end never does."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(jobs or cores(), mp_context=context, initializer=_begin_in_pool)
+    executor = ProcessPoolExecutor(
+        jobs or cores(), mp_context=context, initializer=_begin_in_pool, initargs=(niceness,)
+    )
     try:
         yield executor
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_in_pool() -> None:
+def _begin_in_pool(niceness: int) -> None:
     """What is there now is there for good, and needn't be looked at after each seed. Whoever is killed leaves nobody
     behind: a pool's processes would wait for work for ever."""
     gc.freeze()
+    os.nice(niceness)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

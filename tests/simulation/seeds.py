@@ -14,16 +14,19 @@ STEPS = 3000
 
 FIXED = range(150)
 
-#: Drawn anew in every session; the summary of the tests names them, passed or failed.
-FRESH = tuple(secrets.randbelow(10**9) for _ in range(10))
+#: How many seeds are drawn anew in every session; the summary of the tests names them, passed or failed.
+FRESH = 10
 
 
 class Running:
     """Seeds that run in the processes of a pool, all begun at once."""
 
-    def __init__(self, executor: Executor, wanted: Iterable[int]) -> None:
+    def __init__(self, executor: Executor, fixed: Iterable[int], fresh: int) -> None:
         self._began_s = time.perf_counter()
-        self._begun: dict[int, Future[Outcome]] = {seed: executor.submit(run_seed, seed, STEPS) for seed in wanted}
+        self.fresh = [secrets.randbelow(10**9) for _ in range(fresh)]
+        self._begun: dict[int, Future[Outcome]] = {
+            seed: executor.submit(run_seed, seed, STEPS) for seed in (*fixed, *self.fresh)
+        }
 
     def outcome(self, seed: int) -> Outcome:
         """What came of one seed; waits for it."""
@@ -39,6 +42,6 @@ class Running:
         return [
             f"{len(done)} seeds, {steps:,} steps in {spent_s:.0f} s, {speed}",
             f"fault sites hit: {sum(hits[site] > 0 for site in SITES)} of {len(SITES)}",
-            f"fresh seeds: {' '.join(str(outcome.seed) for outcome in done if outcome.seed in FRESH) or 'none'}",
+            f"fresh seeds: {' '.join(str(outcome.seed) for outcome in done if outcome.seed in self.fresh) or 'none'}",
             *(f"FAILED: {outcome.failure}" for outcome in done if outcome.failure),
         ]

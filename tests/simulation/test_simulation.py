@@ -23,9 +23,9 @@ def test_all_is_safe_while_faults_last_and_well_after_they_stop(simulated: Runni
     _assert_well(simulated, seed)
 
 
-@pytest.mark.parametrize("seed", FRESH)
-def test_all_is_safe_and_well_with_seeds_that_nobody_has_seen_before(simulated: Running, seed: int) -> None:
-    _assert_well(simulated, seed)
+@pytest.mark.parametrize("fresh", range(FRESH))
+def test_all_is_safe_and_well_with_seeds_that_nobody_has_seen_before(simulated: Running, fresh: int) -> None:
+    _assert_well(simulated, simulated.fresh[fresh])
 
 
 def test_every_fault_site_is_hit_by_the_fixed_seeds(simulated: Running, request: pytest.FixtureRequest) -> None:
