@@ -12,6 +12,8 @@ N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
 export JOBS
+# How many workers run tests side by side, a file of tests each; 0: no more than this process.
+WORKERS ?= 0
 
 .PHONY: demo test sim trial fuzz history check bench format clean
 
@@ -34,7 +36,7 @@ demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cle
 
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)

@@ -14,6 +14,7 @@ from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_k
 from tests.session_end import hand_over, take_over, tell
 
 REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
+_FIRST = ("tests/simulation/test_simulation", "tests/e2e/", "tests/simulation/", "tests/contract/")
 
 
 def pytest_configure() -> None:
@@ -21,9 +22,11 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulation comes first, because it runs beneath all others. Whatever asks for a real server is marked so."""
-    items.sort(key=lambda item: "simulated" not in getattr(item, "fixturenames", ()))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whatever asks for a real server is marked so. Workers of pytest-xdist begin with the simulation, because it runs
+    beneath all others, and with the tests that take longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((at for at, each in enumerate(_FIRST) if each in item.nodeid), len(_FIRST)))
     for item in items:
         if REAL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("real")
