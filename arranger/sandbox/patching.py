@@ -1,9 +1,12 @@
 """The patch formats, by media type: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and Kubernetes' strategic merge.
 
-All of them leave what they are given untouched and share the parts that didn't change.
+All of them leave what they are given untouched.
 """
 
 from typing import Any
+
+from jsonpatch import JsonPatch, JsonPatchException
+from jsonpointer import JsonPointerException
 
 from arranger.sandbox.status import Refusal, bad_request, unsupported_media_type
 
@@ -106,82 +109,17 @@ def _merge_list(
     return sorted(merged.values(), key=lambda item: ranks.get(item.get(key), len(ranks)))
 
 
-def _rejected() -> Refusal:
-    return Refusal(422, "Invalid", "the server rejected our request due to an error in our request", {})
-
-
-def _pointer(path: str) -> list[str]:
-    if not path.startswith("/"):
-        raise _rejected()
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-
-
-def _index(container: list[Any], part: str, *, adding: bool = False) -> int:
-    if adding and part == "-":
-        return len(container)
-    if not part.isdecimal() or int(part) >= len(container) + adding:
-        raise _rejected()
-    return int(part)
-
-
-def _found(document: Any, parts: list[str]) -> Any:
-    for part in parts:
-        if isinstance(document, list):
-            document = document[_index(document, part)]
-        elif isinstance(document, dict) and part in document:
-            document = document[part]
-        else:
-            raise _rejected()
-    return document
-
-
-def _changed(document: Any, parts: list[str], operation: str, value: Any) -> Any:
-    """A copy of the document with one place added, replaced or removed."""
-    part, rest = parts[0], parts[1:]
-    if isinstance(document, list):
-        items = list(document)
-        index = _index(items, part, adding=operation == "add" and not rest)
-        if rest:
-            items[index] = _changed(items[index], rest, operation, value)
-        elif operation == "add":
-            items.insert(index, value)
-        elif operation == "remove":
-            del items[index]
-        else:
-            items[index] = value
-        return items
-    if not isinstance(document, dict) or (part not in document and (rest or operation != "add")):
-        raise _rejected()
-    if rest:
-        return {**document, part: _changed(document[part], rest, operation, value)}
-    if operation == "remove":
-        return {key: kept for key, kept in document.items() if key != part}
-    return {**document, part: value}
-
-
 def json_patch(document: Any, operations: Any) -> Any:
     """Apply a JSON patch; `Refusal` 422 where a path isn't there or a test fails."""
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
-    for step in operations:
-        if not isinstance(step, dict) or not isinstance(step.get("path", ""), str):
-            raise bad_request("error decoding patch: each operation is an object with a path")
-        operation = step.get("op")
-        parts = _pointer(step.get("path", ""))
-        if operation == "test":
-            if _found(document, parts) != step.get("value"):
-                raise _rejected()
-        elif operation in ("add", "replace", "remove"):
-            document = _changed(document, parts, operation, step.get("value"))
-        elif operation in ("move", "copy"):
-            source = _pointer(str(step.get("from", "")))
-            value = _found(document, source)
-            if operation == "move":
-                document = _changed(document, source, "remove", None)
-            document = _changed(document, parts, "add", value)
-        else:
-            raise _rejected()
-    return document
+    if not all(isinstance(step, dict) and isinstance(step.get("path", ""), str) for step in operations):
+        raise bad_request("error decoding patch: each operation is an object with a path")
+    try:
+        return JsonPatch(operations).apply(document)
+    except (JsonPatchException, JsonPointerException) as error:
+        message = "the server rejected our request due to an error in our request"
+        raise Refusal(422, "Invalid", message, {}) from error
 
 
 def patched(target: Any, patch: Any, media_type: str, *, typed: bool) -> Any:
