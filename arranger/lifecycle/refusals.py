@@ -29,9 +29,8 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, told_ms: int) -> Sta
 def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> WorkersReplaced | None:
     """Workers beyond the quorum that are refused give their nodes up. Those of a running job's quorum keep them: its
     work isn't thrown away for a refusal."""
-    assert job.spec is not None
     overdue = _overdue(job, config, told_ms)
-    spare = len(job.placements) - 1 - job.spec.min_workers
+    spare = len(job.placements) - 1 - job.valid_spec.min_workers
     given_up = [place for place in overdue if place != LEADER][-spare:] if spare > 0 else []
     if not given_up:
         return None
@@ -55,8 +54,7 @@ def _overdue(job: JobRecord, config: LifecycleConfig, told_ms: int) -> list[Plac
 
 def _needed(job: JobRecord) -> int:
     """The workers that it can't do without while it starts."""
-    assert job.spec is not None
-    return job.pods_wanted() - 1 if job.spec.pod_policy == GANG else job.spec.min_workers
+    return job.pods_wanted() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
 
 
 def _why(job: JobRecord) -> str:

@@ -69,8 +69,7 @@ def _deleted(job: JobRecord) -> StageDecided | None:
 
 def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
     """The deadline counts from the job's start; time in which it was suspended before doesn't."""
-    assert job.spec is not None
-    limit_s = job.spec.deadline_s
+    limit_s = job.valid_spec.deadline_s
     if limit_s is None or not job.start_ms or told_ms - job.start_ms < limit_s * 1000:
         return None
     message = f"it was active for longer than activeDeadlineSeconds ({limit_s})"
@@ -79,14 +78,13 @@ def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
 
 def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
     """What the user asks for: to end, into suspension from every stage, and out of it to the scheduler."""
-    assert job.spec is not None
-    if job.spec.terminating:
+    if job.valid_spec.terminating:
         return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
-    placed_since = job.spec.suspend and job.placements  # while it was resumed for a moment
+    placed_since = job.valid_spec.suspend and job.placements  # while it was resumed for a moment
     if job.decided is None or job.decided.reason != SUSPENDED or placed_since:
         message = "suspended by spec.suspend; it holds no nodes"
         return _overdue(job, told_ms) or _decide(job, Stage.PENDING, SUSPENDED, message)
-    if not job.spec.suspend:
+    if not job.valid_spec.suspend:
         return _decide(job, Stage.PENDING, "Resumed", "resumed; waits for the next scheduling cycle")
     return None
 
@@ -171,15 +169,13 @@ def _addressed(job: JobRecord, leader: PodSeen) -> Decided | None:
 def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
     if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader_address:
         return None
-    assert job.spec is not None
-    if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.spec.min_workers:
+    if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.valid_spec.min_workers:
         return None
     return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
-    assert job.spec is not None
-    limit = job.spec.restart_limit
+    limit = job.valid_spec.restart_limit
     used = job.restarts + leader.restarts
     why = leader.reason or leader.message or "its containers failed"
     if blameless(leader):
@@ -224,11 +220,10 @@ def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageD
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     """So many workers are given up that the rest is no quorum, nor ever will be."""
-    assert job.spec is not None
-    needed, given_up = job.spec.min_workers, len(job.given_up)
-    if job.spec.total_workers - given_up >= needed:
+    needed, given_up = job.valid_spec.min_workers, len(job.given_up)
+    if job.valid_spec.total_workers - given_up >= needed:
         return None
-    message = f"{_workers(given_up, 'is', 'are')} given up (restartLimit is {job.spec.restart_limit})"
+    message = f"{_workers(given_up, 'is', 'are')} given up (restartLimit is {job.valid_spec.restart_limit})"
     return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
 
 
@@ -240,8 +235,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_m
     ended = fallen(state, job, config, told_ms)
     if ended is None:
         return None
-    assert job.spec is not None
-    needed = job.spec.min_workers
+    needed = job.valid_spec.min_workers
     decision = replacement(state, job, ended)
     placed = len(job.placements) - (LEADER in job.placements) - len(ended.over)
     released = sum(worker.how == Replacement.ELSEWHERE for worker in decision.workers)
@@ -275,8 +269,7 @@ class WorkerCounts(msgspec.Struct):
 
 def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     """Counts by worker set, in the spec's order."""
-    assert job.spec is not None
-    counts = [WorkerCounts(group.count, restarts=job.spent.get(group.name, 0)) for group in job.spec.groups[1:]]
+    counts = [WorkerCounts(group.count, restarts=job.spent.get(group.name, 0)) for group in job.valid_spec.groups[1:]]
     pods = state.pods
     for group, _ in job.given_up:
         counts[group - 1].failed += 1

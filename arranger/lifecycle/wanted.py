@@ -20,6 +20,7 @@ from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact, runs
+from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 
 #: A status message longer than this is cut: a status stays small.
@@ -181,8 +182,7 @@ def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
 
 
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
-    assert job.spec is not None
-    name = job.spec.groups[number].name
+    name = job.valid_spec.groups[number].name
     given_up = sorted(index for group, index in job.given_up if group == number)
     return {
         "name": name,
@@ -210,7 +210,7 @@ def _message(state: State, job: JobRecord) -> str:
     if refusal is not None:
         return f"{refusal.effect} refused: {refusal.message}"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        if _of_earlier_attempt(state, job):
+        if has_earlier_pods(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
         return job.waits.message if job.waits is not None else back_off_text(job) or decided
     waits = job.waits.message if job.waits is not None and job.schedule_state != ScheduleState.SUCCEED else ""
@@ -241,11 +241,6 @@ def _to_be_replaced(state: State, job: JobRecord) -> str:
 def _from(told_ms: int) -> str:
     """A moment before which nothing happens: whole seconds, the next one where it lies between two."""
     return rfc3339(told_ms + 999)
-
-
-def _of_earlier_attempt(state: State, job: JobRecord) -> bool:
-    pods = state.pods_of.get(job.uid, {}).values()
-    return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
 
 
 def _stuck(state: State, job: JobRecord) -> str:

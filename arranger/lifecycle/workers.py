@@ -48,8 +48,7 @@ def closed(state: State, job: JobRecord, place: PlaceKey) -> bool:
 def room_taken(state: State, job: JobRecord, place: PlaceKey) -> bool:
     """Whether the room of a place without a pod is gone: to a stranger's pod, with a part of the node, or because two
     jobs were taken over whose statuses, of different times, both name it. Its pod would be refused by the kubelet."""
-    assert job.spec is not None
-    return state.nodes.overbooked(job.placements[place], job.spec.groups[place[0]].shape.requests)
+    return state.nodes.overbooked(job.placements[place], job.valid_spec.groups[place[0]].shape.requests)
 
 
 def barred(state: State, job: JobRecord, place: PlaceKey) -> str:
@@ -58,11 +57,10 @@ def barred(state: State, job: JobRecord, place: PlaceKey) -> str:
     No kubelet minds a cordon or a taint: the next pod would be there again while somebody empties the node. Taints that
     only say that a node is unhealthy don't count, because that may pass: `lost_ms` is for those.
     """
-    assert job.spec is not None
     facts = state.nodes.facts[state.nodes.rows[job.placements[place]]]
     if facts.cordoned:
         return "is cordoned"
-    taint = untolerated(given(facts.taints), job.spec.groups[place[0]].shape)
+    taint = untolerated(given(facts.taints), job.valid_spec.groups[place[0]].shape)
     return f"has the taint {taint_text(taint)}" if taint is not None else ""
 
 
@@ -105,14 +103,13 @@ def _over_limit(
     job: JobRecord, failed: list[tuple[PlaceKey, PodSeen]], restarted: list[tuple[PlaceKey, PodSeen]]
 ) -> list[tuple[PlaceKey, PodSeen]]:
     """Those who are given up: one worker for each restart beyond its set's limit, the highest index of them first."""
-    assert job.spec is not None
     found: list[tuple[PlaceKey, PodSeen]] = []
     for number in sorted({place[0] for place, _ in (*failed, *restarted)}):
         of_set = [one for one in failed if one[0][0] == number]
         crashed = [one for one in restarted if one[0][0] == number]
-        used = job.spent.get(job.spec.groups[number].name, 0) + len(of_set)
+        used = job.spent.get(job.valid_spec.groups[number].name, 0) + len(of_set)
         used += sum(pod.restarts for _, pod in (*of_set, *crashed))
-        excess = used - job.spec.restart_limit - sum(group == number for group, _ in job.given_up)
+        excess = used - job.valid_spec.restart_limit - sum(group == number for group, _ in job.given_up)
         if excess > 0:
             in_order = sorted(of_set, key=lambda one: -one[0][1])
             going_on = [one for one in crashed if one[1].phase != Phase.SUCCEEDED]
@@ -123,8 +120,7 @@ def _over_limit(
 
 def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: int) -> None:
     """Leave out what must wait: for news of the leader, and for the back-off between replacements in one set."""
-    assert job.spec is not None
-    names = [group.name for group in job.spec.groups]
+    names = [group.name for group in job.valid_spec.groups]
     settled = {name: told_ms - job.failing_since.get(name, 0) >= config.settle_ms for name in names}
     ready = {name: settled[name] and told_ms >= again_ms(job, name, config, told_ms) for name in names}
     found.over = [one for one in found.over if settled[names[one[0][0]]]]
@@ -178,13 +174,12 @@ def _ended(place: PlaceKey, pod: PodSeen | None, how: Replacement, *, counted: b
 
 def _message(state: State, job: JobRecord, ended: Fallen) -> str:
     """One line on all of them, with the first reason of each kind."""
-    assert job.spec is not None
     parts = []
     for pods, words in ((ended.failed, "failed"), (ended.lost, "lost"), (ended.over, "given up")):
         if pods:
             place, pod = min(pods, key=lambda one: one[0])
             why = (pod.reason or pod.message if pod is not None else "") or _where(state, job, place)
-            name = f"{job.spec.groups[place[0]].name} {place[1]}"
+            name = f"{job.valid_spec.groups[place[0]].name} {place[1]}"
             others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
             parts.append(f"{words}: {name}{others} ({why})")
     return "workers replaced: " + "; ".join(parts)

@@ -392,8 +392,7 @@ class _Fold:
         if not refused and job is not None:
             refused = _misplaced(job, wanted, self.cycle_config) or lacking(self.state.nodes, job, wanted)
             if not refused and self.cycle_config.verdicts >= 1:
-                assert job.spec is not None
-                refused = closed_to_new(self.state.nodes, job.spec, event.pods)
+                refused = closed_to_new(self.state.nodes, job.valid_spec, event.pods)
         if self._judge(offset, "Placed", refused) and job is not None:
             for place, node in wanted.items():
                 self._reserve(job, place, node)
@@ -744,8 +743,7 @@ def _may_come(job: JobRecord, place: PlaceKey, stage: Stage) -> bool:
 
 
 def _requests(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:
-    assert job.spec is not None
-    return job.spec.groups[place[0]].shape.requests
+    return job.valid_spec.groups[place[0]].shape.requests
 
 
 def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
@@ -764,17 +762,18 @@ def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec
 
 
 def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) -> str:
-    assert job.spec is not None
     for place in wanted:
         if place in job.placements:
             return f"place {place} has a node already"
-        if not _exists(job.spec, place):
+        if not _exists(job.valid_spec, place):
             return f"the job has no place {place}"
     if not wanted.keys() | job.placements.keys() >= {LEADER}:
         return "the quorum is not whole: the leader has no node"
-    if len(wanted) + len(job.placements) <= job.spec.min_workers:
-        return f"the quorum is not whole: {job.spec.min_workers} workers needed"
-    if (job.spec.pod_policy or config.pod_policy) == GANG and len(wanted) + len(job.placements) < job.pods_wanted():
+    if len(wanted) + len(job.placements) <= job.valid_spec.min_workers:
+        return f"the quorum is not whole: {job.valid_spec.min_workers} workers needed"
+    if (job.valid_spec.pod_policy or config.pod_policy) == GANG and len(wanted) + len(
+        job.placements
+    ) < job.pods_wanted():
         return f"the gang is not whole: {job.pods_wanted()} pods needed"
     return ""
 
@@ -796,20 +795,18 @@ def _irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -
             again[place] = job.placements[place]
     refused = lacking(nodes, job, again)
     if not refused and event.verdicts >= 1:
-        assert job.spec is not None
-        refused = closed_to_next(nodes, job.spec, again)
+        refused = closed_to_next(nodes, job.valid_spec, again)
     return refused
 
 
 def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
-    assert job.spec is not None
     counts: dict[tuple[str, int], int] = {}
     for (group, _), node in wanted.items():
         counts[node, group] = counts.get((node, group), 0) + 1
     need: dict[str, Amounts] = {}
     for (node, group), count in counts.items():
-        amounts = nodes.vector(job.spec.groups[group].shape.requests) * count
+        amounts = nodes.vector(job.valid_spec.groups[group].shape.requests) * count
         need[node] = need[node] + amounts if node in need else amounts
     rows = [nodes.rows[node] for node in need if nodes.has(node)]
     if not rows:

@@ -90,6 +90,12 @@ class JobRecord:
         return self.seen.uid
 
     @property
+    def valid_spec(self) -> JobSpec:
+        """The spec of a job that has one. One whose spec is invalid has none, and is asked for nothing but its end."""
+        assert self.spec is not None, f"job {self.seen.namespace}/{self.seen.name} has no valid spec"
+        return self.spec
+
+    @property
     def ended(self) -> bool:
         """Succeeded or Failed: final."""
         return self.stage in ENDED
@@ -99,11 +105,15 @@ class JobRecord:
         """A valid job that has not ended and is not being deleted."""
         return self.spec is not None and not self.seen.invalid and not self.ended and not self.seen.deleting
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether its user wants no pods of it: it is to end, or is suspended."""
+        return self.spec is not None and (self.spec.terminating or self.spec.suspend)
+
     def owner_of(self, place: PlaceKey) -> PodOwner:
         """What the pod of a place of this attempt claims: the inverse of `place_of`."""
-        assert self.spec is not None
         group, index = place
-        return PodOwner(self.uid, self.attempt, self.spec.groups[group].name, group == LEADER_GROUP, index)
+        return PodOwner(self.uid, self.attempt, self.valid_spec.groups[group].name, group == LEADER_GROUP, index)
 
     def place_of(self, owner: PodOwner) -> PlaceKey | None:
         """The place that a pod claims, None when this attempt of the job has no such place."""

@@ -34,6 +34,12 @@ def attributed(state: State, pod: PodSeen) -> PodSeen:
     return pod if job is None or is_own(job, pod) else disowned(pod)
 
 
+def has_earlier_pods(state: State, job: JobRecord) -> bool:
+    """Whether pods of an earlier attempt are still there: a new attempt waits until they are gone."""
+    pods = state.pods_of.get(job.uid, {}).values()
+    return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
+
+
 def disowned(pod: PodSeen) -> PodSeen:
     """The pod as a stranger's: it holds its room and is nobody's."""
     return msgspec.structs.replace(pod, owner=None)

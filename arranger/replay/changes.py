@@ -20,6 +20,7 @@ from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.taints import taint_text, untolerated
 from arranger.model.tyjob import refused_change
 from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
+from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay import hypothesis
 from arranger.replay.describe import amounts_text, label
@@ -30,7 +31,6 @@ from arranger.scheduling.filters import amount
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
 from arranger.scheduling.placer import pod_policy
-from arranger.scheduling.queue import old_pods
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.view import ClusterView
@@ -81,8 +81,7 @@ class Case:
     @property
     def spec(self) -> JobSpec:
         """The job's spec."""
-        assert self.job.spec is not None
-        return self.job.spec
+        return self.job.valid_spec
 
     @property
     def shape(self) -> PodShape:
@@ -239,7 +238,7 @@ def _all_of(kind: str, words: str) -> Join:
 def _out_of_queue(case: Case) -> Iterator[Change]:
     job, state, spec = case.job, case.state, case.spec
     pods = [p for p in state.pods_of.get(job.uid, {}).values() if p.owner is not None and p.owner.attempt < job.attempt]
-    stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and old_pods(state, job)
+    stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and has_earlier_pods(state, job)
     when = f"when the pods of its earlier attempt are gone: {_names([pod.name for pod in pods])}" if stay else ""
     gone = hypothesis.pods_gone(state, pods) if stay else ()
     left_ms = job.not_before_ms - state.told_ms
@@ -692,18 +691,16 @@ def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
 
 
 def _holds_any(job: JobRecord, lack: Lack) -> bool:
-    assert job.spec is not None
-    groups = [any(name in lack.resources for name, _ in group.shape.requests) for group in job.spec.groups]
+    groups = [any(name in lack.resources for name, _ in group.shape.requests) for group in job.valid_spec.groups]
     return any(groups[group] and node in lack.candidates for (group, _), node in job.placements.items())
 
 
 def _amounts(job: JobRecord, lack: Lack, places: Collection[PlaceKey]) -> str:
     """What a job holds of what is lacking in these places: "3 nvidia.com/gpu on n5"."""
-    assert job.spec is not None
     held: dict[str, int] = {}
     nodes: dict[str, None] = {}
     for (group, index), node in job.placements.items():
-        for name, value in job.spec.groups[group].shape.requests:
+        for name, value in job.valid_spec.groups[group].shape.requests:
             if (group, index) in places and node in lack.candidates and name in lack.resources:
                 held[name] = held.get(name, 0) + value
                 nodes[node] = None

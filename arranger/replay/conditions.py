@@ -593,7 +593,7 @@ class WouldBePlaced(_Configured):
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
             return False  # no cycle looks at it
-        if not others and job.active and not _stands_still(job):
+        if not others and job.active and not job.stands_still:
             return True
         asked = (self._room.times, others, self._config, state.job_changes if _heeds_others(state, job) else 0)
         if asked != self._asked:
@@ -611,11 +611,6 @@ class WouldBePlaced(_Configured):
             if only_for_now:
                 del state.jobs[job.uid]
         return attempt is not None and attempt.quorum_stands
-
-
-def _stands_still(job: JobRecord) -> bool:
-    """Whether its user wants no pods of it."""
-    return job.spec is not None and (job.spec.suspend or job.spec.terminating)
 
 
 def _heeds_others(state: State, job: JobRecord) -> bool:

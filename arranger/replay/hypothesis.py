@@ -57,7 +57,6 @@ def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
 
 def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> tuple[k.Event, ...]:
     """The job gone and what it holds in these places: what it holds in others is held as before."""
-    assert job.spec is not None
     gone = [state.pods[uid] for place, uid in job.bound.items() if place in places]
     term = state.terms.get(k.Watched.POD, 0)
     stay = tuple(
@@ -69,7 +68,7 @@ def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> t
             "",
             node,
             "Pending",
-            job.spec.groups[group].shape.requests,
+            job.valid_spec.groups[group].shape.requests,
             None,
             False,
             False,

@@ -174,8 +174,7 @@ class Simulation:
         """Why a pod of this group has no node: as it was at the job's turn; as it is now where it had none."""
         reasons = self._witness.found.get((job.uid, group))
         if reasons is None:
-            assert job.spec is not None
-            found = filters.reasons(job.spec.groups[group].shape, neighbour_of(job, group))
+            found = filters.reasons(job.valid_spec.groups[group].shape, neighbour_of(job, group))
             reasons = _with_room_as(HAS_ROOM, found)
         return dict(reasons)
 
@@ -202,9 +201,8 @@ class _Reasons(Witness):
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """A quorum may be tried in several splits: the first is the one that is told."""
         job = attempt.job
-        assert job.spec is not None
         if not attempt.quorum_stands and self._last is not attempt:
-            for group, of in enumerate(job.spec.groups):
+            for group, of in enumerate(job.valid_spec.groups):
                 if shortage.quota is not None:
                     self.found[job.uid, group] = shortage.reasons
                     continue
@@ -222,9 +220,8 @@ def _with_room_as(text: str, reasons: Reasons) -> Reasons:
 
 def _named(job: JobRecord, place: PlaceKey) -> tuple[str, str, str | None, int]:
     """A pod's name, role, worker set and index."""
-    assert job.spec is not None
     number, index = place
-    name = job.spec.groups[number].name
+    name = job.valid_spec.groups[number].name
     pod = pod_name(job.seen.name, name, index, job.attempt)
     return (pod, LEADER_ROLE, None, index) if number == LEADER_GROUP else (pod, WORKER_ROLE, name, index)
 

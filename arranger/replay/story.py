@@ -10,13 +10,13 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.projections.fold import SUPERSEDED
 from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay.consequences import RESTARTED, Consequence, Fates
 from arranger.replay.describe import SEEN_AGAIN, describe
 from arranger.replay.edits import changed
 from arranger.replay.surroundings import Placement, Surroundings
 from arranger.replay.verdicts import ACCEPTED, REJECTED, Judged
-from arranger.scheduling.queue import old_pods
 
 #: How a spell says that nodes were waited for; the reasons follow.
 FOR_QUORUM = "nodes for its quorum: "
@@ -222,7 +222,7 @@ def waits_for(state: State, job: JobRecord) -> str:
 def _waits_for_nodes(state: State, job: JobRecord) -> str:
     if job.spec is not None and job.spec.suspend:
         return "its user, who suspended it"
-    if old_pods(state, job):
+    if has_earlier_pods(state, job):
         return "the pods of its earlier attempt to be gone"
     if job.not_before_ms > state.told_ms:
         return BACK_OFF

@@ -11,6 +11,7 @@ from arranger.model.job import JobSpec, ScheduleState
 from arranger.model.pod import PodShape
 from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay.changes import Case, Lack
 from arranger.replay.describe import label
@@ -230,12 +231,11 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, 
         return "not everything has been listed in this epoch yet: nobody decides before that"
     if place:
         return _room(job, gets)
-    assert job.spec is not None
     if job.seen.invalid:
         return f"its spec is invalid: {job.seen.invalid}"
-    if job.seen.deleting or job.spec.terminating:
+    if job.seen.deleting or job.valid_spec.terminating:
         return "it is being ended: no node is sought for it any more"
-    if job.spec.suspend:
+    if job.valid_spec.suspend:
         return "it is suspended: no node is sought for it until spec.suspend is false"
     return _why_not_now(state, job)
 
@@ -245,7 +245,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
     left_ms = job.not_before_ms - state.told_ms
-    if left_ms > 0 and not queue.old_pods(state, job):
+    if left_ms > 0 and not has_earlier_pods(state, job):
         return f"it backs off: no nodes are sought for it for {left_ms / 1000:g} s more"
     return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
 
@@ -320,10 +320,9 @@ class _Keys:
 def _ahead(others: list[JobRecord], job: JobRecord, gets: dict[str, int], keys: _Keys) -> tuple[Ahead, ...]:
     found = []
     for place, other in enumerate(others, start=1):
-        assert other.spec is not None
         now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"
         decided = keys.between(other, job)
-        found.append(Ahead(place, label(other), other.spec.priority, other.seen.created_ms, decided, now))
+        found.append(Ahead(place, label(other), other.valid_spec.priority, other.seen.created_ms, decided, now))
     return tuple(found)
 
 

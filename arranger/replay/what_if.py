@@ -138,30 +138,29 @@ def take_plan(
 
 
 def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
-    assert job.spec is not None
     for group, _ in expand(event.pods):
-        for resource, amount in job.spec.groups[group].shape.requests:
+        for resource, amount in job.valid_spec.groups[group].shape.requests:
             given[resource] = given.get(resource, 0) + amount
 
 
 def _job_plan(
     job: JobRecord, attempt: Attempt | None, placed: k.Placed | None, *, place: int, queue_policy: str
 ) -> JobPlan:
-    assert job.spec is not None
     pods = placed.pods if placed is not None else ()
     nodes = dict.fromkeys(one.node for one in pods)
     by_node = {
-        node: pods_text(tuple(one for one in pods if one.node == node), job.spec).partition(": ")[2] for node in nodes
+        node: pods_text(tuple(one for one in pods if one.node == node), job.valid_spec).partition(": ")[2]
+        for node in nodes
     }
     shortage = attempt.shortage if attempt is not None else None
     waits = ""
     if attempt is not None and shortage is not None:
-        group = job.spec.groups[shortage.group].name
+        group = job.valid_spec.groups[shortage.group].name
         waits = describe_shortage(group, shortage, whole=not attempt.quorum_stands)
     return JobPlan(
         job=label(job),
         queue=place,
-        priority=job.spec.priority,
+        priority=job.valid_spec.priority,
         queue_policy=queue_policy,
         wanted=job.pods_wanted(),
         held=len(job.placements),

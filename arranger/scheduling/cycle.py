@@ -131,12 +131,13 @@ class _Reasons:
     def of(self, attempt: Attempt, shortage: Shortage) -> Waits:
         """The reason as an event."""
         job = attempt.job
-        assert job.spec is not None
         state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
         if shortage.infeasible and job.infeasible_since_ms:
             overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
-        message = describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands)
+        message = describe_shortage(
+            job.valid_spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands
+        )
         infeasible, group = shortage.infeasible, shortage.group
         return Waits(job.uid, job.version, state, infeasible, group, shortage.reasons, message, shortage.quota)
 

@@ -22,8 +22,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     The quorum is the leader and `min_workers` workers, worker sets in the order given; the whole job where the policy
     says so.
     """
-    spec = job.spec
-    assert spec is not None
+    spec = job.valid_spec
     needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
     missing = job.pods_wanted() - 1 if policy.whole else spec.min_workers
     missing -= len(job.placements) - (LEADER in job.placements)
@@ -70,8 +69,7 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
     every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
     """
-    spec = job.spec
-    assert spec is not None
+    spec = job.valid_spec
     workers = job.pods_wanted() - 1 if policy.whole else spec.min_workers
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
@@ -90,5 +88,4 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
 
 
 def _groups(job: JobRecord) -> tuple[PodGroup, ...]:
-    assert job.spec is not None
-    return job.spec.groups
+    return job.valid_spec.groups

@@ -118,8 +118,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 def neighbour_of(job: JobRecord, group: int) -> Neighbour:
     """A pod of this group as others will see it."""
-    assert job.spec is not None
-    of = job.spec.groups[group]
+    of = job.valid_spec.groups[group]
     labels = _with_known(of.shape.labels, job.seen.name, of.name, group == LEADER_GROUP)
     rules = of.shape.rules or _NO_RULES
     return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity)

@@ -88,7 +88,6 @@ class Placer:
 
     def quorum(self, job: JobRecord) -> Attempt:
         """Place what the job's quorum still lacks, whole or not at all."""
-        assert job.spec is not None
         groups = wary_groups(job, self._config, self._told_ms)
         attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
         if self._again(attempt):
@@ -209,8 +208,7 @@ class Placer:
         By the smallest pods first, by the largest first, and by the order given begun at each set: at most `SPLITS`.
         """
         yield None
-        spec = attempt.job.spec
-        assert spec is not None
+        spec = attempt.job.valid_spec
         sets = range(1, len(spec.groups))
         if attempt.policy.whole or len(sets) < 2:
             return
@@ -255,7 +253,6 @@ class Placer:
 
     def _never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quorum would not even fit the present nodes with nothing on them and all of them healthy."""
-        assert job.spec is not None
         alike = self._alike(job)
         known = self._infeasible.get(alike)
         if known is None:
@@ -449,15 +446,14 @@ class Placer:
 
     def _alike(self, job: JobRecord) -> Hashable:
         """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
-        assert job.spec is not None
         groups = wary_groups(job, self._config, self._told_ms)
-        if job.given_up or groups is not job.spec.groups:
-            return (job.spec, groups, tuple(sorted(job.given_up)), job.seen.namespace, job.seen.name)
+        if job.given_up or groups is not job.valid_spec.groups:
+            return (job.valid_spec, groups, tuple(sorted(job.given_up)), job.seen.namespace, job.seen.name)
         if self.view.neighbours is not None:
-            for number, group in enumerate(job.spec.groups):
+            for number, group in enumerate(job.valid_spec.groups):
                 if self._concerned(group.shape, neighbour_of(job, number)):
-                    return (job.spec, job.seen.namespace, job.seen.name)
-        return job.spec
+                    return (job.valid_spec, job.seen.namespace, job.seen.name)
+        return job.valid_spec
 
     def _remember(self, attempt: Attempt) -> None:
         """Keep a quorum that went to one node by a local, rising score: an equal job's would go there too.
@@ -472,13 +468,12 @@ class Placer:
             return
         if not attempt.as_given:
             return
-        assert attempt.job.spec is not None
-        if self._alike(attempt.job) is not attempt.job.spec:
+        if self._alike(attempt.job) is not attempt.job.valid_spec:
             return
         total = np.zeros(self.view.free.shape[1], np.int64)
         for chosen, amounts in attempt.taken:
             total += amounts * sum(count for _, count in chosen)
-        self._repeat = _Repeat(attempt.job.spec, rows.pop(), total, attempt.pieces, self.view.content)
+        self._repeat = _Repeat(attempt.job.valid_spec, rows.pop(), total, attempt.pieces, self.view.content)
 
     def _again(self, attempt: Attempt) -> bool:
         """Place an equal job's quorum where the last one went, if all of it fits there."""
@@ -519,8 +514,7 @@ class Placer:
 
 def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPolicy:
     """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
-    assert job.spec is not None
-    return policies.pod.get(job.spec.pod_policy) or policies.pod[config.pod_policy]
+    return policies.pod.get(job.valid_spec.pod_policy) or policies.pod[config.pod_policy]
 
 
 def _by_group(pieces: list[Piece]) -> dict[int, int]:

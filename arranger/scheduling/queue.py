@@ -4,8 +4,9 @@ import math
 from itertools import groupby
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, ScheduleState, Stage
+from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.scheduling.policies.queues import MergedQueues, Stretch, seniority
 from arranger.scheduling.registry import BUILT_IN, Policies
@@ -56,8 +57,7 @@ def in_line(jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> l
 
 
 def _priority(job: JobRecord) -> int:
-    assert job.spec is not None
-    return job.spec.priority
+    return job.valid_spec.priority
 
 
 def in_order(
@@ -76,23 +76,11 @@ def in_order(
 
 def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:
     """The queue policy that a job goes by."""
-    assert job.spec is not None
-    return job.spec.queue_policy if job.spec.queue_policy in policies.queue else config.queue_policy
+    return job.valid_spec.queue_policy if job.valid_spec.queue_policy in policies.queue else config.queue_policy
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:
     """Whether a job that lacks nodes is to get some now."""
-    if not job.active or job.spec is None or _stands_still(job.spec) or job.schedule_state == ScheduleState.FAILED:
+    if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
-    return job.stage in (Stage.STARTING, Stage.RUNNING) or not old_pods(state, job)
-
-
-def _stands_still(spec: JobSpec) -> bool:
-    """Whether its user wants no further pods of it."""
-    return spec.terminating or spec.suspend
-
-
-def old_pods(state: State, job: JobRecord) -> bool:
-    """Whether pods of an earlier attempt are still there: a new attempt waits until they are gone."""
-    pods = state.pods_of.get(job.uid, {}).values()
-    return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
+    return job.stage in (Stage.STARTING, Stage.RUNNING) or not has_earlier_pods(state, job)

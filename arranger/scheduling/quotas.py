@@ -112,8 +112,7 @@ class Quotas:
 
     def take(self, job: JobRecord, group: int, pods: int) -> None:
         """Count pods of a group as decided."""
-        spec = job.spec
-        assert spec is not None
+        spec = job.valid_spec
         for account in self._accounts.get(job.seen.namespace, ()):
             for name, value in account.uses(spec.groups[group]).items():
                 account.left[name] -= value * pods
@@ -131,8 +130,7 @@ class Quotas:
 
     def room(self, job: JobRecord, group: int, wanted: int) -> int:
         """How many more pods of a group may be created, at most `wanted`."""
-        spec = job.spec
-        assert spec is not None
+        spec = job.valid_spec
         room = wanted
         for account in self._accounts.get(job.seen.namespace, ()):
             for name, value in account.uses(spec.groups[group]).items():
@@ -141,8 +139,7 @@ class Quotas:
 
     def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
         """What isn't left for these pods together, by the first quota that doesn't leave it."""
-        spec = job.spec
-        assert spec is not None
+        spec = job.valid_spec
         for account in self._accounts.get(job.seen.namespace, ()):
             needed = _sum(account, spec, pods)
             lack = account.lack(needed)
@@ -152,8 +149,7 @@ class Quotas:
 
     def lacks(self, job: JobRecord, pods: Pods) -> list[tuple[QuotaSeen, QuotaLack]]:
         """Everything that isn't left for these pods together, with the quota that doesn't leave it."""
-        spec = job.spec
-        assert spec is not None
+        spec = job.valid_spec
         return [
             (account.quota, lack)
             for account in self._accounts.get(job.seen.namespace, ())
@@ -163,8 +159,7 @@ class Quotas:
     def least(self, job: JobRecord, pods: Pods, others: Iterable[int]) -> QuotaLack | None:
         """As `lack`, if as many workers as `pods` has may come from any of the sets `others`: what lacks then lacks
         whichever they are."""
-        spec = job.spec
-        assert spec is not None
+        spec = job.valid_spec
         workers = sum(count for group, count in pods.items() if group != LEADER_GROUP)
         sets = [spec.groups[group] for group in others]
         for account in self._accounts.get(job.seen.namespace, ()):

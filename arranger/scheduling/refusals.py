@@ -52,13 +52,12 @@ REFUSED_RECENTLY = RefusedRecently()
 
 def wary_groups(job: JobRecord, config: CycleConfig, told_ms: int) -> tuple[PodGroup, ...]:
     """The groups of a job with what they avoid now; its own where that is nothing."""
-    assert job.spec is not None
     if not job.refusals:
-        return job.spec.groups
+        return job.valid_spec.groups
     avoid = tuple(sorted(node for node, since_ms in job.refusals.items() if _avoids(since_ms, config, told_ms)))
     if not avoid:
-        return job.spec.groups
-    return tuple(PodGroup(group.name, group.count, _wary(group.shape, avoid)) for group in job.spec.groups)
+        return job.valid_spec.groups
+    return tuple(PodGroup(group.name, group.count, _wary(group.shape, avoid)) for group in job.valid_spec.groups)
 
 
 def _wary(shape: PodShape, avoid: tuple[str, ...]) -> WaryShape:

@@ -62,8 +62,7 @@ class Shares:
 
     def requested(self, job: JobRecord) -> int:
         """The share of what the job asks for in total."""
-        assert job.spec is not None
-        counts = {number: group.count for number, group in enumerate(job.spec.groups)}
+        counts = {number: group.count for number, group in enumerate(job.valid_spec.groups)}
         return share_of(_sum(job, counts), self._total)
 
     def give(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
@@ -87,9 +86,8 @@ class Shares:
 
 def _sum(job: JobRecord, counts: Mapping[int, int]) -> dict[str, int]:
     """What so many pods of each group ask for together."""
-    assert job.spec is not None
     amounts: dict[str, int] = {}
     for group, count in counts.items():
-        for resource, amount in job.spec.groups[group].shape.requests:
+        for resource, amount in job.valid_spec.groups[group].shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount * count
     return amounts

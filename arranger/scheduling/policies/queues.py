@@ -56,8 +56,7 @@ Rank = tuple[int, bool, int, str]
 
 def seniority(job: JobRecord) -> Rank:
     """Higher priority first; then who wasn't refused by the API server; the earlier created; the lower UID."""
-    assert job.spec is not None
-    return (-job.spec.priority, job.held_back, job.seen.created_ms, job.seen.uid)
+    return (-job.valid_spec.priority, job.held_back, job.seen.created_ms, job.seen.uid)
 
 
 class Priority(QueuePolicy):
