@@ -8,9 +8,9 @@ Only what some node has had gets a column. What users merely ask for doesn't: na
 them in one pod, and every column is as long as the cluster has nodes. Such amounts are counted row by row, apart.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,8 @@ from arranger.model.node import NodeFacts
 
 Amounts = npt.NDArray[np.int64]
 Requests = tuple[tuple[str, int], ...]
-_Derived = TypeVar("_Derived")
-#: Answers kept for unchanged facts; beyond that they are made anew, so that memory stays bounded.
-_DERIVED_KEPT = 4096
+#: Vectors of requests and of allocatable amounts that are kept; beyond that they are computed again.
+_VECTORS_KEPT = 4096
 #: As many names of resources are kept in requests that were answered: one pod may ask for thousands.
 _NAMES_KEPT = 1 << 15
 
@@ -34,6 +33,15 @@ _FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage", NOWHERE)
 _NOWHERE = _FIRST_COLUMNS.index(NOWHERE)
 _ABSENT = NodeFacts(allocatable=(), ready=False, cordoned=False)
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class Version:
+    """Names one content: the same version, the same content. `notes` are its readers'; the projection reads none."""
+
+    __slots__ = ("notes",)
+
+    def __init__(self) -> None:
+        self.notes: dict[Any, Any] = {}
 
 
 class NodeTable:
@@ -63,8 +71,9 @@ class NodeTable:
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
         self.changes = 0
-        self._derived: dict[Any, Any] = {}
-        self._derived_of_names: dict[Any, Any] = {}
+        #: The present facts of all nodes, and the names of the present nodes: another one after each change.
+        self.facts_version = Version()
+        self.names_version = Version()
 
     def copy(self) -> "NodeTable":
         """Another table with the same content: changing one doesn't change the other."""
@@ -78,8 +87,8 @@ class NodeTable:
         other._free, other._vectors = list(self._free), dict(self._vectors)
         other._names_kept = self._names_kept
         other._allocatables = dict(self._allocatables)
-        other._name_order, other.changes, other._derived = self._name_order, self.changes, dict(self._derived)
-        other._derived_of_names = dict(self._derived_of_names)
+        other._name_order, other.changes = self._name_order, self.changes
+        other.facts_version, other.names_version = self.facts_version, self.names_version
         return other
 
     # --- facts ---------------------------------------------------------------------------------------------
@@ -134,22 +143,6 @@ class NodeTable:
             ordered = sorted(name for name, row in self.rows.items() if self.uids[row])
             self._name_order = np.array([self.rows[name] for name in ordered], np.int64)
         return self._name_order
-
-    def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
-        """What a reader derived from the facts (not from use), kept until a fact changes. No part of the state."""
-        found: _Derived | None = self._derived.get(key)
-        if found is None:
-            if len(self._derived) >= _DERIVED_KEPT:
-                self._derived.clear()
-            found = self._derived[key] = make()
-        return found
-
-    def derived_of_names(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
-        """As `derived`, of what follows from the names of the present nodes alone: those change much less often."""
-        found: _Derived | None = self._derived_of_names.get(key)
-        if found is None:
-            found = self._derived_of_names[key] = make()
-        return found
 
     # --- use -----------------------------------------------------------------------------------------------
 
@@ -227,7 +220,7 @@ class NodeTable:
                     vector[self.columns[name]] = amount
             vector[0], vector[_NOWHERE] = 1, bool(unknown)
             self._names_kept += len(requests)
-            if len(self._vectors) >= _DERIVED_KEPT or self._names_kept > _NAMES_KEPT:
+            if len(self._vectors) >= _VECTORS_KEPT or self._names_kept > _NAMES_KEPT:
                 self._vectors.clear()
                 self._names_kept = len(requests)
             found = self._vectors[requests] = (vector, unknown)
@@ -291,7 +284,7 @@ class NodeTable:
             amounts = np.zeros(self.used.shape[1], np.int64)
             for name, amount in facts.allocatable:
                 amounts[self.columns[name]] = amount
-            if len(self._allocatables) >= _DERIVED_KEPT:
+            if len(self._allocatables) >= _VECTORS_KEPT:
                 self._allocatables.clear()
             self._allocatables[facts.allocatable] = amounts
         self.allocatable[row] = amounts
@@ -322,7 +315,7 @@ class NodeTable:
 
     def _facts_changed(self, *, names_too: bool) -> None:
         self.changes += 1
-        self._derived.clear()
+        self.facts_version = Version()
         if names_too:
             self._name_order = None
-            self._derived_of_names.clear()
+            self.names_version = Version()

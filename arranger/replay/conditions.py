@@ -500,7 +500,7 @@ class FindsRoom(_Configured):
         """Whether nothing has changed since the last answer that it depends on."""
         nodes = state.nodes
         asked = (
-            nodes.derived("what finding room depends on", object),  # another object once any node's facts changed
+            nodes.facts_version,
             self._config,
             job.spec,
             len(job.placements),
@@ -534,7 +534,7 @@ class _Bounds:
         if policy.name not in BUILT_IN.pod or job.spec is None:
             return None  # another package's policy may leave room unused
         groups = job.spec.groups
-        asked = (nodes.derived("what bounds depend on", object), job.spec, policies)
+        asked = (nodes.facts_version, job.spec, policies)
         if asked != self._asked:
             filters = Filters(ClusterView(nodes), policies.filters)
             self._asked, self._masks = asked, [filters.static(group.shape) for group in groups]

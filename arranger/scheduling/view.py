@@ -1,8 +1,8 @@
 """The cluster as one cycle sees it: node columns in the order of node names, and what the cycle itself holds.
 
 Row `i` of every array here is the `i`-th node by name, so that "the lowest name wins" is "the lowest row wins",
-and no answer depends on the order in which nodes were seen. What follows from the nodes' facts alone is kept with the
-node table until a fact changes, so that a cycle over unchanged nodes doesn't evaluate it again.
+and no answer depends on the order in which nodes were seen. What follows from the nodes' facts alone is
+remembered until a fact changes (`remembered.py`).
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +15,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable, Requests
 from arranger.scheduling.neighbours import Neighbour, Neighbours
+from arranger.scheduling.remembered import remembered
 
 Mask = npt.NDArray[np.bool_]
 #: Whole amounts as doubles, nodes × resources or one value a node.
@@ -89,7 +90,7 @@ class Roster:
     """What the present nodes are, by row; made anew when a fact changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
-        self._names: _Names = nodes.derived_of_names("names", lambda: _Names(nodes))
+        self._names: _Names = remembered(nodes.names_version, "names", lambda: _Names(nodes))
         self.table_rows = self._names.table_rows
         self.names = self._names.sorted
         self.facts: list[NodeFacts] = [nodes.facts[row] for row in self._names.in_table]
@@ -136,7 +137,7 @@ class ClusterView:
     def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
         self.neighbours: Neighbours | None = None
-        self._roster: Roster = nodes.derived("roster", lambda: Roster(nodes))
+        self._roster: Roster = self.derived("roster", lambda: Roster(nodes))
         rows = self._roster.table_rows
         #: Names the present content of `free`; going back to an earlier content goes back to its number.
         self.content = 0
@@ -170,7 +171,7 @@ class ClusterView:
 
     def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
         """Something that follows from the nodes' facts alone, kept until one of them changes."""
-        return self._table.derived(key, make)
+        return remembered(self._table.facts_version, key, make)
 
     def emptied(self) -> "ClusterView":
         """The same nodes with nothing on them."""
@@ -206,7 +207,7 @@ class ClusterView:
     def capacity(self, column: int) -> Levels:
         """What nodes can hold of one resource, to divide by: infinite where they have none of it."""
         of_resource = self.allocatable[:, column]
-        return self._table.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
+        return self.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
 
     def resources(self) -> list[str]:
         """Every resource that a node has had, sorted."""
