@@ -15,7 +15,7 @@ export JOBS
 # How many workers run tests side by side, a file of tests each; 0: no more than this process.
 WORKERS ?= 0
 
-.PHONY: demo test sim trial fuzz history check bench format clean
+.PHONY: demo test test-quick sim trial fuzz history check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -37,6 +37,9 @@ demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cle
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-quick: $(VENV)/.dev ## the unit tests that are done in a minute or two, on all processors
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/unit $(PYTEST_ARGS)
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)

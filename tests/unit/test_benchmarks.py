@@ -10,6 +10,8 @@ import pytest
 from benchmarks.__main__ import NAMES
 from benchmarks.report import Figure, Machine, Report, markdown
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The others start processes and servers of their own, which only works where a Redis can be started.
 WITHOUT_SERVERS = ("fold", "cycle", "openb")

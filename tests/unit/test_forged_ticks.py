@@ -19,7 +19,7 @@ from tests.members import connected
 from tests.servers import RealRedis
 from tests.unit.test_ticks import until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 TICK = "arranger.workers.ticks.handle_tick"
 HERE = "tests.unit.test_forged_ticks"

@@ -25,6 +25,9 @@ from tests.servers import TYJOB_CRD
 from tests.world import World, shape
 
 
+pytestmark = pytest.mark.slow
+
+
 @dataclass
 class Package:
     """An installed package, as far as an entry point tells of it."""
