@@ -24,7 +24,6 @@ from tests.example_package import install_example, run
 from tests.servers import TYJOB_CRD
 from tests.world import World, shape
 
-
 pytestmark = pytest.mark.slow
 
 
