@@ -762,18 +762,17 @@ def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec
 
 
 def _misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) -> str:
+    spec, nodes_decided = job.valid_spec, len(wanted) + len(job.placements)
     for place in wanted:
         if place in job.placements:
             return f"place {place} has a node already"
-        if not _exists(job.valid_spec, place):
+        if not _exists(spec, place):
             return f"the job has no place {place}"
     if not wanted.keys() | job.placements.keys() >= {LEADER}:
         return "the quorum is not whole: the leader has no node"
-    if len(wanted) + len(job.placements) <= job.valid_spec.min_workers:
-        return f"the quorum is not whole: {job.valid_spec.min_workers} workers needed"
-    if (job.valid_spec.pod_policy or config.pod_policy) == GANG and len(wanted) + len(
-        job.placements
-    ) < job.pods_wanted():
+    if nodes_decided <= spec.min_workers:
+        return f"the quorum is not whole: {spec.min_workers} workers needed"
+    if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_wanted():
         return f"the gang is not whole: {job.pods_wanted()} pods needed"
     return ""
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError, Wat
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
-from arranger.events.log import Position, StoredSnapshot, entries
+from arranger.events.log import Appended, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.events.redis_connection import connect, sync_client, translated
 from arranger.events.redis_log import RedisLog
@@ -44,6 +44,13 @@ async def emptied(server: RealRedis, database: int = 8) -> AsyncIterator[str]:
     yield url
 
 
+async def appended_at_last(log: RedisLog, batch: Batch, *, epoch: int, fence: Fence) -> Appended:
+    """The answer of an append that is repeated until one comes."""
+    while True:
+        with suppress(LogUnavailable):
+            return await log.append(batch, epoch=epoch, fence=fence)
+
+
 # --- answers and data that get lost --------------------------------------------------------------------------
 
 
@@ -56,12 +63,7 @@ async def test_an_append_repeated_after_lost_answers_stands_in_the_log_once(
         begun = await log.open()
         await log.append(batch(1), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
         proxy.drop_answers = lost_answers
-        while True:
-            try:
-                appended = await log.append(batch(2, size=3), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
-                break
-            except LogUnavailable:
-                continue
+        appended = await appended_at_last(log, batch(2, size=3), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
         assert (appended.first, appended.last, appended.duplicate) == (3, 5, True)
         assert proxy.drop_answers == 0
         assert [entry.last for entry in await log.read(begun)] == [2, 5]
@@ -79,12 +81,7 @@ async def test_a_claim_repeated_after_lost_answers_returns_the_cursor_of_the_fir
         await log.append(batch(1), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
         await log.append(batch(2), epoch=begun.epoch, fence=Fence("nodes", 2, "9"))
         proxy.drop_answers = lost_answers
-        while True:
-            try:
-                claimed = await log.append(batch(3), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
-                break
-            except LogUnavailable:
-                continue
+        claimed = await appended_at_last(log, batch(3), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
         assert (claimed.first, claimed.duplicate, claimed.cursor) == (4, True, "9")
         await log.close()
 

@@ -2,10 +2,22 @@
 
 import asyncio
 import gc
+from contextlib import suppress
 
 import pytest
 
 from arranger.workers.ending import end
+
+
+class Deaf:
+    """A task that goes on, however often it is cancelled, until it hears."""
+
+    hears = False
+
+    async def run(self) -> None:
+        while not self.hears:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
 
 
 async def test_a_task_that_swallowed_one_cancellation_still_ends() -> None:
@@ -42,19 +54,11 @@ async def test_what_is_to_be_finished_is_told_only_once_and_is_let_finish() -> N
 
 
 async def test_tasks_that_never_end_are_named_when_the_time_is_up() -> None:
-    deaf = True
-
-    async def never() -> None:
-        while deaf:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                continue
-
-    task = asyncio.create_task(never())
+    deaf = Deaf()
+    task = asyncio.create_task(deaf.run())
     await asyncio.sleep(0)
     assert await end([task], within_s=0.05, again_s=0.01) == [task]
-    deaf = False
+    deaf.hears = True
     assert await end([task], again_s=0.01) == []
 
 
@@ -141,16 +145,8 @@ async def test_who_ends_others_and_is_cancelled_meanwhile_learns_of_it_once_they
 
 
 async def test_a_time_limit_holds_for_who_is_cancelled_meanwhile_too() -> None:
-    deaf = True
-
-    async def never() -> None:
-        while deaf:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                continue
-
-    task = asyncio.create_task(never())
+    deaf = Deaf()
+    task = asyncio.create_task(deaf.run())
     await asyncio.sleep(0)
     ending = asyncio.create_task(end([task], within_s=0.05, again_s=0.01))
     await asyncio.sleep(0)
@@ -158,5 +154,5 @@ async def test_a_time_limit_holds_for_who_is_cancelled_meanwhile_too() -> None:
     with pytest.raises(asyncio.CancelledError):
         await ending
     assert not task.done()
-    deaf = False
+    deaf.hears = True
     assert await end([task], again_s=0.01) == []
