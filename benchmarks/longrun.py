@@ -73,7 +73,7 @@ class LongRun:
     def entries(self) -> Iterator[Entry]:
         """The log, for ever."""
         yield self._say("epoch", [k.EpochBegun(1, 0, "benchmark")])
-        claims = [self._say("watcher", [k.WatchClaimed(kind, "watcher")]) for kind in k.Watched]
+        claims = [self._say("watcher", [k.claim(kind, "watcher")]) for kind in k.Watched]
         yield from claims
         self._terms = dict(self.state.terms)
         yield from self._list(k.Watched.NODE, [self._node(number) for number in range(self._nodes)])

@@ -205,7 +205,7 @@ def _effect_failed(world: World, a: int, b: int) -> None:
 
 def _claim(world: World, a: int, _b: int) -> None:
     kind = list(world.terms)[a % len(world.terms)]
-    world.terms[kind] = world.say(k.WatchClaimed(kind, "another"))
+    world.terms[kind] = world.say(k.claim(kind, "another"))
 
 
 def _quota(world: World, a: int, b: int) -> None:

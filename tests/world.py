@@ -82,13 +82,14 @@ class World:
         self._versions = 0
         self.say(k.EpochBegun(1, 0, "test"))
         kinds = [kind for kind in k.Watched if kind != k.Watched.QUOTA]
-        self.terms = {kind: self.say(k.WatchClaimed(kind, "test", exact_slots=exact_slots)) for kind in kinds}
+        claims = {kind: k.claim(kind, "test") if exact_slots else k.WatchClaimed(kind, "test") for kind in kinds}
+        self.terms = {kind: self.say(claim) for kind, claim in claims.items()}
         if listed:
             self.list_all()
 
     def claim_pods(self) -> None:
         """A watcher of this version takes over the pods."""
-        self.terms[k.Watched.POD] = self.say(k.WatchClaimed(k.Watched.POD, "another", exact_slots=True))
+        self.terms[k.Watched.POD] = self.say(k.claim(k.Watched.POD, "another"))
 
     def list_all(self) -> None:
         """What was seen so far is all that there is."""
@@ -323,13 +324,15 @@ class World:
             effects += len(wanted.create) + len(wanted.delete) + len(wanted.force)
         return effects
 
-    def run_pod(self, job: JobRecord, place: tuple[int, int], node: str, *, phase: str = "Running") -> str:
-        """The pod of a place is there; answers its UID."""
+    def run_pod(
+        self, job: JobRecord, place: tuple[int, int], node: str, *, phase: str = "Running", ip: str | None = None
+    ) -> str:
+        """The pod of a place is there, with an address that tells its place unless one is given; answers its UID."""
         assert job.spec is not None
         group = job.spec.groups[place[0]]
         owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
         name = pod_name(job.seen.name, group.name, place[1], job.attempt)
-        address = f"10.0.{place[0]}.{place[1]}"
+        address = f"10.0.{place[0]}.{place[1]}" if ip is None else ip
         traits = PodTraits(group.shape.labels)
         if group.shape.rules is not None:
             traits = PodTraits(group.shape.labels, group.shape.rules.host_ports, group.shape.rules.anti_affinity)
@@ -372,6 +375,5 @@ def starting(*, cpu: float, **job: object) -> tuple[World, JobRecord]:
     world.node("n1", cpu=cpu)
     record = world.job("ppo", **job)  # type: ignore[arg-type]
     world.cycle()
-    world.control()
     assert record.stage == Stage.STARTING and not record.bound
     return world, record

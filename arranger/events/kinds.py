@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods
+from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
 from arranger.model.quota import QuotaLack, QuotaScope
@@ -58,13 +58,22 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     tell. The first one told in an epoch is the log's, and the claim of another cluster's watcher is void.
 
     `exact_slots` counts for pods: from here on, a pod is a job's only in the job's namespace and under the name of its
-    slot, and it fills the slot only on the node that was decided. Watchers of earlier versions did not ask for that.
+    slot, and it fills the slot only on the node that was decided. `pod_addresses` counts for pods too: from here on,
+    the address of a job's leader is what its pod shows; before, a `LeaderAddressed` gave it. Watchers of earlier
+    versions asked for neither.
     """
 
     kind: Watched
     watcher: str
     cluster: str = ""
     exact_slots: bool = False
+    pod_addresses: bool = False
+
+
+def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
+    """A watcher of this version takes over one kind."""
+    pods = kind == Watched.POD
+    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
@@ -218,6 +227,9 @@ class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     code: int
 
 
+#: `StageDecided.reason` of a job that starts because its quorum has nodes.
+SCHEDULED = "Scheduled"
+
 #: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
 LEADER_FAILED = "LeaderFailed"
 
@@ -256,7 +268,8 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
-    """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then."""
+    """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then. A job that has not
+    begun starts with it (from `CycleConfig.verdicts` 2 on)."""
 
     job_uid: str
     based_on: int
@@ -294,8 +307,15 @@ class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     back_off_ms: int = 0
 
 
+def start(job_uid: str, based_on: int, attempt: int) -> StageDecided:
+    """A job starts, because its quorum has nodes."""
+    message = "its quorum has nodes; the leader is started first"
+    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, SCHEDULED, message)
+
+
 class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
-    """The leader of this attempt has an address: its workers may now be created and told it."""
+    """The leader of this attempt has an address: its workers may now be created and told it. Only older logs have this
+    event: since `WatchClaimed.pod_addresses`, the fold takes the address from the leader's pod."""
 
     job_uid: str
     based_on: int

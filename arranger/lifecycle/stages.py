@@ -6,7 +6,15 @@ and the time told alone; the fold judges them at their own offset, so a stale on
 
 import msgspec
 
-from arranger.events.kinds import LEADER_FAILED, SUSPENDED, LeaderAddressed, PodSeen, StageDecided, WorkersReplaced
+from arranger.events.kinds import (
+    LEADER_FAILED,
+    SUSPENDED,
+    LeaderAddressed,
+    PodSeen,
+    StageDecided,
+    WorkersReplaced,
+    start,
+)
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.workers import Fallen, barred, blameless, fallen, replacement, room_taken
@@ -96,7 +104,7 @@ def _pending(job: JobRecord) -> StageDecided | None:
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, Stage.FAILED, "Unschedulable", job.waits.message if job.waits else "no node can hold it")
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
-        return _decide(job, Stage.STARTING, "Scheduled", "its quorum has nodes; the leader is started first")
+        return start(job.uid, job.version, job.attempt)
     return None
 
 
@@ -113,7 +121,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms:
     if failed is not None or _going(state, leader, told_ms):
         return failed
     ended = _workers_ended(state, job, config, told_ms) or refused_workers(job, config, told_ms)
-    return ended or _addressed(job, leader) or _ready(state, job, leader)
+    return ended or _addressed(state, job, leader) or _ready(state, job, leader)
 
 
 def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
@@ -155,13 +163,13 @@ def _leader_lost(
     return _decide(job, Stage.RESCHEDULING, "NodeLost", message)
 
 
-def _addressed(job: JobRecord, leader: PodSeen) -> Decided | None:
-    """The leader's pod has an address, or another one: where a name stands for it, the workers find it there. Else they
-    have been told one that is no more, and are started anew with it."""
+def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
+    """The leader's pod has another address than before: where a name stands for it, the workers find it there. Else
+    they have been told one that is no more, and are started anew with it."""
     if leader.ip in ("", job.leader_address):
         return None
-    if not job.leader_address or (job.spec is not None and job.spec.leader_service):
-        return LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
+    if not job.leader_address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs
+        return None if state.pod_addresses else LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
     message = f"the leader's address changed from {job.leader_address} to {leader.ip}; scheduled again"
     return _decide(job, Stage.RESCHEDULING, "LeaderMoved", message)
 

@@ -6,8 +6,9 @@ import msgspec
 ANY_GPU = "*/gpu"
 
 #: The newest rules by which the fold judges decisions, as they are recorded with new ones: from 1 on, no pod is placed
-#: on a node that is not ready, cordoned or tainted at the decision's own offset. 0 are those of older logs.
-VERDICTS = 1
+#: on a node that is not ready, cordoned or tainted at the decision's own offset; from 2 on, a quorum that gets its
+#: nodes starts its job. 0 are those of older logs.
+VERDICTS = 2
 
 
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -101,6 +101,11 @@ class _Fold:
             self.state.exact_slots = event.exact_slots
             for job in self.state.jobs.values():
                 self._disown_strangers(job)
+        if event.kind == _POD and event.pod_addresses != self.state.pod_addresses:
+            self.state.pod_addresses = event.pod_addresses
+            for job in [job for job in self.state.jobs.values() if LEADER in job.bound]:
+                self._note_address(job, self.state.pods[job.bound[LEADER]])
+                self.changes.jobs[job.uid] = None
 
     def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
         pass  # stands in the log for its readers; the fold needs only the end
@@ -164,10 +169,16 @@ class _Fold:
             job = state.jobs.get(owner.job_uid)
             place = job.place_of(owner) if job is not None else None
             if job is not None and place is not None:
-                if place not in job.bound:
-                    self._bind(job, place, event)
-                if event.restarts or event.phase == _FAILED:
-                    self._note_failure(job, place, old, event)
+                self._note_pod(job, place, old, event)
+
+    def _note_pod(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+        """A pod that claims a place of the job's present attempt was seen."""
+        if place not in job.bound:
+            self._bind(job, place, pod)
+        elif place == LEADER and job.bound[LEADER] == pod.uid:
+            self._note_address(job, pod)
+        if pod.restarts or pod.phase == _FAILED:
+            self._note_failure(job, place, old, pod)
 
     def _note_failure(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
         """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
@@ -403,6 +414,8 @@ class _Fold:
             job.version = offset
             self._note_short(job)
             self.changes.jobs[job.uid] = None
+            if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+                self._enter(job, k.start(job.uid, event.based_on, event.attempt))
 
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -420,14 +433,17 @@ class _Fold:
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
         refused = _outdated(job, event.based_on, event.attempt, spec_needed=False)
-        if not self._judge(offset, "StageDecided", refused) or job is None:
-            return
+        if self._judge(offset, "StageDecided", refused) and job is not None:
+            self._enter(job, event)
+            job.version = offset
+
+    def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
+        """A job enters the stage that was decided."""
         self._note_back_off(job, event)
         before, job.stage = job.stage, Stage(event.stage)
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
         job.stage_since_ms = self.told_ms
-        job.version = offset
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.start_ms:
             job.start_ms = self.told_ms
@@ -618,6 +634,8 @@ class _Fold:
         else:
             return
         job.bound[place] = pod.uid
+        if place == LEADER:
+            self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
             self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
             self.changes.schedulable = True
@@ -626,6 +644,15 @@ class _Fold:
             job.failure = None  # it got there after all
         if job.short_since_ms:
             self._note_short(job)
+
+    def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
+        """Workers are told the first address that the leader's pod shows. Where a name stands for it (its Service) they
+        find the next one there; else they have to be started again with that, which a controller decides."""
+        if not self.state.pod_addresses or leader.ip in ("", job.leader_address):
+            return
+        lasts = leader.phase not in TERMINAL and not leader.deleting
+        if lasts and (not job.leader_address or job.valid_spec.leader_service):
+            job.leader_address = leader.ip
 
     def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
         job.placements[place] = node

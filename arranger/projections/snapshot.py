@@ -63,6 +63,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     unwatched: dict[str, int] = {}
     cluster: str = ""
     exact_slots: bool = False
+    pod_addresses: bool = False
 
 
 #: Where the time told stands in a snapshot.
@@ -94,6 +95,7 @@ def encode(state: State) -> bytes:
             unwatched=state.unwatched,
             cluster=state.cluster,
             exact_slots=state.exact_slots,
+            pod_addresses=state.pod_addresses,
         )
     )
 
@@ -163,6 +165,7 @@ def _state(image: StateImage) -> State:
         unwatched=image.unwatched,
         cluster=image.cluster,
         exact_slots=image.exact_slots,
+        pod_addresses=image.pod_addresses,
     )
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota

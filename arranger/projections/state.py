@@ -83,6 +83,8 @@ class State:
     cluster: str = ""
     #: Whether a pod is a job's only with the namespace, name and node of its slot (`WatchClaimed.exact_slots`).
     exact_slots: bool = False
+    #: Whether a leader's address is what its pod shows (`WatchClaimed.pod_addresses`).
+    pod_addresses: bool = False
 
     def __repr__(self) -> str:
         # In short: asyncio asks for it when a coroutine has returned a state, and a whole cluster takes a second.

@@ -198,6 +198,10 @@ class Fates:
         if event.permanent:
             self._refused = self._failed
 
+    def started(self, offset: int, told_ms: int) -> None:
+        """Its quorum got nodes, and the job starts with that."""
+        self._started = Cause(offset, told_ms, "it was started")
+
     def decided(
         self,
         offset: int,
@@ -211,8 +215,8 @@ class Fates:
             causes = self._of_workers(event)
             budget = budget_text(job, state)
             return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", event.message, causes, budget)
-        if event.reason == "Scheduled":
-            self._started = Cause(offset, told_ms, "it was started")
+        if event.reason == k.SCHEDULED:
+            self.started(offset, told_ms)
         if event.reason in _USUAL:
             return None
         causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)

@@ -103,7 +103,7 @@ class Simulation:
         self._witness = _Reasons()
         #: Jobs by UID in the order of their first turns.
         self._turns: dict[str, None] = {}
-        self._say([k.EpochBegun(1, 0, "simulated"), *(k.WatchClaimed(kind, "simulated") for kind in k.Watched)])
+        self._say([k.EpochBegun(1, 0, "simulated"), *(k.claim(kind, "simulated") for kind in k.Watched)])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
         #: What each job had to begin with.
         self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}

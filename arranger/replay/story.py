@@ -101,6 +101,9 @@ class Story:
     def _note_decision(self, offset: int, told_ms: int, event: k.Event, job: JobRecord | None) -> None:
         if isinstance(event, k.Placed):
             self.fates.placed(event)
+            if job is not None and job.decided == k.start(self.uid, event.based_on, event.attempt):
+                self.decided_at = offset
+                self.fates.started(offset, told_ms)
         elif isinstance(event, k.Waits):
             self.waits_at = offset
             self.fates.waits(offset, told_ms, event)

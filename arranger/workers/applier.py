@@ -24,7 +24,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, orphans, wanted_pods, wanted_status
 from arranger.logs import log_event
 from arranger.metrics import Metrics
-from arranger.model.job import Place, Stage
+from arranger.model.job import Place
 from arranger.model.names import LABEL_PREFIX, job_name
 from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
@@ -676,15 +676,11 @@ def _by_admission(refused: ApiError) -> bool:
 
 
 def _in_passing(job: JobRecord) -> bool:
-    """Whether a decision follows at once where all is well: on a job with a quorum of nodes, or one that is new.
+    """Whether a decision follows at once where all is well: on a job that is new.
 
-    Neither has pods to create or delete yet, and each status costs the API server as much as a pod.
+    It has no pods to create or delete yet, and each status costs the API server as much as a pod.
     """
-    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or not job.active:
-        return False
-    if job.quorum_placed():
-        return True
-    return job.decided is None and job.waits is None and not job.seen.status_digest
+    return job.active and job.decided is None and job.waits is None and not job.seen.status_digest
 
 
 def _key(status: Object) -> str:

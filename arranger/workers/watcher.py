@@ -119,8 +119,7 @@ class Watcher:
             epoch = self._follower.state.epoch
             try:
                 cluster = self._identity.uid if self._identity else ""
-                exact = self._kind == k.Watched.POD
-                claim = k.WatchClaimed(self._kind, self._member_id, cluster, exact_slots=exact)
+                claim = k.claim(self._kind, self._member_id, cluster)
                 claimed = await self._writer.append_and_fold([claim], fence=Fence(self._kind, CLAIM))
                 if not self._may_write():  # the log is another cluster's since a moment ago: this claim is void
                     return

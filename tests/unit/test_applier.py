@@ -270,11 +270,8 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     monkeypatch.setattr("arranger.workers.applier._PASSING_S", 30.0)
     async with scene.running():
         await asyncio.sleep(0.1)  # new, and the next cycle will say more of it
-        scene.world.cycle()
-        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
-        await asyncio.sleep(0.1)  # it has nodes, and its start follows
         assert stored == []
-        scene.decide(Stage.STARTING)
+        scene.world.cycle()
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
         await until(lambda: scene.stored_stage() == "Starting")
     assert stored == ["Starting"]

@@ -52,13 +52,6 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
 
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
-    world = World()
-    world.node("n1", cpu=4)
-    job = world.job("ppo", workers=3, min_workers=3)
-    world.cycle()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "not started yet"))
-    assert not world.state.nodes.used.any()
-
     world, job = starting(cpu=4, workers=3, min_workers=3)
     world.say(k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "its leader has no address yet"))
     assert [owner.leader for owner in world.state.assumed] == [True] and world.used("n1") == 1000

@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_what_blocks_a_job_is_shown_with_what_it_changed(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, *log, "--job", "big", "--blocked")
     assert status == 0
-    assert out.startswith("the quorum of default/big finds no room since this event (sought in offsets 11 to 56)\n")
+    assert out.startswith("the quorum of default/big finds no room since this event (sought in offsets 11 to 52)\n")
     row = next(line for line in out.splitlines() if "Placed" in line)
     assert "default/wide" in row and "accepted" in row
     assert any(line.startswith("node n2") and "3 of 4" in line and "0 of 4" in line for line in out.splitlines())
@@ -169,9 +169,9 @@ def test_what_never_starts_to_hold_is_said_and_is_exit_status_1(
     log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, _ = run(capsys, *log, "--job", "big", "--placed")
-    assert (status, out) == (1, "job default/big has nodes for its quorum: it never holds in offsets 1 to 56\n")
+    assert (status, out) == (1, "job default/big has nodes for its quorum: it never holds in offsets 1 to 52\n")
     status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--from", "20")
-    assert (status, out) == (1, "node n5 is cordoned: it holds all along in offsets 20 to 56\n")
+    assert (status, out) == (1, "node n5 is cordoned: it holds all along in offsets 20 to 52\n")
     status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--not", "-o", "json")
     assert status == 1 and json.loads(out)["found"] is None
 
@@ -180,7 +180,7 @@ def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pyt
     status, _, err = run(capsys, *log, "--job", "bigg", "--waits")
     assert status == 1 and "did you mean default/big" in err
     status, _, err = run(capsys, *log, "--node", "n11", "--cordoned")
-    assert status == 1 and "there is no node 'n11' in the log at offset 56 (did you mean n" in err
+    assert status == 1 and "there is no node 'n11' in the log at offset 52 (did you mean n" in err
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ def test_the_first_cycle_of_another_pod_policy_is_told_with_both_decisions(
     log: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     status, out, _ = run(capsys, *log, "--policy", "LeaderFirst")
-    assert status == 0 and "the cycle at offset 29, taken on offset 28, is the first of 2 compared" in out
+    assert status == 0 and "the cycle at offset 27, taken on offset 26, is the first of 2 compared" in out
     config = tmp_path / "other.toml"
     config.write_text('pod_policy = "LeaderFirst"\n')
     status, out, _ = run(capsys, *log, "--config", str(config), "-o", "json")
     answer = json.loads(out)
-    assert status == 0 and answer["found"]["cycle"] == 29 and answer["other"] == {"pod_policy": "LeaderFirst"}
+    assert status == 0 and answer["found"]["cycle"] == 27 and answer["other"] == {"pod_policy": "LeaderFirst"}
     status, out, _ = run(capsys, *log, "--policy", "BinPack")
     told = "each gives the same pods the same nodes (their order in the queue isn't compared)"
     assert (status, out) == (1, f"4 cycles compared: with pod_policy BinPack {told}\n")

@@ -85,16 +85,16 @@ def test_only_jobs_that_changed_places_with_each_other_are_told_as_moved() -> No
 
 def test_two_points_of_a_log_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = to_file(crowded().entries, tmp_path / "run.log")
-    status, out, err = run(capsys, "diff", "28", "47", *log)
+    status, out, err = run(capsys, "diff", "26", "43", *log)
     assert status == 0, err
     rows = out.splitlines()
-    assert rows[0].startswith("before  offset 28, ") and rows[1].startswith("after   offset 47, ")
-    assert rows[2].startswith("between 19 events: 11 PodSeen, ")
+    assert rows[0].startswith("before  offset 26, ") and rows[1].startswith("after   offset 43, ")
+    assert rows[2].startswith("between 17 events: 11 PodSeen, ")
     assert any(row.split()[:4] == ["default/wide", "stage", "Pending", "Running"] for row in rows)
     assert any(row.split()[:5] == ["n3,", "n4", "cpu", "used", "0"] for row in rows)
-    status, out, _ = run(capsys, "diff", "47", "28", *log, "-o", "json")
+    status, out, _ = run(capsys, "diff", "43", "26", *log, "-o", "json")
     back = json.loads(out)
-    assert status == 0 and back["before"][0] == 47 and sum(back["events"].values()) == 19
+    assert status == 0 and back["before"][0] == 43 and sum(back["events"].values()) == 17
     gone = next(group for group in back["jobs"] if "default/big" in group["names"])
     assert gone["changes"][0] == {"what": "it", "before": "there", "after": "not there"}
 

@@ -74,8 +74,8 @@ def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (("--without", "bgi"), 1, "there is no job 'bgi' at offset 56 (did you mean big?)"),
-        (("--without-node", "m1"), 1, "there is no node 'm1' at offset 56 (did you mean n1"),
+        (("--without", "bgi"), 1, "there is no job 'bgi' at offset 52 (did you mean big?)"),
+        (("--without-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
         (("--policy", "Binpack"), 2, "pod_policy: 'Binpack' can't be used"),
         (("--until", "soon"), 2, "'soon' is no end; allowed: a duration such as 2h, drained, or an offset"),
         (("--lasting", "2h"), 2, "--lasting goes with --until"),

@@ -555,6 +555,7 @@ def test_a_node_that_is_advised_against_comes_last_unless_the_pod_tolerates_it()
     assert first_choice(world, shape(cpu=1)) == "n2"
     tolerant = shape(cpu=1, tolerations=[Toleration("c", "Exists", "", "PreferNoSchedule")])
     world.job_gone(world.state.jobs["uid-j"])
+    world.wait_for_late_pods()
     assert first_choice(world, tolerant) == "n3"
 
 

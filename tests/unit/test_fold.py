@@ -597,8 +597,7 @@ def test_a_pod_without_a_node_confirms_nothing() -> None:
 def test_rescheduling_gives_back_what_was_decided_and_keeps_what_still_runs() -> None:
     world, job = two_nodes(workers=2)
     place(world, job, LEADER, workers_on("n2"))
-    world.say(k.StageDecided(job.uid, job.version, 0, "Starting", "Scheduled", ""))
-    world.run_pod(job, (0, 0), "n1")
+    world.pod("ppo-learner-0", "n1", phase="Pending", owner=owner(job, leader=True), cpu=1)
     world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
     assert (world.used("n1"), world.used("n2")) == (1000, 0)
     assert (job.placements, job.bound, job.attempt, job.schedule_state) == ({}, {}, 1, ScheduleState.UNSCHEDULED)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCES = ("arranger/lifecycle/stages.py", "arranger/workers/reporter.py", "arranger/events/kinds.py")
-REASON = r'(?:Stage\.[A-Z]+, |reason=|LEADER_FAILED = |SUSPENDED = |QUORUM_REFUSED = )"([A-Z]\w+)"'
+REASON = r'(?:Stage\.[A-Z]+, |reason=|SCHEDULED = |LEADER_FAILED = |SUSPENDED = |QUORUM_REFUSED = )"([A-Z]\w+)"'
 
 
 def test_every_reason_of_an_event_is_explained_and_no_other() -> None:

@@ -10,12 +10,13 @@ from arranger.events import kinds as k
 from arranger.kube.translate import time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
 from arranger.model.allocations import decode_allocations, runs_of
+from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.jobs import JobRecord, compact
 from tests.random_worlds import LONG, Step, assert_sound, calm_down, live_through, steps
-from tests.world import World, shape, starting
+from tests.world import VERSIONS, World, shape, starting
 
 LEADER = (0, 0)
 
@@ -42,9 +43,8 @@ def test_a_job_that_fits_runs_leader_first() -> None:
     world.node("n1", cpu=8)
     job = world.job("ppo", workers=3, min_workers=2)
     world.cycle()
-    assert job.schedule_state == ScheduleState.SUCCEED and job.stage == Stage.PENDING
-    world.control()
-    assert job.stage == Stage.STARTING
+    assert (job.schedule_state, job.stage) == (ScheduleState.SUCCEED, Stage.STARTING)
+    assert job.start_ms == world.now_ms and reason(job) == "Scheduled" and world.control() == []
     world.apply()
     assert [pod.name for pod in world.state.pods.values()] == ["ppo-learner-0"]
     world.settle()
@@ -154,14 +154,12 @@ def test_a_job_that_fits_no_empty_cluster_fails_after_its_grace_and_a_full_clust
 def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None:
     world, job = starting_world()
     assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
-    uid = world.run_pod(job, LEADER, "n1")
-    assert wanted_pods(world.state, job).create == []
-    world.change_pod(uid, ip="")
+    uid = world.run_pod(job, LEADER, "n1", ip="")
     assert world.control() == [] and wanted_pods(world.state, job).create == []
-    world.change_pod(uid, ip="10.0.0.7")
     based_on = job.version
-    assert world.control() == [k.LeaderAddressed(job.uid, based_on, 0, "10.0.0.7")]
-    assert job.leader_address == "10.0.0.7" and job.stage == Stage.STARTING
+    world.change_pod(uid, ip="10.0.0.7")
+    assert (job.leader_address, job.stage, job.version) == ("10.0.0.7", Stage.STARTING, based_on)
+    assert world.control() == []
     assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
 
@@ -203,8 +201,8 @@ def test_a_leader_whose_address_is_not_known_for_a_while_stays() -> None:
 
 def test_a_leader_that_is_going_away_gives_no_address() -> None:
     world, job = starting_world()
-    uid = world.run_pod(job, LEADER, "n1")
-    world.change_pod(uid, deleting=True)
+    uid = world.run_pod(job, LEADER, "n1", ip="")
+    world.change_pod(uid, deleting=True, ip="10.0.0.7")
     assert world.control() == [] and job.leader_address == ""
 
 
@@ -233,7 +231,7 @@ def test_a_worker_that_has_finished_its_work_counts_as_ready() -> None:
 @pytest.mark.parametrize("waiting", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
 def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_not_before(waiting: str) -> None:
     world, job = starting_world()
-    uid = world.run_pod(job, LEADER, "n1", phase="Pending")
+    uid = world.run_pod(job, LEADER, "n1", phase="Pending", ip="")
     world.pass_time(world.lifecycle.image_grace_ms / 1000 + 1)
     world.change_pod(uid, waiting=waiting, ready=False, ip="")
     assert world.control() == []
@@ -285,7 +283,7 @@ def test_a_leader_whose_node_is_gone_before_its_pod_was_created_is_scheduled_els
 
 def test_a_leader_that_vanished_before_it_had_an_address_is_created_again() -> None:
     world, job = starting_world()
-    world.pod_gone(world.run_pod(job, LEADER, "n1", phase="Pending"))
+    world.pod_gone(world.run_pod(job, LEADER, "n1", phase="Pending", ip=""))
     assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
     world.settle()
     assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
@@ -826,3 +824,31 @@ def test_another_version_that_reads_the_same_job_in_another_way_fails_nobody() -
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=1, memory=1), worker=shape(cpu=1), generation=1)
     world.settle()
     assert job.stage == Stage.RUNNING
+
+
+# --- logs of earlier versions -------------------------------------------------------------------------------------
+
+
+def test_under_the_rules_of_an_older_log_starting_and_the_address_are_decisions() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, verdicts=1), exact_slots=False)
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=1, min_workers=1)
+    world.cycle()
+    assert (job.schedule_state, job.stage) == (ScheduleState.SUCCEED, Stage.PENDING)
+    assert world.control() == [k.start(job.uid, world.state.offset - 1, 0)]
+    world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
+    assert job.leader_address == ""
+    assert world.control()[0] == k.LeaderAddressed(job.uid, world.state.offset - 2, 0, "10.0.0.7")
+    assert job.leader_address == "10.0.0.7"
+
+
+def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_there() -> None:
+    world = World(exact_slots=False)
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=1, min_workers=1)
+    world.cycle()
+    world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
+    assert job.leader_address == ""
+    world.claim_pods()
+    assert job.leader_address == "10.0.0.7" and job.uid in world.changes.jobs
+    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0)]

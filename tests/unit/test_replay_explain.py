@@ -480,7 +480,7 @@ def test_the_timeline_has_everything_about_the_job_and_nothing_else() -> None:
     world = crowded()
     story = explained(world.entries, "wide").timeline
     assert {moment.kind for moment in story} == {
-        "JobSeen", "Waits", "Placed", "StageDecided", "LeaderAddressed", "PodSeen"
+        "JobSeen", "Waits", "Placed", "StageDecided", "PodSeen"
     }  # fmt: skip
     assert [moment.offset for moment in story] == sorted({moment.offset for moment in story})
     assert len([moment for moment in story if moment.kind == "PodSeen"]) == 11

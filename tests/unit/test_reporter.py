@@ -198,6 +198,7 @@ async def test_decisions_that_come_faster_than_statuses_are_told_one_by_one() ->
     world.settle()
     world.pass_time(1)
     world.job("j", created=1)
+    world.control()
     world.settle()
     await scene.report(job)
     assert [e["reason"] for e in scene.events()] == [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from arranger.errors import UsageError
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.settings import SETTINGS, Settings, load, load_settings, shown
 
 
@@ -46,7 +46,7 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
     assert (
         one
         == Settings().cycle_config()
-        == CycleConfig(refusal_avoid_ms=60_000, reasons_a_second=20, tried_pods=10_000, verdicts=1)
+        == CycleConfig(refusal_avoid_ms=60_000, reasons_a_second=20, tried_pods=10_000, verdicts=VERDICTS)
     )
 
 

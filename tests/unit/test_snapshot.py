@@ -134,7 +134,6 @@ def test_a_digest_tells_states_apart_that_differ_in_one_thing() -> None:
         lambda: world.change_pod("uid-p", restarts=1),
         lambda: world.job("ppo"),
         world.cycle,
-        world.control,
         lambda: world.say(k.EpochBegun(2, 1, "")),
     ):
         change()

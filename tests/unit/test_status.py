@@ -14,7 +14,7 @@ from arranger.cli.main import cli
 from arranger.cli.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, UsageError
-from arranger.events.kinds import Watched
+from arranger.events.kinds import ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
 from arranger.projections import snapshot
@@ -40,7 +40,7 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     for number in range(jobs):
         world.job(f"j{number}")
     world.cycle()
-    world.control()
+    world.say(ListingBegun(Watched.NODE, world.terms[Watched.NODE]))
     log = RedisLog(server.url, cluster)
     epoch = (await log.open()).epoch
     for entry in world.entries[1:]:  # the log has begun its epoch itself
