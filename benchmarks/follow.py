@@ -24,6 +24,7 @@ from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner, PodShape
+from arranger.model.stages import StageReason
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.workers.applier import Applier
@@ -83,7 +84,7 @@ def _running(jobs: int) -> tuple[History, list[k.PodSeen]]:
 
 def _decided(history: History, stage: Stage) -> None:
     state = history.state()
-    history.say(*(k.StageDecided(job.uid, job.version, 0, stage, "Benchmark", "") for job in state.jobs.values()))
+    history.say(*(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER) for job in state.jobs.values()))
 
 
 def _batches(events: Sequence[k.PodSeen]) -> Iterator[Sequence[k.PodSeen]]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, Union, get_args
 import msgspec
 
 from arranger.errors import DamagedEntry, UnknownEvent
-from arranger.events import kinds
+from arranger.events.earlier import UPCASTS
 from arranger.events.kinds import Batch, Event
 from arranger.events.log import Entry, Position, StoredSnapshot
 
@@ -46,6 +46,10 @@ class StoredEntry(msgspec.Struct, frozen=True):
     def before(self) -> int:
         """Offset of the position that the entry follows."""
         return self.last - self.count
+
+
+#: How msgspec's complaint about a member of an enumeration begins that this version doesn't have.
+_UNKNOWN_VALUE = "Invalid enum value"
 
 
 class Codec:
@@ -101,6 +105,8 @@ class Codec:
                 tag = _tag(raw)
                 if tag is not None and tag not in self._tags:
                     return UnknownEvent(offset + index, f"unknown event kind {tag!r}")
+                if tag is not None and str(fault).startswith(_UNKNOWN_VALUE):
+                    return UnknownEvent(offset + index, f"{tag}: {fault}")
                 return DamagedEntry(offset + index, f"{tag or 'event without a kind'}: {fault}")
         return DamagedEntry(offset, str(error))
 
@@ -114,7 +120,7 @@ def _tag(raw: msgspec.Raw) -> str | None:
     return fields[0] if isinstance(fields, list) and fields and isinstance(fields[0], str) else None
 
 
-_codec = Codec(Event, kinds.upcasts)
+_codec = Codec(Event, UPCASTS)
 encode_batch = _codec.encode
 decode_batch = _codec.decode
 

@@ -1,25 +1,26 @@
 """Every kind of event, typed and versioned, in three families: observations, decisions and outcomes.
 
 An event's tag is `Kind.version`. A field is only ever added at the end, with a default that means what its
-absence meant; any other change is a new version of the kind, and the old one stays readable through `upcasts`.
+absence meant; any other change is a new version of the kind, and the old one stays readable through `events.earlier`.
 Events carry no time of their own unless a decision needs it: the time told stands on their `Batch`.
 
 A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is
 current (architecture rule 3), so whoever is first in the log wins and everyone sees the same winner.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from arranger.events.facts import NO_FACTS, EndCause, StageFacts
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Stage
+from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Replacement, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
 from arranger.model.quota import QuotaLack, QuotaScope
+from arranger.model.stages import StageReason
 
 _Part = TypeVar("_Part")
 
@@ -227,18 +228,6 @@ class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     code: int
 
 
-#: `StageDecided.reason` of a job that starts because its quorum has nodes.
-SCHEDULED = "Scheduled"
-
-#: `StageDecided.reason` of a Rescheduling that eats the leader's restart budget.
-LEADER_FAILED = "LeaderFailed"
-
-#: `StageDecided.reason` of a Rescheduling of a job whose quorum the API server refuses.
-QUORUM_REFUSED = "QuorumRefused"
-
-#: `StageDecided.reason` of a job that goes back to Pending because its user suspended it.
-SUSPENDED = "Suspended"
-
 #: Failures of workers of one set that lie further apart than this are seen as different ones.
 FAILURES_APART_MS = 60_000
 #: For so long the room of a place that was given up is kept for its pod, if that was being created and was never seen.
@@ -294,23 +283,21 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1
     quota: QuotaLack | None = None
 
 
-class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
-    """A controller moves a job to `stage`. `reason` is a CamelCase word, `message` a line for the user. For
-    `back_off_ms` after it the job is not scheduled."""
+class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
+    """A controller moves a job to `stage`. For `back_off_ms` after it the job is not scheduled."""
 
     job_uid: str
     based_on: int
     attempt: int
-    stage: str
-    reason: str
-    message: str
+    stage: Stage
+    reason: StageReason
+    facts: StageFacts = NO_FACTS
     back_off_ms: int = 0
 
 
 def start(job_uid: str, based_on: int, attempt: int) -> StageDecided:
     """A job starts, because its quorum has nodes."""
-    message = "its quorum has nodes; the leader is started first"
-    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, SCHEDULED, message)
+    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED)
 
 
 class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
@@ -326,16 +313,16 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One worker of `WorkersReplaced`: its place, the pod that filled it ("" for none), and what comes of the place.
 
-    `how` is a `Replacement`. `counted`: the pod failed by its own fault, which is a restart of its set.
+    `counted`: the pod failed by its own fault, which is a restart of its set.
     """
 
     place: Place
     pod_uid: str
-    how: str
+    how: Replacement
     counted: bool
 
 
-class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.1"):
+class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
     """Workers that ended alone: their pods are to go, and their places are filled anew or given up for good. For
     `back_off_ms` after it no node is sought for any pod of the job that has none. `verdicts` are the rules by which it
     is judged, as `CycleConfig` has them."""
@@ -344,7 +331,7 @@ class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     based_on: int
     attempt: int
     workers: tuple[EndedWorker, ...]
-    message: str
+    causes: tuple[EndCause, ...]
     back_off_ms: int = 0
     verdicts: int = 0
 
@@ -399,9 +386,6 @@ WATCHED: dict[type, Watched] = {
 }
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and the collector's visits cost half the fold.
-
-#: From an old version of a kind to the present one. Old versions are readable for as long as they stand here.
-upcasts: dict[type[Any], Callable[[Any], Event]] = {}
 
 
 def kind_of(event: Event) -> str:

@@ -5,9 +5,11 @@ quorum for that gives all its nodes up, and comes again after a back-off. Of one
 workers beyond it give theirs up, and no node is sought for them for as long.
 """
 
-from arranger.events.kinds import QUORUM_REFUSED, EndedWorker, StageDecided, WorkersReplaced
+from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import GANG, Place, Replacement, Stage
+from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 
 
@@ -20,10 +22,9 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, told_ms: int) -> Sta
         return None
     held_ms = told_ms - job.stage_since_ms
     back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=held_ms))
-    message = f"pods of its quorum are refused{_why(job)}; it gives its nodes up"
-    return StageDecided(
-        job.uid, job.version, job.attempt, Stage.RESCHEDULING, QUORUM_REFUSED, message, back_off_ms=back_off_ms
-    )
+    reason = StageReason.QUORUM_REFUSED
+    stage, facts = TRANSITIONS[job.stage, reason], StageFacts(words=_words(job))
+    return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)
 
 
 def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> WorkersReplaced | None:
@@ -36,9 +37,8 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> Wo
         return None
     workers = tuple(EndedWorker(Place(*place), "", Replacement.ELSEWHERE, False) for place in given_up)
     back_off_ms = config.back_off_after(job.further_back_off.in_a_row(told_ms))
-    few = "1 further worker is" if len(given_up) == 1 else f"{len(given_up)} further workers are"
-    message = f"{few} refused{_why(job)}; nodes given up"
-    return WorkersReplaced(job.uid, job.version, job.attempt, workers, message, back_off_ms=back_off_ms)
+    cause = EndCause(EndKind.REFUSED, Place(*given_up[0]), len(given_up), _words(job))
+    return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
@@ -57,5 +57,6 @@ def _needed(job: JobRecord) -> int:
     return job.pods_wanted() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
 
 
-def _why(job: JobRecord) -> str:
-    return f" ({job.failure.message})" if job.failure is not None else ""
+def _words(job: JobRecord) -> str:
+    """What the API server said last."""
+    return job.failure.message if job.failure is not None else ""

@@ -6,20 +6,15 @@ and the time told alone; the fold judges them at their own offset, so a stale on
 
 import msgspec
 
-from arranger.events.kinds import (
-    LEADER_FAILED,
-    SUSPENDED,
-    LeaderAddressed,
-    PodSeen,
-    StageDecided,
-    WorkersReplaced,
-    start,
-)
+from arranger.events.facts import NO_FACTS, StageFacts
+from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.workers import Fallen, barred, blameless, fallen, replacement, room_taken
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
+from arranger.model.stages import TRANSITIONS
+from arranger.model.stages import StageReason as R
 from arranger.projections.jobs import LEADER, JobRecord
 from arranger.projections.state import State
 
@@ -44,14 +39,13 @@ def next_decision(
         return _unusable(job)
     if job.spec is None:
         return None
-    stands_still = job.spec.suspend or (job.decided is not None and job.decided.reason == SUSPENDED)
-    if job.spec.terminating or stands_still:
+    if job.stands_still or job.suspended:
         return _as_asked(job, told_ms)
     overdue = _overdue(job, told_ms)
     if overdue is not None:
         return overdue
     if job.failure is not None and job.failure.permanent:
-        return _decide(job, Stage.FAILED, "PodRefused", f"the API server refuses its pods: {job.failure.message}")
+        return _decide(job, R.POD_REFUSED, StageFacts(words=job.failure.message))
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(job)
     missing = _image_missing(state, job, config, told_ms, no_image_ms)
@@ -62,9 +56,8 @@ def _unusable(job: JobRecord) -> StageDecided:
     """Invalid, or edited in what a started job may not change. Who edited it in the moment in which it started couldn't
     know: the API server takes that for as long as the status says Pending, and until then no pod was made."""
     if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader_address:
-        message = "its template was edited before its status told that it starts; scheduled again with that"
-        return _decide(job, Stage.RESCHEDULING, "TemplateEdited", message)
-    return _decide(job, Stage.FAILED, "InvalidSpec", job.seen.invalid or job.refused)
+        return _decide(job, R.TEMPLATE_EDITED)
+    return _decide(job, R.INVALID_SPEC, StageFacts(words=job.seen.invalid or job.refused))
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:
@@ -72,7 +65,7 @@ def _deleted(job: JobRecord) -> StageDecided | None:
     somebody's finalizer keeps the TYJob."""
     if len(job.bound) == len(job.placements):
         return None
-    return _decide(job, Stage.FAILED, "Deleted", "it is being deleted; places without a pod are given up")
+    return _decide(job, R.DELETED)
 
 
 def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
@@ -80,21 +73,17 @@ def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
     limit_s = job.valid_spec.deadline_s
     if limit_s is None or not job.start_ms or told_ms - job.start_ms < limit_s * 1000:
         return None
-    message = f"it was active for longer than activeDeadlineSeconds ({limit_s})"
-    return _decide(job, Stage.FAILED, "DeadlineExceeded", message)
+    return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s))
 
 
 def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
     """What the user asks for: to end, into suspension from every stage, and out of it to the scheduler."""
     if job.valid_spec.terminating:
-        return _decide(job, Stage.SUCCEEDED, "Terminated", "ended by spec.terminating")
+        return _decide(job, R.TERMINATED)
     placed_since = job.valid_spec.suspend and job.placements  # while it was resumed for a moment
-    if job.decided is None or job.decided.reason != SUSPENDED or placed_since:
-        message = "suspended by spec.suspend; it holds no nodes"
-        return _overdue(job, told_ms) or _decide(job, Stage.PENDING, SUSPENDED, message)
-    if not job.valid_spec.suspend:
-        return _decide(job, Stage.PENDING, "Resumed", "resumed; waits for the next scheduling cycle")
-    return None
+    if not job.suspended or placed_since:
+        return _overdue(job, told_ms) or _decide(job, R.SUSPENDED)
+    return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 
 
 def _pending(job: JobRecord) -> StageDecided | None:
@@ -102,7 +91,7 @@ def _pending(job: JobRecord) -> StageDecided | None:
     if beyond is not None:
         return beyond
     if job.schedule_state == ScheduleState.FAILED:
-        return _decide(job, Stage.FAILED, "Unschedulable", job.waits.message if job.waits else "no node can hold it")
+        return _decide(job, R.UNSCHEDULABLE, StageFacts(words=job.waits.message if job.waits else ""))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
         return start(job.uid, job.version, job.attempt)
     return None
@@ -131,7 +120,7 @@ def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
 
 
 def _succeeded(job: JobRecord) -> StageDecided:
-    return _decide(job, Stage.SUCCEEDED, "LeaderSucceeded", "the leader has finished")
+    return _decide(job, R.LEADER_SUCCEEDED)
 
 
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
@@ -139,16 +128,15 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     if ended is not None and ended.phase == Phase.SUCCEEDED and not blameless(ended):
         return _succeeded(job)
     if job.leader_address:
-        return _decide(job, Stage.RESCHEDULING, "LeaderLost", "the leader's pod is gone; scheduled again")
-    node = job.placements.get(LEADER)
-    if node is None or not state.nodes.has(node):
-        return _decide(job, Stage.RESCHEDULING, "NodeLost", f"the leader's node {node} is gone; scheduled again")
+        return _decide(job, R.LEADER_LOST)
+    node = job.placements.get(LEADER, "")
+    if not state.nodes.has(node):
+        return _decide(job, R.NODE_LOST, StageFacts(node, gone=True))
     if room_taken(state, job, LEADER):
-        message = f"the leader's node {node} has no room for it any more; scheduled again"
-        return _decide(job, Stage.RESCHEDULING, "RoomTaken", message)
+        return _decide(job, R.ROOM_TAKEN, StageFacts(node))
     how = barred(state, job, LEADER)
-    if how:
-        return _decide(job, Stage.RESCHEDULING, "NodeClosed", f"the leader's node {node} {how}; scheduled again")
+    if how is not None:
+        return _decide(job, R.NODE_CLOSED, StageFacts(node, cordoned=how.cordoned, taint=how.taint))
     return None  # not created yet
 
 
@@ -158,9 +146,8 @@ def _leader_lost(
     down_ms = state.nodes.down_for_ms(leader.node, told_ms)
     if down_ms < config.lost_ms:
         return None
-    how = "not ready" if state.nodes.has(leader.node) else "gone"
-    message = f"the leader's node {leader.node} is {how} for {down_ms // 1000} s; scheduled again"
-    return _decide(job, Stage.RESCHEDULING, "NodeLost", message)
+    gone = not state.nodes.has(leader.node)
+    return _decide(job, R.NODE_LOST, StageFacts(leader.node, gone=gone, seconds=down_ms // 1000))
 
 
 def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
@@ -170,8 +157,7 @@ def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
         return None
     if not job.leader_address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs
         return None if state.pod_addresses else LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
-    message = f"the leader's address changed from {job.leader_address} to {leader.ip}; scheduled again"
-    return _decide(job, Stage.RESCHEDULING, "LeaderMoved", message)
+    return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader_address, address=leader.ip))
 
 
 def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
@@ -179,24 +165,21 @@ def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None
         return None
     if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.valid_spec.min_workers:
         return None
-    return _decide(job, Stage.RUNNING, "WorkersReady", "the leader runs and enough workers are ready")
+    return _decide(job, R.WORKERS_READY)
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
     limit = job.valid_spec.restart_limit
     used = job.restarts + leader.restarts
-    why = leader.reason or leader.message or "its containers failed"
+    words = leader.reason or leader.message
     if blameless(leader):
-        return _decide(job, Stage.RESCHEDULING, "LeaderEvicted", f"the leader's pod ended ({why}); scheduled again")
+        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words))
     if leader.phase != Phase.FAILED:
-        if used <= limit:
-            return None
-        return _decide(job, Stage.FAILED, "RestartLimit", f"the leader restarted {used} times, restartLimit is {limit}")
+        return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit)) if used > limit else None
     if used + 1 > limit:
-        return _decide(job, Stage.FAILED, "RestartLimit", f"the leader failed ({why}) and restartLimit is {limit}")
+        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words))
     back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=told_ms - job.stage_since_ms))
-    message = f"the leader failed ({why}); restart {used + 1} of {limit}"
-    return msgspec.structs.replace(_decide(job, Stage.RESCHEDULING, LEADER_FAILED, message), back_off_ms=back_off_ms)
+    return _decide(job, R.LEADER_FAILED, StageFacts(count=used + 1, limit=limit, words=words), back_off_ms)
 
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
@@ -213,17 +196,16 @@ def _image_missing(
     leader = leader_without_image(state, job)
     if leader is None or no_image_ms is None or told_ms - no_image_ms < config.image_grace_ms:
         return None
-    return _decide(job, Stage.FAILED, "ImageError", f"the leader's image can't be pulled ({leader.waiting})")
+    return _decide(job, R.IMAGE_ERROR, StageFacts(words=leader.waiting))
 
 
 def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
     """Who can't get all of its quorum doesn't keep the other part for ever: it gives its nodes up and waits for all."""
     if not job.short_since_ms or told_ms - job.short_since_ms < config.quorum_ms:
         return None
-    why = job.failure.message if job.quorum_placed() and job.failure is not None else ""
-    why = why or (job.waits.message if job.waits is not None else "no nodes for it")
-    message = f"its quorum wasn't complete for {config.quorum_ms // 1000} s ({why}); it gives its nodes up"
-    return _decide(job, Stage.RESCHEDULING, "QuorumIncomplete", message)
+    words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
+    words = words or (job.waits.message if job.waits is not None else "")
+    return _decide(job, R.QUORUM_INCOMPLETE, StageFacts(seconds=config.quorum_ms // 1000, words=words))
 
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
@@ -231,8 +213,8 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     needed, given_up = job.valid_spec.min_workers, len(job.given_up)
     if job.valid_spec.total_workers - given_up >= needed:
         return None
-    message = f"{_workers(given_up, 'is', 'are')} given up (restartLimit is {job.valid_spec.restart_limit})"
-    return _decide(job, Stage.FAILED, "WorkersFailed", f"{message} and minWorkersNum is {needed}")
+    facts = StageFacts(count=given_up, limit=job.valid_spec.restart_limit, needed=needed)
+    return _decide(job, R.WORKERS_FAILED, facts)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
@@ -250,13 +232,8 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_m
     if not released or placed - released >= needed:
         return decision
     if not ended.over:
-        message = f"{_workers(released, 'was', 'were')} lost, minWorkersNum is {needed}; scheduled again"
-        return _decide(job, Stage.RESCHEDULING, "WorkersLost", message)
+        return _decide(job, R.WORKERS_LOST, StageFacts(count=released, needed=needed))
     return replacement(state, job, Fallen(over=ended.over))  # whether enough can be left at all comes first
-
-
-def _workers(count: int, one: str, more: str) -> str:
-    return f"1 worker {one}" if count == 1 else f"{count} workers {more}"
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
@@ -296,5 +273,7 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     return counts
 
 
-def _decide(job: JobRecord, stage: Stage, reason: str, message: str) -> StageDecided:
-    return StageDecided(job.uid, job.version, job.attempt, stage, reason, message)
+def _decide(job: JobRecord, reason: R, facts: StageFacts = NO_FACTS, back_off_ms: int = 0) -> StageDecided:
+    """The job enters the stage that follows from its present one for this reason."""
+    stage = TRANSITIONS[job.stage, reason]
+    return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)

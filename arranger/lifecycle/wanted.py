@@ -15,6 +15,7 @@ from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.lifecycle.workers import again_ms, closed
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
@@ -203,7 +204,7 @@ def _shown(text: str) -> str:
 
 def _message(state: State, job: JobRecord) -> str:
     """One line that a person can act on: what it waits for, else why it is where it is."""
-    decided = job.decided.message if job.decided is not None else "waits for the next scheduling cycle"
+    decided = stage_text(job.decided) if job.decided is not None else "waits for the next scheduling cycle"
     if job.ended:
         return decided
     refusal = job.refusal()
@@ -223,8 +224,8 @@ def back_off_text(job: JobRecord) -> str:
     if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_wanted():
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
-        return f"{job.replacement}; placed again from {_from(job.not_before_ms)}"
-    decided = f"{job.decided.message}; " if job.decided is not None else ""
+        return f"{replaced_text(job.replacement, job.spec)}; placed again from {_from(job.not_before_ms)}"
+    decided = f"{stage_text(job.decided)}; " if job.decided is not None else ""
     return f"{decided}scheduled again from {_from(job.not_before_ms)}"
 
 
@@ -269,7 +270,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
-    decided = (job.decided.reason, job.decided.message) if job.decided is not None else ("Accepted", "")
+    decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
     scheduled = (str(job.schedule_state), job.waits.message if job.waits is not None else back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided}
     shown = []

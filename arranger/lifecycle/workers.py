@@ -4,14 +4,18 @@ A worker that failed by its own fault eats its set's restart budget; one that wa
 fails is answered after a moment, in which it shows whether the leader has failed too: then it is another attempt's.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
+from arranger.events.facts import EndCause, EndKind
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS
 from arranger.model.job import Place, Replacement
+from arranger.model.node import Taint
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
-from arranger.model.taints import given, taint_text, untolerated
+from arranger.model.taints import given, untolerated
 from arranger.projections.fold import lacking
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import State
@@ -41,7 +45,9 @@ def blameless(pod: PodSeen) -> bool:
 def closed(state: State, job: JobRecord, place: PlaceKey) -> bool:
     """Whether the pod of a place that has none can't, or is not to, begin on its node any more."""
     return (
-        not state.nodes.has(job.placements[place]) or room_taken(state, job, place) or bool(barred(state, job, place))
+        not state.nodes.has(job.placements[place])
+        or room_taken(state, job, place)
+        or barred(state, job, place) is not None
     )
 
 
@@ -51,17 +57,24 @@ def room_taken(state: State, job: JobRecord, place: PlaceKey) -> bool:
     return state.nodes.overbooked(job.placements[place], job.valid_spec.groups[place[0]].shape.requests)
 
 
-def barred(state: State, job: JobRecord, place: PlaceKey) -> str:
-    """How the node of a place, which is there, was closed to new pods of it, in a few words; empty for an open one.
+class Closed(msgspec.Struct, frozen=True):
+    """How a node was closed to new pods: by a cordon, or by a taint."""
+
+    cordoned: bool = False
+    taint: Taint | None = None
+
+
+def barred(state: State, job: JobRecord, place: PlaceKey) -> Closed | None:
+    """How the node of a place, which is there, was closed to new pods of it; None for an open one.
 
     No kubelet minds a cordon or a taint: the next pod would be there again while somebody empties the node. Taints that
     only say that a node is unhealthy don't count, because that may pass: `lost_ms` is for those.
     """
     facts = state.nodes.facts[state.nodes.rows[job.placements[place]]]
     if facts.cordoned:
-        return "is cordoned"
+        return Closed(cordoned=True)
     taint = untolerated(given(facts.taints), job.valid_spec.groups[place[0]].shape)
-    return f"has the taint {taint_text(taint)}" if taint is not None else ""
+    return Closed(taint=taint) if taint is not None else None
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Fallen | None:
@@ -158,34 +171,31 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
             kept[node] = on_node
         workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
     workers.sort(key=lambda worker: worker.place)
-    message = _message(state, job, ended)
-    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), message, verdicts=VERDICTS)
+    causes = _causes(state, job, ended)
+    return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
 
 
 def _healthy(state: State, job: JobRecord, place: PlaceKey) -> bool:
     """Whether the node of a place is there, ready and open to its pods."""
     row = state.nodes.rows.get(job.placements[place])
-    return row is not None and state.nodes.facts[row].ready and not barred(state, job, place)
+    return row is not None and state.nodes.facts[row].ready and barred(state, job, place) is None
 
 
 def _ended(place: PlaceKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
     return EndedWorker(Place(*place), pod.uid if pod is not None else "", how, counted)
 
 
-def _message(state: State, job: JobRecord, ended: Fallen) -> str:
-    """One line on all of them, with the first reason of each kind."""
-    parts = []
-    for pods, words in ((ended.failed, "failed"), (ended.lost, "lost"), (ended.over, "given up")):
-        if pods:
-            place, pod = min(pods, key=lambda one: one[0])
-            why = (pod.reason or pod.message if pod is not None else "") or _where(state, job, place)
-            name = f"{job.valid_spec.groups[place[0]].name} {place[1]}"
-            others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-            parts.append(f"{words}: {name}{others} ({why})")
-    return "workers replaced: " + "; ".join(parts)
+def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]:
+    """Why they are replaced, with the first worker of each kind."""
+    kinds = ((ended.failed, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
+    return tuple(_cause(state, job, pods, kind) for pods, kind in kinds if pods)
 
 
-def _where(state: State, job: JobRecord, place: PlaceKey) -> str:
-    """The node of a place, and what closed it."""
+def _cause(state: State, job: JobRecord, pods: Sequence[tuple[PlaceKey, PodSeen | None]], kind: EndKind) -> EndCause:
+    place, pod = min(pods, key=lambda one: one[0])
+    words = (pod.reason or pod.message) if pod is not None else ""
+    if words:
+        return EndCause(kind, Place(*place), len(pods), words)
     node = job.placements[place]
-    return f"node {node} {barred(state, job, place) if state.nodes.has(node) else ''}".rstrip()
+    how = (barred(state, job, place) if state.nodes.has(node) else None) or Closed()
+    return EndCause(kind, Place(*place), len(pods), node=node, cordoned=how.cordoned, taint=how.taint)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from arranger.events import kinds as k
+from arranger.events.earlier import facts_of, reason_of
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, JobSpec, Place, PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.pod import REFUSALS, TERMINAL, Phase
+from arranger.model.stages import StageReason, may_enter
 from arranger.model.tyjob import refused_change
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, expand, holds
@@ -328,8 +330,8 @@ class _Fold:
         job.spent = dict(status.worker_restarts)
         job.leader_address = status.leader_address
         job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
-        reason = status.reason or "Adopted"
-        job.decided = k.StageDecided(event.uid, 0, status.attempt, status.stage, reason, status.message)
+        reason = reason_of(status.reason or StageReason.ADOPTED)
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(status.message))
         ours = dict(job.conditions())
         job.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
         self._note_turns(job)
@@ -432,7 +434,7 @@ class _Fold:
 
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
-        refused = _outdated(job, event.based_on, event.attempt, spec_needed=False)
+        refused = _outdated(job, event.based_on, event.attempt, spec_needed=False) or _out_of_turn(job, event)
         if self._judge(offset, "StageDecided", refused) and job is not None:
             self._enter(job, event)
             job.version = offset
@@ -440,7 +442,7 @@ class _Fold:
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
         """A job enters the stage that was decided."""
         self._note_back_off(job, event)
-        before, job.stage = job.stage, Stage(event.stage)
+        before, job.stage = job.stage, event.stage
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
         job.stage_since_ms = self.told_ms
@@ -448,7 +450,7 @@ class _Fold:
         if job.stage == Stage.STARTING and not job.start_ms:
             job.start_ms = self.told_ms
         if job.stage == Stage.RESCHEDULING:
-            self._begin_attempt(job, before, failed=event.reason == k.LEADER_FAILED)
+            self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
             self._begin_anew(job, before)
         if job.ended:
@@ -490,7 +492,7 @@ class _Fold:
             job.waits = job.failure = None  # what was said of those pods is said anew when they come again
         self._settle_schedule(job)
         job.replacements += 1
-        job.replacement, job.replacement_ms = event.message, self.told_ms
+        job.replacement, job.replacement_ms = event.causes, self.told_ms
         job.version = offset
         self.changes.schedulable = True
 
@@ -563,7 +565,7 @@ class _Fold:
         if event.back_off_ms:
             times = job.back_off.in_a_row(self.told_ms, held_ms=held_ms)
             job.back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
-        if event.reason == k.QUORUM_REFUSED:
+        if event.reason == StageReason.QUORUM_REFUSED:
             job.held_back = True
         elif event.stage == Stage.RUNNING:
             job.held_back = False
@@ -785,6 +787,17 @@ def _outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec
         return f"the job is in attempt {job.attempt}, the decision is for {attempt}"
     if spec_needed and not job.active:
         return "the job is being deleted or invalid"
+    return ""
+
+
+def _out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
+    """Why a job doesn't enter a stage from the one that it is in; empty if it may."""
+    if job is None:
+        return ""
+    if not may_enter(job.stage, event.reason, event.stage):
+        return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
+    if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
+        return f"it can't be {event.stage}: its quorum has no nodes"
     return ""
 
 

@@ -6,9 +6,11 @@ A *placement* is a decided place on a node. Until its pod is observed it holds t
 
 from dataclasses import dataclass, field
 
-from arranger.events.kinds import SUSPENDED, EffectFailed, JobSeen, PodSeen, StageDecided, Waits
+from arranger.events.facts import EndCause
+from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, PodOwner
+from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
 #: (group, index): a `Place` as a plain tuple, because it is a key on the hot path.
@@ -55,9 +57,9 @@ class JobRecord:
     failing_since: dict[str, int] = field(default_factory=dict)
     #: Worker set → replacements in a row, and when the last was decided.
     replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Accepted decisions on workers that ended alone: how many, what the last of them said, and when it was told.
+    #: Accepted decisions on workers that ended alone: how many, why the last of them was, and when it was told.
     replacements: int = 0
-    replacement: str = ""
+    replacement: tuple[EndCause, ...] = ()
     replacement_ms: int = 0
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
@@ -128,7 +130,7 @@ class JobRecord:
     @property
     def suspended(self) -> bool:
         """Whether it stands still because its user suspended it."""
-        return self.decided is not None and self.decided.reason == SUSPENDED
+        return self.decided is not None and self.decided.reason == StageReason.SUSPENDED
 
     def conditions(self) -> tuple[tuple[str, bool], ...]:
         """The conditions of its status, in the order that they are shown in, and which of them hold."""

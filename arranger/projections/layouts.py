@@ -25,6 +25,7 @@ from collections.abc import Callable
 import msgspec
 
 from arranger.errors import LogError
+from arranger.events.earlier import StageDecidedV1, causes_of, stage_decided
 
 #: The layout that is written. Raised with every change of what a snapshot holds; at most once a release, and with a
 #: bridge from the one before.
@@ -32,6 +33,19 @@ LAYOUT = 8
 
 #: The fields of a snapshot, each as it is encoded. The first is always the number of the layout.
 Parts = list[msgspec.Raw]
+
+#: Where the jobs stand in a snapshot; each begins with its record.
+_JOBS = 10
+_Jobs = list[list[msgspec.Raw]]
+
+
+class _Record7(msgspec.Struct):
+    """What a job's record had otherwise in layout 7."""
+
+    decided: StageDecidedV1 | None
+    steps: tuple[tuple[StageDecidedV1, int], ...]
+    replacement: str
+
 
 _parts = msgspec.msgpack.Decoder(Parts)
 _number = msgspec.msgpack.Decoder(int)
@@ -46,8 +60,23 @@ class NewerSnapshot(UnusableSnapshot):
 
 
 def _from_7(parts: Parts) -> Parts:
-    """Layout 8 only has more fields, all with defaults: of the state at the end, and of a job by name."""
-    return [msgspec.Raw(msgspec.msgpack.encode(8)), *parts[1:]]
+    """Layout 8 has the facts of decisions where there were sentences, and more fields, all with defaults: of the state
+    at the end, and of a job by name."""
+    jobs = [[_record_from_7(record), *rest] for record, *rest in msgspec.msgpack.decode(parts[_JOBS], type=_Jobs)]
+    return [_raw(8), *parts[1:_JOBS], _raw(jobs), *parts[_JOBS + 1 :]]
+
+
+def _record_from_7(record: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    fields = msgspec.msgpack.decode(record, type=dict[str, msgspec.Raw])
+    old = msgspec.msgpack.decode(record, type=_Record7)
+    fields["decided"] = _raw(stage_decided(old.decided) if old.decided is not None else None)
+    fields["steps"] = _raw([(stage_decided(step), told_ms) for step, told_ms in old.steps])
+    fields["replacement"] = _raw(causes_of(old.replacement))
+    return fields
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(value))
 
 
 #: Layout → what makes the next one of it.
@@ -75,8 +104,11 @@ def present(content: bytes) -> bytes:
         raise NewerSnapshot(f"the snapshot has layout {layout}, this program reads up to layout {LAYOUT}")
     if layout not in _BRIDGES:
         raise UnusableSnapshot(f"the snapshot has layout {layout}, this program reads layouts from {READ[0]}")
-    for step in range(layout, LAYOUT):
-        parts = _BRIDGES[step](parts)
+    try:
+        for step in range(layout, LAYOUT):
+            parts = _BRIDGES[step](parts)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, ValueError) as err:
+        raise undecodable(err) from err
     return msgspec.msgpack.encode(parts)
 
 

@@ -9,19 +9,29 @@ from collections.abc import Collection
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
 from arranger.projections.state import State
 from arranger.replay.edits import changed
 from arranger.replay.surroundings import Surroundings
 
 #: Decisions on a stage that are the way things go: nothing has to be led back.
-_USUAL = frozenset({"Scheduled", "WorkersReady", "LeaderSucceeded", "Adopted"})
+_USUAL = frozenset(
+    {StageReason.SCHEDULED, StageReason.WORKERS_READY, StageReason.LEADER_SUCCEEDED, StageReason.ADOPTED}
+)
 
 
 #: The field of the spec that these decisions are for.
-_EDITED = {"Suspended": "suspend", "Resumed": "suspend", "Terminated": "terminating"}
+_EDITED = {
+    StageReason.SUSPENDED: "suspend",
+    StageReason.RESUMED: "suspend",
+    StageReason.TERMINATED: "terminating",
+    StageReason.INVALID_SPEC: "",
+    StageReason.TEMPLATE_EDITED: "",
+}
 
 #: Why a consequence is told that no decision stands for.
 RECREATED = "PodRecreated"
@@ -214,32 +224,44 @@ class Fates:
         if isinstance(event, k.WorkersReplaced):
             causes = self._of_workers(event)
             budget = budget_text(job, state)
-            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", event.message, causes, budget)
-        if event.reason == k.SCHEDULED:
+            words = replaced_text(event.causes, job.spec if job is not None else None)
+            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", words, causes, budget)
+        if event.reason == StageReason.SCHEDULED:
             self.started(offset, told_ms)
         if event.reason in _USUAL:
             return None
         causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)
-        return Consequence(offset, told_ms, event.stage, event.reason, event.message, causes, budget_text(job, state))
+        return Consequence(
+            offset, told_ms, event.stage, event.reason, stage_text(event), causes, budget_text(job, state)
+        )
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
         match event.reason:
-            case "NodeLost":
-                return (self._node_lost(event.attempt, LEADER),)
-            case "RoomTaken":
-                return (self._room_taken(event.attempt),)
-            case "WorkersLost" | "WorkersFailed":
+            case StageReason.WORKERS_LOST | StageReason.WORKERS_FAILED:
                 return self._of_attempt(event.attempt, before)
-            case "QuorumIncomplete":
+            case StageReason.QUORUM_INCOMPLETE:
                 return self._of_attempt(event.attempt, before) or (self._failed,)
-            case "Suspended" | "Resumed" | "Terminated" | "InvalidSpec" | "TemplateEdited":
-                return (self._edit(_EDITED.get(event.reason, "")) or self._created,)
-            case "DeadlineExceeded":
+            case edited if edited in _EDITED:
+                return (self._edit(_EDITED[edited]) or self._created,)
+            case StageReason.DEADLINE_EXCEEDED:
                 return self._deadline()
             case _:
-                fate = self._of.get((event.attempt, LEADER))
-                of_leader = fate.cause if fate is not None else None
-                return ({"Unschedulable": self._infeasible, "PodRefused": self._refused}.get(event.reason, of_leader),)
+                return (self._cause(event.reason, event.attempt),)
+
+    def _cause(self, reason: StageReason, attempt: int) -> Cause | None:
+        """The one cause of a decision that has no more than one."""
+        match reason:
+            case StageReason.NODE_LOST:
+                return self._node_lost(attempt, LEADER)
+            case StageReason.ROOM_TAKEN:
+                return self._room_taken(attempt)
+            case StageReason.UNSCHEDULABLE:
+                return self._infeasible
+            case StageReason.POD_REFUSED:
+                return self._refused
+            case _:
+                fate = self._of.get((attempt, LEADER))
+                return fate.cause if fate is not None else None
 
     def _edit(self, field: str) -> Cause | None:
         """The last edit of this field of the spec, of any where it is empty."""

@@ -23,6 +23,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.course import Course, Meter
@@ -193,9 +194,10 @@ class Continuation:
         if stint is not None and stint.again:
             stage = str(Stage.RESCHEDULING)
         if stage:
-            message = "it lasted as long as in the log"
             back_off_ms = stint.back_off_ms if stint is not None else 0
-            decided = k.StageDecided(uid, job.version, attempt, stage, "AsRecorded", message, back_off_ms=back_off_ms)
+            decided = k.StageDecided(
+                uid, job.version, attempt, Stage(stage), StageReason.AS_RECORDED, back_off_ms=back_off_ms
+            )
             changes = say(self.state, self._now_ms, [decided, *pods])
             self._due_after_back_off(uid)
         else:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
@@ -154,6 +155,11 @@ def _effect_failed(event: k.EffectFailed, _state: State) -> str:
     return f"{event.effect}: {event.code} {event.reason}{final}: {event.message}"
 
 
+def _workers_replaced(event: k.WorkersReplaced, state: State) -> str:
+    job = state.jobs.get(event.job_uid)
+    return replaced_text(event.causes, job.spec if job is not None else None) + _back_off(event)
+
+
 def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
     return f"; no nodes are sought for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
@@ -175,9 +181,9 @@ _WORDS: dict[type, Any] = {
     k.CycleTaken: lambda event, _: f"on offset {event.base}",
     k.Placed: _placed,
     k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",
-    k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {event.message}{_back_off(event)}",
+    k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
-    k.WorkersReplaced: lambda event, _: event.message + _back_off(event),
+    k.WorkersReplaced: _workers_replaced,
     k.EffectFailed: _effect_failed,
 }
 

@@ -10,6 +10,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.lifecycle.wanted import back_off_text
+from arranger.messages.decisions import stage_text
 from arranger.model.names import pod_name
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
@@ -250,7 +251,7 @@ def message_of(job: JobRecord) -> str:
         return job.seen.invalid
     if _waits(job) and job.waits is not None:
         return job.waits.message
-    return back_off_text(job) or (job.decided.message if job.decided is not None else "")
+    return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
 
 
 def _waits(job: JobRecord) -> bool:

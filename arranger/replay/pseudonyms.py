@@ -6,10 +6,9 @@ The names' order decides ties, so a pseudonym is the name's rank among all of it
 is in its pseudonym, so there is nothing to guess it from; only the order of names and the sizes of groups are told.
 
 What stays: UIDs of objects and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
-(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what Arranger itself
-says: sentences from a closed set, whole, in which the names are replaced. A message that is none of these is left out,
-also where Arranger said it with another's words in it. Every field with text has its rule here: one without is an
-error, not a leak.
+(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what a cycle says of
+nodes: phrases from a closed set, in which the names are replaced. Other programs' words are left out, and so are the
+sentences of earlier versions. Every field with text has its rule here: one without is an error, not a leak.
 """
 
 import dataclasses
@@ -20,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.events import facts as f
 from arranger.events import kinds as k
 from arranger.events.log import EPOCH_WRITER
 from arranger.lifecycle.workers import NOT_ITS_DOING
@@ -58,39 +58,11 @@ _NO_QUOTA = re.compile(
 )
 _PLACED = re.compile(r"\d+ pods placed on \d+ nodes?")
 
-#: Why a pod ended, where a message may tell it: any other word could be from a program's last message.
+#: Why a pod ended, or can't start: any other word could be from a program's last message.
 _ENDED = re.compile(
-    r"Error|OOMKilled|StartError|ContainerCannotRun|its containers failed|Preempting|OutOf(cpu|memory|pods)|"
+    r"ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull|Error|OOMKilled|StartError|ContainerCannotRun|Preempting|OutOf(cpu|memory|pods)|"
     rf"{DISRUPTED}: (PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|DeletionByPodGC|"
     r"TerminationByKubelet)|" + "|".join(NOT_ITS_DOING)
-)
-
-#: What controllers say of a job (`lifecycle/stages.py`) with nothing in it but numbers.
-_SAID = re.compile(
-    r"it is being deleted; places without a pod are given up|"
-    r"it was active for longer than activeDeadlineSeconds \(\d+\)|"
-    r"ended by spec\.terminating|suspended by spec\.suspend; it holds no nodes|"
-    r"resumed; waits for the next scheduling cycle|its quorum has nodes; the leader is started first|"
-    r"the leader has finished|the leader's pod is gone; scheduled again|"
-    r"the leader runs and enough workers are ready|the leader restarted \d+ times, restartLimit is \d+|"
-    r"the leader's image can't be pulled \((ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull)\)|"
-    r"(1 worker is|\d+ workers are) given up \(restartLimit is \d+\) and minWorkersNum is \d+|"
-    r"(1 worker was|\d+ workers were) lost, minWorkersNum is \d+; scheduled again"
-)
-#: The same with a node's name, with addresses, or with why the leader's pod ended.
-_OF_NODE = re.compile(
-    r"(the leader's node )(\S+)( (?:is gone|is cordoned|has no room for it any more|is (?:not ready|gone) for \d+ s)"
-    r"; scheduled again)"
-)
-_TAINTED = re.compile(
-    r"(the leader's node )(\S+)( has the taint )([^=:\s]+)(=[^:\s]*)?"
-    r"(:(?:NoSchedule|NoExecute|PreferNoSchedule); scheduled again)"
-)
-_MOVED = re.compile(r"(the leader's address changed from )([0-9a-f.:]+)( to )([0-9a-f.:]+)(; scheduled again)")
-_LEADER_ENDED = re.compile(
-    r"(the leader(?:'s pod ended| failed) \()(.*)"
-    r"(\); scheduled again|\) and restartLimit is \d+|\); restart \d+ of \d+)",
-    re.DOTALL,
 )
 
 #: How the pseudonyms of each sort begin.
@@ -326,27 +298,6 @@ class Pseudonyms:
         key = self._keys.get(short)
         return self.key(key).rpartition("/")[2] if key is not None else short if short == _NODE else LEFT_OUT
 
-    def said(self, text: str) -> str:
-        """A controller's message. Left out whole unless every word of it is known, or a name that is replaced."""
-        if not text or _SAID.fullmatch(text):
-            return text
-        match = _OF_NODE.fullmatch(text)
-        if match is not None:
-            return f"{match[1]}{self.name('node', match[2])}{match[3]}"
-        match = _TAINTED.fullmatch(text)
-        if match is not None:
-            before, node, has, key, value, after = match.groups()
-            told = f"={self.value(key, value[1:])}" if value else ""
-            return f"{before}{self.name('node', node)}{has}{self.key(key)}{told}{after}"
-        match = _MOVED.fullmatch(text)
-        if match is not None:
-            return f"{match[1]}{self.address(match[2])}{match[3]}{self.address(match[4])}{match[5]}"
-        match = _LEADER_ENDED.fullmatch(text)
-        if match is not None:
-            why = match[2] if _ENDED.fullmatch(match[2]) else LEFT_OUT.strip("()")
-            return f"{match[1]}{why}{match[3]}"
-        return LEFT_OUT
-
     def placed(self, event: k.Placed) -> k.Placed:
         """A placement."""
         message = event.message if _PLACED.fullmatch(event.message) else left_out(self, event.message)
@@ -372,6 +323,11 @@ def left_out(_: Pseudonyms, text: str) -> str:
 def word(_: Pseudonyms, text: str) -> str:
     """A reason in one word, as Kubernetes and Arranger give them; anything else is free text."""
     return text if text in ("", STOPPED) or _WORD.fullmatch(text) else LEFT_OUT
+
+
+def ending(_: Pseudonyms, text: str) -> str:
+    """Why a pod ended, in the kubelet's word for it; anything else is free text."""
+    return text if _ENDED.fullmatch(text) else left_out(_, text)
 
 
 def _named(sort: str) -> Rule:
@@ -417,10 +373,18 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
     k.CycleTaken: {"config": keep},
     k.Placed: {"job_uid": keep, "schedule_state": keep, "message": keep},  # the message by `placed`
-    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": word, "message": Pseudonyms.said},
+    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": keep},
+    f.StageFacts: {
+        "node": _named("node"),
+        "was": Pseudonyms.address,
+        "address": Pseudonyms.address,
+        "words": ending,
+        "sentence": left_out,
+    },
+    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out},
     k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
-    k.WorkersReplaced: {"job_uid": keep, "message": left_out},
+    k.WorkersReplaced: {"job_uid": keep},
     k.EffectFailed: {"job_uid": keep, "effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
@@ -443,7 +407,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "stage": keep,
         "schedule_state": keep,
         "leader_address": Pseudonyms.address,
-        "message": Pseudonyms.said,
+        "message": left_out,
         "worker_restarts": _first("set"),
         "reason": word,
         "turned": keep,
@@ -458,7 +422,6 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "refusals": _keys("node"),
         "failing_since": _keys("set"),
         "replaced": _keys("set"),
-        "replacement": left_out,
         "turned": keep,
     },
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},

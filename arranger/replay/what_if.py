@@ -9,10 +9,12 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
 from arranger.model.node import NodeFacts
+from arranger.model.stages import StageReason
 from arranger.projections.fold import apply_entry, forget_assumed
 from arranger.projections.jobs import LEADER, JobRecord, expand
 from arranger.projections.state import Changes, State
@@ -269,8 +271,9 @@ def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
         return []
     left = len(job.placements) - len(places)
     if job.stage in (Stage.STARTING, Stage.RUNNING) and (LEADER in places or left <= job.spec.min_workers):
-        message = "its node isn't there; scheduled again"
-        return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, "NodeLost", message)]
+        lost_node = job.placements[LEADER if LEADER in places else places[0]]
+        reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)
+        return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts)]
     if LEADER in places:
         return []  # decided and not started: a cycle can't take that back, and its controller will
     workers = tuple(
@@ -278,7 +281,8 @@ def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
         for place in places
         if place[0] != LEADER_GROUP
     )
-    return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, "their node isn't there")]
+    cause = EndCause(EndKind.LOST, workers[0].place, len(workers), node=job.placements[places[0]])
+    return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))]
 
 
 def edit_text(event: k.Event, state: State) -> str:

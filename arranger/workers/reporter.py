@@ -18,6 +18,7 @@ from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.text import one_line
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
@@ -70,7 +71,9 @@ class Reporter:
         """Tell a new stage, replaced workers, refused pods and a new kind of reason to wait, once that is stored."""
         if job.replacements > told.replacements:
             told.replacements = job.replacements
-            await self._update(job, told, _WORKERS, reason="WorkersReplaced", message=job.replacement)
+            await self._update(
+                job, told, _WORKERS, reason="WorkersReplaced", message=replaced_text(job.replacement, job.spec)
+            )
         if told.step != step_of(job):
             await self._tell_steps(job, told)
         refusal = job.refusal()
@@ -93,7 +96,7 @@ class Reporter:
         for decided, told_ms in steps:
             if last is None or decided.based_on > last:
                 stage = Stage(decided.stage)
-                name, message = _name(job, stage, told_ms), f"{stage}: {decided.message}"
+                name, message = _name(job, stage, told_ms), f"{stage}: {stage_text(decided)}"
                 if decided.back_off_ms:
                     message += f"; scheduled again from {rfc3339(told_ms + decided.back_off_ms + 999)}"
                 kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL

@@ -19,7 +19,8 @@ from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, encode_batch, verified_run
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
-from arranger.model.job import JobStatusSeen, PlacedPods
+from arranger.model.job import JobStatusSeen, PlacedPods, Stage
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -189,7 +190,7 @@ def _by_hand() -> Iterator[tuple[str, list[Entry]]]:
     from tests.world import World, shape, starting
 
     world, job = starting(cpu=4, leader=shape(cpu=2))
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "Test", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
     other = world.job("other", workers=1)
     world.cycle()
     world.control()

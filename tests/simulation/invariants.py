@@ -474,9 +474,9 @@ class Checks:
             ):
                 found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
             waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
-            refused = record.failure is not None and "refused" in status.get(
-                "message", ""
-            )  # a stranger has a pod's name
+            # A stranger has a pod's name, or a quota that stays refuses the quorum: then it backs off, and says so.
+            kept_off = record.failure is not None or (stage == "Rescheduling" and record.held_back)
+            refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             lack = record.waits.quota if waiting else None
             if lack is not None and lack.quota not in state.quotas.get(record.seen.namespace, {}):

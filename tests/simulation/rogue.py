@@ -9,7 +9,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.memory_log import MemoryLog
 from arranger.model.config import VERDICTS
-from arranger.model.job import PlacedPods, Replacement
+from arranger.model.job import PlacedPods, Replacement, Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import State
 from tests.simulation.invariants import Violation
@@ -122,9 +123,7 @@ class Rogue:
         jobs = [job for job in self._world.oracle.state.jobs.values() if not job.ended]
         if jobs:
             job = self._chance.choice(jobs)
-            decided = k.StageDecided(
-                job.uid, job.version - 1, job.attempt, "Failed", "Late", "decided on an old version"
-            )
+            decided = k.StageDecided(job.uid, job.version - 1, job.attempt, Stage.FAILED, StageReason.OTHER)
             await self._say("two writers: an old version", decided)
 
     async def _old_cycle(self) -> None:

@@ -19,6 +19,7 @@ from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
@@ -154,7 +155,7 @@ class Scene:
 
     def decide(self, stage: Stage) -> None:
         job = self.job
-        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, "Test", f"now {stage}"))
+        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.OTHER))
 
     def decoded(self, resource: Resource, namespace: str, name: str) -> Object:
         found: Object = msgspec.json.decode(self.store.get(resource, namespace, name).raw)
@@ -461,7 +462,7 @@ def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     scene = Scene()
     job, queue = scene.job, _Queue(lambda _state: [scene.job])
     assert queue.position(scene.world.state, job, 1.0) == 1
-    scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, k.SUSPENDED, "suspended"))
+    scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
     assert queue.position(scene.world.state, job, 1.0) is None
 
 

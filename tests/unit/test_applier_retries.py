@@ -16,6 +16,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.workers.applier import _SETTLE_S, Applier
@@ -101,7 +102,7 @@ class Scene:
         self.applier.changed(Changes(jobs={job.uid: None for job in self.jobs}))
 
     def decide(self, job: JobRecord, stage: Stage) -> None:
-        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, "Test", f"now {stage}"))
+        self.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, StageReason.OTHER))
         self.touch()
 
     def gaps(self, name: str = "j0") -> list[float]:

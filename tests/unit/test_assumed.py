@@ -3,6 +3,7 @@
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.replay.what_if import say
 from arranger.scheduling.cycle import Cycles
@@ -16,7 +17,7 @@ LEADER = (0, 0)
 def rescheduled() -> tuple[World, k.JobSeen]:
     """The job `ppo` was scheduled again before anybody saw the leader's pod of its first attempt."""
     world, job = starting(cpu=2, leader=shape(cpu=2))
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "Test", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
     assert not job.placements and world.used("n1") == 2000
     return world, job.seen
 
@@ -53,13 +54,13 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world, job = starting(cpu=4, workers=3, min_workers=3)
-    world.say(k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "its leader has no address yet"))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
     assert [owner.leader for owner in world.state.assumed] == [True] and world.used("n1") == 1000
 
     world, job = starting(cpu=4, workers=3, min_workers=3)
     world.settle()
     world.pod_gone(job.bound[LEADER])
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", "its pod was seen, and is gone"))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert not world.state.assumed
     assert_sound(world.state)
 
@@ -99,7 +100,7 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
     assert job.bound == {LEADER: uid} and job.leader_address
     restored = World()
     restored.state = snapshot.restore(snapshot.encode(world.state))
-    decided = k.StageDecided(job.uid, job.version, 0, "Failed", "Test", "")
+    decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER)
     for one in (world, restored):
         one.now_ms = 1_800_000_000_000
         one.say(decided)
@@ -110,7 +111,9 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
 
 def test_what_is_only_supposed_makes_nobody_wait_for_pods() -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
-    changes = say(world.state, world.now_ms, [k.StageDecided(job.uid, job.version, 0, "Rescheduling", "Test", "")])
+    changes = say(
+        world.state, world.now_ms, [k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER)]
+    )
     assert changes.schedulable and not world.state.assumed and not world.state.nodes.used.any()
     assert job.stage == Stage.RESCHEDULING
 

@@ -5,6 +5,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import wanted_status
+from arranger.messages.decisions import stage_text
 from arranger.model.job import Place, ScheduleState, Stage
 from arranger.projections import snapshot
 from arranger.projections.backoff import NO_BACK_OFF
@@ -46,7 +47,7 @@ def test_a_job_whose_quorum_is_refused_gives_its_nodes_up_within_seconds_and_say
     world.pass_time(0.001)
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
-    assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumRefused") and WHY in decision.message
+    assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumRefused") and WHY in stage_text(decision)
     assert (job.placements, job.attempt, job.restarts) == ({}, 1, 0)
     assert_sound(world.state)
 

@@ -124,7 +124,7 @@ def test_a_worker_is_not_replaced_on_its_node_if_that_closed_since(why: str) -> 
     world, job = world_of()
     uid, kept = kept_worker(world, job)
     world.node("n1", cpu=8, **CLOSED[why])  # type: ignore[arg-type]
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), "", verdicts=VERDICTS))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), (), verdicts=VERDICTS))
     assert (world.verdict("WorkersReplaced").accepted, world.verdict("WorkersReplaced").reason) == (False, why)
     assert job.bound[(1, 1)] == uid
 
@@ -133,7 +133,7 @@ def test_a_worker_is_replaced_on_its_node_though_that_was_marked_unhealthy_and_i
     world, job = world_of()
     _, kept = kept_worker(world, job)
     world.node("n1", cpu=8, taints=[Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule")])
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), "", verdicts=VERDICTS))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), (), verdicts=VERDICTS))
     assert world.verdict("WorkersReplaced").accepted
 
 
@@ -142,7 +142,7 @@ def test_an_older_replacement_stays_as_it_was_judged_then(why: str) -> None:
     world, job = world_of()
     _, kept = kept_worker(world, job)
     world.node("n1", cpu=8, **CLOSED[why])  # type: ignore[arg-type]
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), ""))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (kept,), ()))
     assert world.verdict("WorkersReplaced").accepted
 
 

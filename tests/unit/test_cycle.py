@@ -14,6 +14,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters, untolerated
@@ -58,7 +59,7 @@ def test_jobs_that_ended_are_leaving_or_are_wrong_want_no_nodes() -> None:
     world.job("wrong", invalid="spec.leader: required")
     world.job("asked-to-end", terminating=True)
     ended = world.job("ended")
-    world.say(k.StageDecided(ended.uid, ended.version, 0, "Failed", "ImageError", ""))
+    world.say(k.StageDecided(ended.uid, ended.version, 0, Stage.FAILED, StageReason.DELETED))
     assert world.cycle() == ()
 
 

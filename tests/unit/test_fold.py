@@ -11,6 +11,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodOwner
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, compact
@@ -135,10 +136,10 @@ def test_nothing_is_placed_for_a_job_that_is_gone() -> None:
 
 def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     world, job = two_nodes()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Succeeded", "Terminated", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     assert "ended" in place(world, job, LEADER, workers_on("n1"))[1]
     for stage in ("Running", "Failed", "Rescheduling"):
-        world.say(k.StageDecided(job.uid, job.version, 0, stage, "Late", ""))
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER))
         assert not world.verdict("StageDecided").accepted
     world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
     assert not world.verdict("LeaderAddressed").accepted
@@ -237,8 +238,8 @@ def test_a_gang_is_placed_whole_or_not_at_all_though_most_of_it_fits() -> None:
 def test_a_controller_that_comes_second_is_refused_with_the_reason() -> None:
     world, job = two_nodes()
     version = job.version
-    world.say(k.StageDecided(job.uid, version, 0, "Succeeded", "Terminated", ""))
-    world.say(k.StageDecided(job.uid, version, 0, "Failed", "Unschedulable", ""))
+    world.say(k.StageDecided(job.uid, version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.say(k.StageDecided(job.uid, version, 0, Stage.FAILED, StageReason.UNSCHEDULABLE))
     assert job.stage == Stage.SUCCEEDED and "ended" in world.verdict("StageDecided").reason
     assert world.state.verdicts["StageDecided"] == [1, 1]
 
@@ -270,13 +271,13 @@ def test_a_new_attempt_forgets_the_failures_and_the_reasons_of_the_one_before() 
     missing = next(p for p in ((1, i) for i in range(20)) if p not in job.bound)
     world.say(k.EffectFailed(job.uid, 0, "create", k.Place(*missing), 403, "Forbidden", "quota", False))
     assert job.failure is not None and job.waits is not None
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert job.failure is None and job.waits is None
 
 
 def test_an_ended_job_takes_no_late_failure() -> None:
     world, job = two_nodes()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Succeeded", "Terminated", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 422, "Invalid", "no", True))
     assert job.failure is None
 
@@ -513,7 +514,7 @@ def test_a_pod_that_is_seen_takes_over_the_room_of_its_place_and_gives_it_back_w
 
 def test_a_pod_of_an_earlier_attempt_fills_no_place_and_its_events_change_nothing() -> None:
     world, job = running()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     stale = next(iter(world.state.pods.values()))
     world.change_pod(stale.uid, phase="Failed")
     world.change_pod(stale.uid, phase="Running")
@@ -526,7 +527,7 @@ def test_a_pod_of_an_earlier_attempt_fills_no_place_and_its_events_change_nothin
 
 def test_a_late_pod_of_an_earlier_attempt_does_not_confirm_a_place_of_this_one() -> None:
     world, job = two_nodes()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert place(world, job, LEADER, workers_on("n2"))[0]
     world.pod("late", "n1", owner=owner(job, attempt=0), cpu=1)
     assert not job.bound and (world.used("n1"), world.used("n2")) == (2000, 2000)
@@ -597,8 +598,9 @@ def test_a_pod_without_a_node_confirms_nothing() -> None:
 def test_rescheduling_gives_back_what_was_decided_and_keeps_what_still_runs() -> None:
     world, job = two_nodes(workers=2)
     place(world, job, LEADER, workers_on("n2"))
+    world.say(k.start(job.uid, job.version, 0))
     world.pod("ppo-learner-0", "n1", phase="Pending", owner=owner(job, leader=True), cpu=1)
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", "LeaderLost", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert (world.used("n1"), world.used("n2")) == (1000, 0)
     assert (job.placements, job.bound, job.attempt, job.schedule_state) == ({}, {}, 1, ScheduleState.UNSCHEDULED)
 
@@ -606,14 +608,14 @@ def test_rescheduling_gives_back_what_was_decided_and_keeps_what_still_runs() ->
 def test_container_restarts_of_a_replaced_leader_stay_on_its_account() -> None:
     world, job = running()
     world.change_pod(job.bound[(0, 0)], restarts=2)
-    world.say(k.StageDecided(job.uid, job.version, 0, "Rescheduling", k.LEADER_FAILED, ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_FAILED))
     assert job.restarts == 3
 
 
 def test_an_ended_job_gives_back_what_was_decided_at_once() -> None:
     world, job = two_nodes()
     place(world, job, LEADER, workers_on("n2"))
-    world.say(k.StageDecided(job.uid, job.version, 0, "Succeeded", "Terminated", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     assert total_used(world) == 0 and job.completion_ms == world.now_ms
 
 
@@ -647,7 +649,7 @@ def test_a_job_lowered_to_what_it_has_is_scheduled_and_waits_for_nothing() -> No
 
 def test_an_edit_changes_nothing_about_a_job_that_has_ended() -> None:
     world, job = running()
-    world.say(k.StageDecided(job.uid, job.version, 0, "Succeeded", "Terminated", ""))
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
     world.settle()
     world.job("ppo", workers=5, min_workers=2, priority=7)
     assert (job.stage, job.schedule_state, job.placements) == (Stage.SUCCEEDED, ScheduleState.SUCCEED, {})
@@ -819,3 +821,27 @@ def test_a_place_whose_ended_pod_is_deleted_stays_while_there_is_room() -> None:
     world.pod_gone(worker.uid)
     assert sorted(job.placements) == [(0, 0), (1, 0)]
     assert world.used("n1") == 3000
+
+
+# --- stages -------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_without_nodes_cannot_be_made_to_run() -> None:
+    world, job = two_nodes()
+    for stage, reason in ((Stage.RUNNING, StageReason.WORKERS_READY), (Stage.RUNNING, StageReason.OTHER)):
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, reason))
+        assert job.stage == Stage.PENDING
+        assert (
+            world.verdict("StageDecided").reason == f"a job doesn't go from Pending to Running for the reason {reason}"
+        )
+    world.say(k.start(job.uid, job.version, 0))
+    assert job.stage == Stage.PENDING and world.verdict("StageDecided").reason == (
+        "it can't be Starting: its quorum has no nodes"
+    )
+
+
+def test_a_reason_leads_to_its_own_stage_alone() -> None:
+    world, job = running()
+    for stage in Stage:
+        world.say(k.StageDecided(job.uid, job.version, 0, stage, StageReason.LEADER_SUCCEEDED))
+        assert world.verdict("StageDecided").accepted == (stage == Stage.SUCCEEDED)

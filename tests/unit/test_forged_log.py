@@ -23,8 +23,10 @@ from arranger.kube.cluster import CRDS, PODS, TYJOBS, ApiError, Object
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.metrics import Metrics
+from arranger.model.job import Stage
 from arranger.model.names import pod_labels
 from arranger.model.pod import PodOwner
+from arranger.model.stages import StageReason
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
@@ -158,7 +160,7 @@ async def forge_everything(scene: Scene) -> None:
     assert seen.spec is not None
     await scene.append(msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, ttl_s=0)))
     version = scene.follower.state.jobs[job].version
-    await scene.append(k.StageDecided(job, version, 0, "Succeeded", "Forged", ""))
+    await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
     await scene.until(lambda: scene.live(TYJOBS, "default", "j")["status"]["stage"] == "Succeeded")
     seen = job_seen(scene.live(TYJOBS, "default", "j"), scene.terms[k.Watched.JOB], with_status=True)
     assert seen.spec is not None
@@ -202,7 +204,7 @@ async def test_a_pod_that_changes_while_it_is_read_is_deleted_all_the_same() -> 
 
         scene.cluster.delete = late  # type: ignore[method-assign]
         version = scene.follower.state.jobs[job].version
-        await scene.append(k.StageDecided(job, version, 0, "Succeeded", "Test", ""))
+        await scene.append(k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER))
         await scene.until(lambda: not scene.stands("j-learner-0"))
         assert changes == 3
 

@@ -21,10 +21,12 @@ from arranger.cli import status as status_command
 from arranger.cli.demo_table import JobRow, Screen
 from arranger.cli.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
+from arranger.events.facts import StageFacts
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, wanted_status
 from arranger.logs import configure_logging, log_event
 from arranger.model.job import Place, Stage
 from arranger.model.node import Taint
+from arranger.model.stages import StageReason
 from arranger.model.text import first_line, one_line, safe_json
 from arranger.workers.status import LogStatus, MemberStatus, Share, Status, WatchStatus
 from tests.commands import Run, to_file
@@ -129,7 +131,8 @@ def hostile_world(seed: int) -> World:
     refused = k.EffectFailed(job.uid, job.attempt, text(), Place(1, 1), 403, text(), text(), False)
     waiting = next(job for job in world.state.jobs.values() if job.waits is not None)
     pod = next(iter(world.pods_of(job).values()))
-    world.say(refused, k.StageDecided(waiting.uid, waiting.version, 0, Stage.PENDING, text(), text()))
+    facts = StageFacts(sentence=text(), words=text())
+    world.say(refused, k.StageDecided(waiting.uid, waiting.version, 0, Stage.PENDING, StageReason.SUSPENDED, facts))
     world.change_pod(pod.uid, phase="Failed", reason=text(), message=text(), waiting=text(), ip=text())
     world.settle()
     return world

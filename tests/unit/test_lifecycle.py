@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from arranger.events import kinds as k
 from arranger.kube.translate import time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
+from arranger.messages.decisions import stage_text
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
@@ -118,7 +119,7 @@ def test_an_invalid_job_fails_with_its_message_and_holds_nothing() -> None:
     other = world.job("good")
     world.settle()
     assert job.stage == Stage.FAILED and job.decided is not None
-    assert job.decided.message == "spec.priority: Invalid value: 11"
+    assert stage_text(job.decided) == "spec.priority: Invalid value: 11"
     assert other.stage == Stage.RUNNING
 
 
@@ -178,7 +179,7 @@ def test_a_leader_whose_pod_gets_another_address_is_scheduled_again_with_its_wor
     world.change_pod(job.bound[LEADER], ip="10.9.9.9")
     world.control()
     assert (job.stage, reason(job), job.attempt) == (Stage.RESCHEDULING, "LeaderMoved", 1)
-    assert job.decided is not None and "from 10.0.0.0 to 10.9.9.9" in job.decided.message
+    assert job.decided is not None and "from 10.0.0.0 to 10.9.9.9" in stage_text(job.decided)
     world.settle()
     assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
     assert job.leader_address == "10.0.0.0"  # that of the new pod
@@ -240,7 +241,7 @@ def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_
     world.pass_time(1)
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "ImageError")
-    assert job.decided is not None and waiting in job.decided.message
+    assert job.decided is not None and waiting in stage_text(job.decided)
     assert not world.state.nodes.used.any()
 
 
@@ -813,7 +814,7 @@ def test_a_forbidden_edit_of_a_started_job_fails_it_with_the_field_and_changes_n
     assert job.placements == before and job.spec is not None and job.spec.groups[0].shape == shape(cpu=1)
     world.settle()
     assert job.stage == Stage.FAILED and job.decided is not None
-    assert job.decided.message.startswith("spec.leader, spec.workerSets: can't be changed once the job has started")
+    assert stage_text(job.decided).startswith("spec.leader, spec.workerSets: can't be changed once the job has started")
 
 
 def test_another_version_that_reads_the_same_job_in_another_way_fails_nobody() -> None:

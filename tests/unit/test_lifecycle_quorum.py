@@ -1,6 +1,7 @@
 """A job that starts without all of its quorum: how long it may hold the part that it has, and what ends that."""
 
 from arranger.events import kinds as k
+from arranger.messages.decisions import stage_text
 from arranger.model.job import Place, Stage
 from arranger.projections import snapshot
 from tests.random_worlds import assert_sound
@@ -52,7 +53,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     world.pass_time(1)
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
-    assert decision.reason == "QuorumIncomplete" and "exceeded quota: compute" in decision.message
+    assert decision.reason == "QuorumIncomplete" and "exceeded quota: compute" in stage_text(decision)
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 1, 3)

@@ -7,6 +7,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import Toleration
@@ -126,7 +127,7 @@ def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> No
     version = job.version
     world.pod("stranger", "n1", cpu=1)
     kept = k.EndedWorker(k.Place(1, 1), uid, "SameNode", True)
-    world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ""))
+    world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ()))
     assert "lacks cpu" in world.verdict("WorkersReplaced").reason and job.bound[(1, 1)] == uid
     assert_sound(world.state)
 
@@ -138,10 +139,10 @@ def test_a_decision_on_another_pod_than_the_place_has_is_void() -> None:
         k.EndedWorker(k.Place(0, 0), job.bound[LEADER], "Elsewhere", False),
         k.EndedWorker(k.Place(1, 9), "", "GivenUp", False),
     ):
-        world.say(k.WorkersReplaced(job.uid, job.version, 0, (worker,), ""))
+        world.say(k.WorkersReplaced(job.uid, job.version, 0, (worker,), ()))
         assert not world.verdict("WorkersReplaced").accepted
     twice = k.EndedWorker(k.Place(1, 1), job.bound[(1, 1)], "Elsewhere", False)
-    world.say(k.WorkersReplaced(job.uid, job.version, 0, (twice, twice), ""))
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, (twice, twice), ()))
     assert not world.verdict("WorkersReplaced").accepted and len(job.bound) == 4
 
 
@@ -211,7 +212,7 @@ def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
     fail(world, job, 1)
     later(world)
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
-    assert job.decided.message == "2 workers are given up (restartLimit is 0) and minWorkersNum is 2"
+    assert stage_text(job.decided) == "2 workers are given up (restartLimit is 0) and minWorkersNum is 2"
     assert wanted_status(world.state, job)["workers"][0]["failed"] == 2
 
 
@@ -397,7 +398,7 @@ def test_a_minimum_raised_above_what_is_not_given_up_fails_a_job_that_waits_for_
     world.job("ppo", workers=3, min_workers=2, restart_limit=0, generation=2)
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
-    assert "2 workers are given up (restartLimit is 0) and minWorkersNum is 2" in job.decided.message
+    assert "2 workers are given up (restartLimit is 0) and minWorkersNum is 2" in stage_text(job.decided)
 
 
 # --- lost nodes ---------------------------------------------------------------------------------------------------
@@ -451,7 +452,7 @@ def test_a_leader_on_a_lost_node_means_a_new_attempt_without_a_restart_counted()
     world.pass_time(60)
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeLost")
-    assert job.decided.message == "the leader's node n1 is not ready for 60 s; scheduled again"
+    assert stage_text(job.decided) == "the leader's node n1 is not ready for 60 s; scheduled again"
     world.settle()
     assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
     assert "n1" not in job.placements.values()
@@ -623,7 +624,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     assert wanted_pods(world.state, job).create == []
     [worker] = decided(world).workers
     assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
-    assert job.replacement == f"workers replaced: lost: actors 1 (node n1 {how})"
+    assert replaced_text(job.replacement, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
     assert_sound(world.state)
@@ -667,7 +668,7 @@ def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_agai
     assert wanted_pods(world.state, job).create == []
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeClosed")
-    assert job.decided.message == f"the leader's node n1 {how}; scheduled again"
+    assert stage_text(job.decided) == f"the leader's node n1 {how}; scheduled again"
     world.node("n2", cpu=2)
     world.settle()
     assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)

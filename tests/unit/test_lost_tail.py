@@ -13,6 +13,8 @@ from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import Change, Object, Page, Resource
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.watcher import Watcher
@@ -105,10 +107,10 @@ class Scene:
     def term(self) -> int:
         return self.us.follower.state.terms.get(JOB, 0)
 
-    async def decide(self, stage: str, **more: Any) -> None:
+    async def decide(self, stage: Stage, **more: Any) -> None:
         """The other process decides on the job."""
         job = self.other.follower.state.jobs[UID]
-        await self.other.say(k.StageDecided(UID, job.version, job.attempt, stage, "Test", ""), **more)
+        await self.other.say(k.StageDecided(UID, job.version, job.attempt, stage, StageReason.OTHER), **more)
 
 
 @contextlib.asynccontextmanager
@@ -134,9 +136,9 @@ async def test_a_watcher_that_was_paused_while_another_saw_the_job_run_and_go_be
         scene.log.goes.clear()
         other = (await scene.other.say(k.WatchClaimed(JOB, "other"), term=CLAIM)).first
         await scene.other.say(job_seen(tyjob(), other, with_status=False), term=other)
-        await scene.decide("Running")
+        await scene.decide(Stage.SUCCEEDED)
         await scene.other.say(k.JobGone(other, "default", "j", UID), term=other)
-        scene.cluster.say(("ADDED", tyjob()), ("MODIFIED", tyjob("Running", version=6)))
+        scene.cluster.say(("ADDED", tyjob()), ("MODIFIED", tyjob("Succeeded", version=6)))
         await asyncio.sleep(0.1)
         scene.log.goes.set()
         await scene.until(lambda: scene.term() not in (term, other))  # ours, with the lease
@@ -150,12 +152,12 @@ async def test_a_projection_that_began_again_from_a_snapshot_meanwhile_is_the_on
         await scene.until(lambda: UID in scene.us.follower.state.jobs)
         epoch, before = scene.us.follower.state.epoch, scene.us.follower.state
         scene.log.goes.clear()
-        await scene.decide("Running")
+        await scene.decide(Stage.SUCCEEDED)
         position = scene.other.follower.position
         content = snapshot.encode(scene.other.follower.state)
         await scene.other.follower.log.put_snapshot(StoredSnapshot(position, content))
         await scene.other.follower.log.trim(position.offset + 1, epoch=epoch)
-        scene.cluster.say(("MODIFIED", tyjob("Running", version=6)))
+        scene.cluster.say(("MODIFIED", tyjob("Succeeded", version=6)))
         await asyncio.sleep(0.1)
         scene.log.goes.set()
         await scene.until(lambda: scene.us.follower.state is not before)

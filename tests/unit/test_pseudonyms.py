@@ -14,11 +14,14 @@ from hypothesis import HealthCheck, given, settings
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
+from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
 from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, SpreadRule, Toleration
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.snapshot import StateImage
@@ -163,78 +166,56 @@ def test_job_names_in_explanations_are_as_many_as_before() -> None:
 
 # --- what controllers say ----------------------------------------------------------------------------------------
 
-#: Decisions whose messages hold another's words, or the reasons of a cycle.
-OTHERS_WORDS = {"InvalidSpec", "PodRefused", "Unschedulable", "QuorumIncomplete"}
 
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps(least=10, most=60))
-def test_what_controllers_say_in_any_history_stays(history: list[Step]) -> None:
-    entries = live_through(history).entries
-    for entry, told in zip(entries, renamed(entries), strict=True):
-        for event, other in zip(entry.batch.events, told.batch.events, strict=True):
-            if isinstance(event, k.StageDecided) and event.reason not in OTHERS_WORDS:
-                assert isinstance(other, k.StageDecided) and LEFT_OUT not in other.message, event.message
-
-
-def said(*messages: str) -> list[str]:
-    """The messages as they are told, with the names in them known."""
+def exported(event: Any) -> Any:
+    """The event with all names in it known."""
     names = Pseudonyms()
-    for message in messages:
-        names.said(message)
+    names.walk(event)
     names.begin()
-    return [names.said(message) for message in messages]
+    return names.walk(event)
 
 
-def test_names_in_what_controllers_say_are_replaced() -> None:
-    assert said(
-        "the leader's pod is gone; scheduled again",
-        "the leader's node secret-9 is gone; scheduled again",
-        "the leader's node secret-1 is not ready for 61 s; scheduled again",
-        "the leader's node secret-1 is cordoned; scheduled again",
-        "the leader's node secret-1 has the taint secret=secret:NoSchedule; scheduled again",
-        "the leader's address changed from 192.168.77.1 to 192.168.77.9; scheduled again",
-        "the leader failed (OOMKilled); restart 1 of 3",
-        "the leader's pod ended (Deleted while it ran); scheduled again",
-        "the leader's pod ended (DisruptionTarget: EvictionByEvictionAPI); scheduled again",
-        "2 workers were lost, minWorkersNum is 3; scheduled again",
-    ) == [
-        "the leader's pod is gone; scheduled again",
-        "the leader's node n-0002 is gone; scheduled again",
-        "the leader's node n-0001 is not ready for 61 s; scheduled again",
-        "the leader's node n-0001 is cordoned; scheduled again",
-        "the leader's node n-0001 has the taint k-0001=v-0001:NoSchedule; scheduled again",
-        "the leader's address changed from 10.0.0.1 to 10.0.0.2; scheduled again",
-        "the leader failed (OOMKilled); restart 1 of 3",
-        "the leader's pod ended (Deleted while it ran); scheduled again",
-        "the leader's pod ended (DisruptionTarget: EvictionByEvictionAPI); scheduled again",
-        "2 workers were lost, minWorkersNum is 3; scheduled again",
-    ]
+def test_names_in_the_facts_of_decisions_are_replaced() -> None:
+    taint = Taint("secret", "secret", "NoSchedule")
+    facts = StageFacts(
+        "secret-1", taint=taint, seconds=61, count=1, limit=3, was="192.168.77.1", address="192.168.77.9"
+    )
+    told = exported(k.StageDecided("uid", 7, 0, Stage.RESCHEDULING, StageReason.NODE_LOST, facts))
+    assert told.facts == StageFacts(
+        "n-0001", taint=Taint("k-0001", "v-0001", "NoSchedule"), seconds=61, count=1, limit=3, was="10.0.0.1",
+        address="10.0.0.2",
+    )  # fmt: skip
+    lost = k.WorkersReplaced("uid", 7, 0, (), (EndCause(EndKind.LOST, k.Place(1, 2), 4, node="secret-1"),))
+    assert exported(lost).causes == (EndCause(EndKind.LOST, k.Place(1, 2), 4, node="n-0001"),)
 
 
 @pytest.mark.parametrize(
-    "message",
+    "words",
+    ["OOMKilled", "Error", "Deleted while it ran", "DisruptionTarget: EvictionByEvictionAPI", "ErrImagePull", ""],
+)
+def test_why_a_pod_ended_stays_where_the_kubelet_has_a_word_for_it(words: str) -> None:
+    decided = k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.RESTART_LIMIT, StageFacts(limit=3, words=words))
+    assert exported(decided) == decided
+
+
+@pytest.mark.parametrize(
+    "words",
     [
-        "the leader failed (Secret); restart 1 of 3",
-        "the leader failed (secret) words); restart 1 of 3",
-        "the leader failed (Error (secret)); restart 1 of 3",
-        "the leader failed (secret\nwords) and restartLimit is 3",
-        "the leader's pod ended (Evictedsecret); scheduled again",
-        "the leader's pod ended (DisruptionTarget: Secret); scheduled again",
-        "the leader's node n1 has the taint secret:Secret; scheduled again",
-        "the leader's node a secret is gone; scheduled again",
-        "its quorum wasn't complete for 300 s (secret); it gives its nodes up",
-        "the leader has finished; secret",
-        "the leader has finished\nsecret",
-        "the leader's image can't be pulled (Secret)",
-        "the API server refuses its pods: secret",
-        "workers replaced: failed: secret 0 (OOMKilled)",
-        "secret",
+        "Secret",
+        "secret) words",
+        "Error (secret)",
+        "secret\nwords",
+        "Evictedsecret",
+        "DisruptionTarget: Secret",
+        "Error\n",
     ],
 )
-def test_a_message_with_other_words_in_it_never_gets_out(message: str) -> None:
-    (told,) = said(message)
-    assert "secret" not in told.lower() and "left out of this export" in told
+def test_other_words_in_a_decision_never_get_out(words: str) -> None:
+    for facts in (StageFacts(words=words), StageFacts(sentence=words)):
+        told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.POD_REFUSED, facts)).facts
+        assert LEFT_OUT in (told.words, told.sentence) and words not in (told.words, told.sentence)
+    cause = EndCause(EndKind.FAILED, k.Place(1, 0), 1, words=words)
+    assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].words == LEFT_OUT
 
 
 # --- every field with text has its rule ------------------------------------------------------------------------

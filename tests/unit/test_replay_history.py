@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from arranger.errors import DamagedEntry
+from arranger.errors import UnknownEvent
 from arranger.events import kinds as k
+from arranger.events.codec import decode_batch, encode_batch
 from arranger.events.log import Entry
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.history import Journey, Point, Span
@@ -58,13 +60,14 @@ def test_a_moment_is_the_end_of_all_that_was_told_until_then() -> None:
     assert _at(world.entries, Point(told_ms=told_ms + 1000)).offset == before + 1
 
 
-def test_a_value_that_its_kind_cannot_have_is_damage_with_its_offset() -> None:
+def test_a_value_that_its_kind_cannot_have_is_refused_with_its_offset() -> None:
     world = World()
     job = world.job("j")
     at = world.state.offset + 1
-    batch = k.Batch("x", 1, 0, (k.StageDecided(job.uid, job.version, 0, "Nowhere", "", ""),))
-    with pytest.raises(DamagedEntry, match="Nowhere") as raised:
-        _at([*world.entries, Entry(at, at, "", batch)], Point())
+    nowhere = k.StageDecided(job.uid, job.version, 0, "Nowhere", StageReason.OTHER)  # type: ignore[arg-type]
+    payload = encode_batch(k.Batch("x", 1, 0, (nowhere,)))
+    with pytest.raises(UnknownEvent, match="Nowhere") as raised:
+        decode_batch(payload, at)
     assert raised.value.offset == at
 
 

@@ -1,0 +1,131 @@
+"""Decisions on a job's stage and on its workers, in one line each."""
+
+from collections.abc import Callable, Sequence
+
+from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.kinds import StageDecided
+from arranger.model.job import JobSpec
+from arranger.model.node import Taint
+from arranger.model.stages import StageReason
+from arranger.model.taints import taint_text
+
+
+def stage_text(decided: StageDecided) -> str:
+    """Why a job entered its stage."""
+    facts = decided.facts
+    return facts.sentence or _STAGE[decided.reason](facts)
+
+
+def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
+    """Which workers were replaced, and why; empty for none. `spec` gives the names of the worker sets."""
+    if not causes:
+        return ""
+    if causes[0].sentence:
+        return causes[0].sentence
+    if causes[0].kind == EndKind.REFUSED:
+        return _refused(causes[0])
+    return "workers replaced: " + "; ".join(_ended(cause, spec) for cause in causes)
+
+
+def closed_text(*, cordoned: bool, taint: Taint | None) -> str:
+    """How a node is closed to new pods; empty for an open one."""
+    if cordoned:
+        return "is cordoned"
+    return f"has the taint {taint_text(taint)}" if taint is not None else ""
+
+
+def _refused(cause: EndCause) -> str:
+    few = "1 further worker is" if cause.count == 1 else f"{cause.count} further workers are"
+    return f"{few} refused{_in_brackets(cause.words)}; nodes given up"
+
+
+_KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "given up"}
+
+
+def _ended(cause: EndCause, spec: JobSpec | None) -> str:
+    group, index = cause.first.group, cause.first.index
+    known = spec is not None and group < len(spec.groups)
+    name = spec.groups[group].name if spec is not None and known else f"group {group}"
+    others = f" and {cause.count - 1} more" if cause.count > 1 else ""
+    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
+    why = cause.words or f"node {cause.node} {closed}".rstrip()
+    return f"{_KINDS[cause.kind]}: {name} {index}{others} ({why})"
+
+
+def _in_brackets(words: str) -> str:
+    return f" ({words})" if words else ""
+
+
+def _workers(count: int, one: str, more: str) -> str:
+    return f"1 worker {one}" if count == 1 else f"{count} workers {more}"
+
+
+def _node_lost(facts: StageFacts) -> str:
+    lasting = f" for {facts.seconds} s" if facts.seconds else ""
+    return f"the leader's node {facts.node} is {'gone' if facts.gone else 'not ready'}{lasting}; scheduled again"
+
+
+def _node_closed(facts: StageFacts) -> str:
+    how = closed_text(cordoned=facts.cordoned, taint=facts.taint)
+    return f"the leader's node {facts.node} {how}; scheduled again"
+
+
+def _restart_limit(facts: StageFacts) -> str:
+    if facts.count:
+        return f"the leader restarted {facts.count} times, restartLimit is {facts.limit}"
+    return f"the leader failed ({_ending(facts)}) and restartLimit is {facts.limit}"
+
+
+def _ending(facts: StageFacts) -> str:
+    return facts.words or "its containers failed"
+
+
+def _quorum_incomplete(facts: StageFacts) -> str:
+    why = facts.words or "no nodes for it"
+    return f"its quorum wasn't complete for {facts.seconds} s ({why}); it gives its nodes up"
+
+
+def _workers_failed(facts: StageFacts) -> str:
+    given_up = _workers(facts.count, "is", "are")
+    return f"{given_up} given up (restartLimit is {facts.limit}) and minWorkersNum is {facts.needed}"
+
+
+def _workers_lost(facts: StageFacts) -> str:
+    return f"{_workers(facts.count, 'was', 'were')} lost, minWorkersNum is {facts.needed}; scheduled again"
+
+
+_R = StageReason
+_STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
+    _R.SCHEDULED: lambda _: "its quorum has nodes; the leader is started first",
+    _R.WORKERS_READY: lambda _: "the leader runs and enough workers are ready",
+    _R.LEADER_SUCCEEDED: lambda _: "the leader has finished",
+    _R.TERMINATED: lambda _: "ended by spec.terminating",
+    _R.SUSPENDED: lambda _: "suspended by spec.suspend; it holds no nodes",
+    _R.RESUMED: lambda _: "resumed; waits for the next scheduling cycle",
+    _R.LEADER_FAILED: lambda facts: f"the leader failed ({_ending(facts)}); restart {facts.count} of {facts.limit}",
+    _R.LEADER_EVICTED: lambda facts: f"the leader's pod ended ({_ending(facts)}); scheduled again",
+    _R.LEADER_LOST: lambda _: "the leader's pod is gone; scheduled again",
+    _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
+    _R.NODE_LOST: _node_lost,
+    _R.NODE_CLOSED: _node_closed,
+    _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
+    _R.WORKERS_LOST: _workers_lost,
+    _R.QUORUM_INCOMPLETE: _quorum_incomplete,
+    _R.QUORUM_REFUSED: lambda facts: (
+        f"pods of its quorum are refused{_in_brackets(facts.words)}; it gives its nodes up"
+    ),
+    _R.TEMPLATE_EDITED: lambda _: (
+        "its template was edited before its status told that it starts; scheduled again with that"
+    ),
+    _R.UNSCHEDULABLE: lambda facts: facts.words or "no node can hold it",
+    _R.WORKERS_FAILED: _workers_failed,
+    _R.RESTART_LIMIT: _restart_limit,
+    _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",
+    _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",
+    _R.DEADLINE_EXCEEDED: lambda facts: f"it was active for longer than activeDeadlineSeconds ({facts.seconds})",
+    _R.INVALID_SPEC: lambda facts: facts.words,
+    _R.DELETED: lambda _: "it is being deleted; places without a pod are given up",
+    _R.ADOPTED: lambda _: "taken over from its status",
+    _R.AS_RECORDED: lambda _: "it lasted as long as in the log",
+    _R.OTHER: lambda _: "for a reason that this version doesn't know",
+}

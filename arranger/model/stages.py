@@ -1,0 +1,95 @@
+"""The stages of a TYJob, why it goes from one to another, and the one table of what may follow what.
+
+Controllers decide on a reason alone and take the stage from the table; the fold judges every decision by it.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from arranger.model.job import Stage
+
+
+class StageReason(StrEnum):
+    """Why a job enters a stage. It stands in status conditions and Kubernetes Events as it is written here."""
+
+    SCHEDULED = "Scheduled"
+    WORKERS_READY = "WorkersReady"
+    LEADER_SUCCEEDED = "LeaderSucceeded"
+    TERMINATED = "Terminated"
+    SUSPENDED = "Suspended"
+    RESUMED = "Resumed"
+    #: The leader failed by its own fault; the only reason that uses up the leader's restart budget.
+    LEADER_FAILED = "LeaderFailed"
+    LEADER_EVICTED = "LeaderEvicted"
+    LEADER_LOST = "LeaderLost"
+    LEADER_MOVED = "LeaderMoved"
+    NODE_LOST = "NodeLost"
+    NODE_CLOSED = "NodeClosed"
+    ROOM_TAKEN = "RoomTaken"
+    WORKERS_LOST = "WorkersLost"
+    QUORUM_INCOMPLETE = "QuorumIncomplete"
+    #: The API server refuses pods of its quorum: the job waits behind others of its priority from then on.
+    QUORUM_REFUSED = "QuorumRefused"
+    TEMPLATE_EDITED = "TemplateEdited"
+    UNSCHEDULABLE = "Unschedulable"
+    WORKERS_FAILED = "WorkersFailed"
+    RESTART_LIMIT = "RestartLimit"
+    IMAGE_ERROR = "ImageError"
+    POD_REFUSED = "PodRefused"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    INVALID_SPEC = "InvalidSpec"
+    DELETED = "Deleted"
+    #: A new epoch took the job over from a status that gives no reason.
+    ADOPTED = "Adopted"
+    #: A supposed continuation of a log lets a job end, or start again, as it did in that log.
+    AS_RECORDED = "AsRecorded"
+    #: A reason that an earlier version recorded and this one doesn't know.
+    OTHER = "Other"
+
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
+_ACTIVE = (*_WAITING, *_BEGUN)
+
+_R = StageReason
+#: From these stages, for one of these reasons, to this stage.
+_RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
+    (_WAITING, (_R.SCHEDULED,), Stage.STARTING),
+    ((Stage.STARTING,), (_R.WORKERS_READY,), Stage.RUNNING),
+    (_BEGUN, (_R.LEADER_SUCCEEDED,), Stage.SUCCEEDED),
+    (_ACTIVE, (_R.TERMINATED,), Stage.SUCCEEDED),
+    (_ACTIVE, (_R.SUSPENDED,), Stage.PENDING),
+    ((Stage.PENDING,), (_R.RESUMED,), Stage.PENDING),
+    (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),
+    (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST), Stage.RESCHEDULING),
+    ((Stage.STARTING,), (_R.QUORUM_INCOMPLETE, _R.QUORUM_REFUSED, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
+    (_WAITING, (_R.UNSCHEDULABLE,), Stage.FAILED),
+    (_BEGUN, (_R.RESTART_LIMIT, _R.IMAGE_ERROR), Stage.FAILED),
+    (_ACTIVE, (_R.WORKERS_FAILED, _R.POD_REFUSED, _R.DEADLINE_EXCEEDED, _R.INVALID_SPEC, _R.DELETED), Stage.FAILED),
+)
+
+
+def _table(
+    rules: Iterable[tuple[Iterable[Stage], Iterable[StageReason], Stage]],
+) -> dict[tuple[Stage, StageReason], Stage]:
+    return {(stage, reason): to for stages, reasons, to in rules for stage in stages for reason in reasons}
+
+
+#: (the present stage, the reason) → the next stage. What isn't here doesn't happen.
+TRANSITIONS: Mapping[tuple[Stage, StageReason], Stage] = MappingProxyType(_table(_RULES))
+
+#: The same for reasons that say nothing of the stage: where a job may go from each stage.
+_ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
+    Stage.PENDING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),
+    Stage.RESCHEDULING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),
+    Stage.STARTING: (Stage.PENDING, Stage.RUNNING, Stage.RESCHEDULING, Stage.SUCCEEDED, Stage.FAILED),
+    Stage.RUNNING: (Stage.PENDING, Stage.RESCHEDULING, Stage.SUCCEEDED, Stage.FAILED),
+}
+
+
+def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
+    """Whether a job in `stage` may enter the stage `to` for this reason."""
+    if reason in (StageReason.AS_RECORDED, StageReason.OTHER):
+        return to in _ANYWHERE.get(stage, ())
+    return TRANSITIONS.get((stage, reason)) == to
