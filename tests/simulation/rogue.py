@@ -100,7 +100,7 @@ class Rogue:
             current = self._world.oracle.state.jobs.get(uid)
             if current is not None and current.placements.get(place) == node and current.bound.get(place) == pod:
                 stays = (k.EndedWorker(k.Place(*place), pod, Replacement.SAME_NODE, True),)
-                decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, "closed", verdicts=VERDICTS)
+                decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, (), verdicts=VERDICTS)
                 await self._say("two writers: a closed node", decided)
 
     async def _cordoned(self, node: str) -> bool:
