@@ -342,11 +342,14 @@ class Applier:
             if await is_there(self._cluster, namespace, name, uid):
                 log_event(_log, "a TYJob that the log has lost is there", level=logging.WARNING, job=name, uid=uid)
                 return
-        await self._together([self._delete(uid, pod, force=force) for pod, force in pods])
+        await self._together([self._delete(uid, pod, force=force, orphan=True) for pod, force in pods])
 
-    async def _delete_pod(self, uid: str, pod: PodSeen, *, force: bool) -> bool:
+    async def _delete_pod(self, uid: str, pod: PodSeen, *, force: bool, orphan: bool) -> bool:
         """Delete a pod that belongs to this TYJob; False if it doesn't, or changes all the time."""
-        deletion = await delete_pod(self._cluster, pod, uid, force=force)
+        # Whose TYJob is gone is no orphan any more once the log has seen the TYJob, whose watch may be late.
+        deletion = await delete_pod(
+            self._cluster, pod, uid, force=force, still=lambda: not orphan or uid not in self._follower.state.jobs
+        )
         if deletion == Deletion.NOT_OURS:
             log_event(
                 _log, "a pod that isn't the job's is not deleted", level=logging.WARNING,
@@ -663,8 +666,8 @@ class Applier:
             progress.settling[key] = self._clock.monotonic_s() - _SETTLE_S + rest_s
             self._look_again(job.uid, rest_s + _LATER_S)
 
-    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False) -> bool:
-        done = await self._effect("delete", partial(self._delete_pod, job_uid, pod, force=force))
+    async def _delete(self, job_uid: str, pod: PodSeen, *, force: bool = False, orphan: bool = False) -> bool:
+        done = await self._effect("delete", partial(self._delete_pod, job_uid, pod, force=force, orphan=orphan))
         self._progress.setdefault(job_uid, _Progress()).settling[pod.uid] = self._clock.monotonic_s()
         return done
 

@@ -29,16 +29,18 @@ class Deletion(StrEnum):
     CHANGING = "changing"
 
 
-async def delete_pod(cluster: Cluster, pod: PodSeen, job_uid: str, *, force: bool) -> Deletion:
+async def delete_pod(
+    cluster: Cluster, pod: PodSeen, job_uid: str, *, force: bool, still: Callable[[], bool]
+) -> Deletion:
     """Delete a pod that belongs to this TYJob by its live owner reference; with `force`, without a grace period.
 
-    Raises `ClusterError`.
+    `still` is asked once the pod was read: what it was to go for may have changed by then. Raises `ClusterError`.
     """
     return await _delete_if(
         cluster,
         PODS,
         (pod.namespace, pod.name, pod.uid),
-        lambda live: owned_by(live, job_uid),
+        lambda live: still() and owned_by(live, job_uid),
         grace_s=0 if force else None,
     )
 

@@ -220,3 +220,25 @@ async def test_pods_of_a_deleted_job_are_left_to_kubernetes_for_a_while(monkeypa
         monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
         scene.applier.changed(Changes(jobs={job: None}))
         await scene.until(lambda: not scene.stands("j-learner-0"))
+
+
+async def test_a_pod_whose_job_is_seen_while_its_owner_is_read_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
+    async with applying(MemoryLog(MemoryHome())) as scene:
+        job = await scene.begin()
+        seen = scene.follower.state.jobs[job].seen
+        scene.store.collection(TYJOBS).objects.pop(("default", "j"))
+        get, read = scene.cluster.get, asyncio.Event()
+
+        async def late(resource: Any, namespace: str, name: str) -> Object:
+            found = await get(resource, namespace, name)
+            if resource == PODS:  # the TYJob's watch was later than that of the pods, and tells it now
+                await scene.append(msgspec.structs.replace(seen, term=scene.terms[k.Watched.JOB]))
+                read.set()
+            return found
+
+        scene.cluster.get = late  # type: ignore[method-assign]
+        await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
+        await asyncio.wait_for(read.wait(), 20)
+        await asyncio.sleep(0.1)
+        assert scene.stands("j-learner-0") and job in scene.follower.state.jobs
