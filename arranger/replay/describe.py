@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.lifecycle.wanted import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -29,6 +30,20 @@ ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersRe
 def label(job: JobRecord) -> str:
     """A job as people name it: namespace/name."""
     return f"{job.seen.namespace}/{job.seen.name}"
+
+
+def message_of(job: JobRecord) -> str:
+    """The last thing that was decided about it, in words; what keeps it waiting comes first."""
+    if job.seen.invalid:
+        return job.seen.invalid
+    if job.waits is not None and waits_last(job):
+        return job.waits.message
+    return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
+
+
+def waits_last(job: JobRecord) -> bool:
+    """Whether the last thing decided about it is why it waits."""
+    return job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()
 
 
 def label_of(state: State, uid: str) -> str:

@@ -9,14 +9,12 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.lifecycle.wanted import back_off_text
-from arranger.messages.decisions import stage_text
 from arranger.model.names import pod_name
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
 from arranger.replay.choices import Choice
 from arranger.replay.consequences import Consequence, budget_text, restarts_used
-from arranger.replay.describe import label, pods_text
+from arranger.replay.describe import label, message_of, pods_text, waits_last
 from arranger.replay.lives import Retaken
 from arranger.replay.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
 from arranger.replay.waiting import Waiting, explain_waiting
@@ -239,21 +237,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         restarts_used=restarts_used(job, story.state),
         restart_limit=spec.restart_limit if spec is not None else 0,
         budget=budget_text(job, story.state, None),
-        message_at=story.waits_at if _waits(job) else story.decided_at,
+        message_at=story.waits_at if waits_last(job) else story.decided_at,
         ended=job.ended,
         pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
     )
-
-
-def message_of(job: JobRecord) -> str:
-    """The last thing that was decided about it, in words; what keeps it waiting comes first."""
-    if job.seen.invalid:
-        return job.seen.invalid
-    if _waits(job) and job.waits is not None:
-        return job.waits.message
-    return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
-
-
-def _waits(job: JobRecord) -> bool:
-    """Whether the last thing decided about it is why it waits."""
-    return job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()

@@ -9,7 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
-from arranger.replay.explain import message_of
+from arranger.replay.describe import message_of
 from arranger.scheduling import queue
 from arranger.scheduling.registry import BUILT_IN, Policies
 

@@ -17,7 +17,7 @@ from arranger.model.quantity import quantity
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
-from arranger.replay.explain import message_of
+from arranger.replay.describe import message_of
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
