@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from arranger.cli.trace_files import read_nodes, read_pods
+from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
 from arranger.scheduling.trace_policies import POLICIES
 from benchmarks.report import Figure

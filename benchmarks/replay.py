@@ -22,7 +22,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from arranger.cli.reading import feed
+from arranger.cli.inputs.reading import feed
 from arranger.events.archive import ArchiveLog
 from arranger.events.codec import StoredEntry, encode_batch
 from arranger.events.kinds import Batch, CycleTaken
@@ -32,8 +32,8 @@ from arranger.events.shelves import FolderShelf
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.history import END, Journey
-from arranger.replay.verify import cycle_offset
+from arranger.replay.reading.history import END, Journey
+from arranger.replay.reading.verify import cycle_offset
 from arranger.scheduling.cycle import take_cycle
 from arranger.workers.archiver import Archiver
 from benchmarks.longrun import BEGAN_MS, LongRun

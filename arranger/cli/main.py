@@ -7,7 +7,6 @@ error, `arranger: …`, and an exit status: 2 for bad usage, 1 otherwise, 130 af
 import contextlib
 import difflib
 import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -16,33 +15,33 @@ from collections.abc import Sequence
 import click
 
 from arranger import __version__
-from arranger.cli.pager import paged
+from arranger.cli.rendering.pager import paged
 from arranger.errors import ArrangerError
 from arranger.model.text import one_line
 
-#: Name of each subcommand, its module, and the line that `arranger --help` says about it.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("arranger.cli.demo", "Run the example jobs on an embedded cluster and watch them."),
-    "run": ("arranger.cli.run", "Run workers: watcher, controller, scheduler, applier, maintenance."),
-    "status": ("arranger.cli.status", "Show who runs, who works on what, how far all have read, and what is missing."),
-    "events": ("arranger.cli.events", "List and follow the event log."),
-    "replay": ("arranger.cli.replay", "Show the cluster as Arranger saw it at a point of the log."),
-    "explain": ("arranger.cli.explain", "Say why a job waits, or why its pods are where they are."),
-    "verify": ("arranger.cli.verify", "Take every recorded cycle again and compare byte for byte."),
-    "what-if": ("arranger.cli.what_if", "Take a cycle of the past with something otherwise; both plans side by side."),
-    "diff": ("arranger.cli.diff", "Show what changed between two points of the log, or between two plans."),
-    "bisect": (
-        "arranger.cli.bisect",
-        "Find the event at which something starts to hold, or the first differing cycle.",
-    ),
-    "export": ("arranger.cli.export", "Write a log, or what concerns one job, into one portable file."),
-    "import": ("arranger.cli.import_log", "Turn an export into a log file, or load it into an empty Redis."),
-    "simulate": ("arranger.cli.simulate", "Say what the scheduler would do, for files with a cluster or for a trace."),
-    "policies": ("arranger.cli.policies", "List the policies and filters installed, other packages' included."),
-    "settings": ("arranger.cli.settings", "Show every setting, its value and where that comes from."),
-    "crd": ("arranger.cli.crd", "Print the TYJob resource definition for kubectl apply."),
-    "completion": ("arranger.cli.completion", "Print a script that completes arranger in a shell."),
+#: Each subcommand, and the line that `arranger --help` says about it.
+COMMANDS: dict[str, str] = {
+    "demo": "Run the example jobs on an embedded cluster and watch them.",
+    "run": "Run workers: watcher, controller, scheduler, applier, maintenance.",
+    "status": "Show who runs, who works on what, how far all have read, and what is missing.",
+    "events": "List and follow the event log.",
+    "replay": "Show the cluster as Arranger saw it at a point of the log.",
+    "explain": "Say why a job waits, or why its pods are where they are.",
+    "verify": "Take every recorded cycle again and compare byte for byte.",
+    "what-if": "Take a cycle of the past with something otherwise; both plans side by side.",
+    "diff": "Show what changed between two points of the log, or between two plans.",
+    "bisect": "Find the event at which something starts to hold, or the first differing cycle.",
+    "export": "Write a log, or what concerns one job, into one portable file.",
+    "import": "Turn an export into a log file, or load it into an empty Redis.",
+    "simulate": "Say what the scheduler would do, for files with a cluster or for a trace.",
+    "policies": "List the policies and filters installed, other packages' included.",
+    "settings": "Show every setting, its value and where that comes from.",
+    "crd": "Print the TYJob resource definition for kubectl apply.",
+    "completion": "Print a script that completes arranger in a shell.",
 }
+
+#: Where the module of a command has another name.
+_MODULES = {"import": "import_log"}
 
 #: Commands whose answers may be long: on a terminal they go through a pager, unless they follow what comes.
 PAGED = frozenset({"events", "replay", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
@@ -58,13 +57,14 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
-        return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module)]
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
+        command = importlib.import_module(f"arranger.cli.commands.{module}").command
         assert isinstance(command, click.Command)
         # Click's mark for lines that keep their breaks is a backspace, which a raw docstring can only spell.
         command.help = (command.help or "").replace("\\b\n", "\b\n")
@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, from the table, so that nothing is imported for it."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([*COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

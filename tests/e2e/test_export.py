@@ -57,7 +57,7 @@ def test_a_whole_log_is_exported_verified_and_replayed_alike(
 @pytest.fixture
 def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """What concerns a job is cut out of short logs too."""
-    monkeypatch.setattr("arranger.cli.export.FROM_THE_START", 0)
+    monkeypatch.setattr("arranger.cli.commands.export.FROM_THE_START", 0)
 
 
 @pytest.mark.usefixtures("a_long_log")

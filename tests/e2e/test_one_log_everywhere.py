@@ -4,8 +4,8 @@ import asyncio
 import random
 from pathlib import Path
 
+from arranger.cli.inputs.reading import begin, feed
 from arranger.cli.main import main
-from arranger.cli.reading import begin, feed
 from arranger.clock import SystemClock
 from arranger.events.log import Log, StoredSnapshot
 from arranger.events.open_log import open_log
@@ -14,7 +14,7 @@ from arranger.events.shelves import FolderShelf
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
-from arranger.replay.history import Journey, Point
+from arranger.replay.reading.history import Journey, Point
 from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower

@@ -12,7 +12,7 @@ from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.verify import cycle_offset
+from arranger.replay.reading.verify import cycle_offset
 
 HERE = Path(__file__).parent
 

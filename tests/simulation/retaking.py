@@ -12,8 +12,8 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Position
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
-from arranger.replay.history import Span, advance
-from arranger.replay.verify import Survey, Verification
+from arranger.replay.reading.history import Span, advance
+from arranger.replay.reading.verify import Survey, Verification
 from arranger.scheduling.registry import Policies
 from tests.simulation.quotas import beyond
 from tests.simulation.upgrades import EVERY

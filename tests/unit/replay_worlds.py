@@ -10,10 +10,10 @@ from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.model.node import Taint
 from arranger.projections.state import State
-from arranger.replay.explain import Explanation, explanation, knows_pod
-from arranger.replay.history import Span
-from arranger.replay.lives import Asked, Lives
-from arranger.replay.verify import Report, Survey, Verification
+from arranger.replay.explain.answer import Explanation, explanation, knows_pod
+from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.reading.history import Span
+from arranger.replay.reading.verify import Report, Survey, Verification
 from arranger.scheduling.cycle import take_cycle
 from tests.world import GIB, World, shape
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from arranger.cli import reading
+from arranger.cli.inputs import reading
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events import kinds as k
@@ -25,7 +25,7 @@ from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.history import END
+from arranger.replay.reading.history import END
 from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower

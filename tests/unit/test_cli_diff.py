@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from arranger.projections.state import State
-from arranger.replay.difference import Change, Difference, difference, picture
+from arranger.replay.reading.difference import Change, Difference, difference, picture
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import crowded
 from tests.unit.test_cli_simulate_files import job, node

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arranger.cli.main import _paged
-from arranger.cli.pager import pager_command
+from arranger.cli.rendering.pager import pager_command
 from tests.commands import to_file
 from tests.unit.replay_worlds import crowded
 

@@ -1,8 +1,8 @@
 """Where a command begins to read a log of which the beginning was trimmed."""
 
-from arranger.cli.reading import begin_early, feed, position_before
+from arranger.cli.inputs.reading import begin_early, feed, position_before
 from arranger.events.kinds import Watched
-from arranger.replay.history import Point
+from arranger.replay.reading.history import Point
 from tests.unit.test_maintenance import Scene
 
 

@@ -1,14 +1,13 @@
 """The command's shell: help without imports, one line for an error, output for people and for programs."""
 
-import importlib
 import json
 import os
 import pty
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -16,7 +15,7 @@ import yaml
 
 from arranger.cli import main as main_module
 from arranger.cli.main import COMMANDS, main
-from arranger.cli.output import At, duration, local_time, parse_at, print_table
+from arranger.cli.rendering.output import At, duration, local_time, parse_at, print_table
 from arranger.errors import LogUnavailable, UsageError
 from arranger.kube.crd import tyjob_crd
 from tests.servers import TYJOB_CRD
@@ -45,16 +44,19 @@ def arranger(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[BaseException]]:
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """A command `broken` that raises what the test puts into the list."""
-    (tmp_path / "broken_command.py").write_text(
-        "import click\nraised = []\n@click.command()\ndef command():\n    raise raised[0]\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(COMMANDS, "broken", ("broken_command", "Fail."))
-    raised: list[BaseException] = importlib.import_module("broken_command").raised
-    yield raised
-    del sys.modules["broken_command"]
+    raised: list[BaseException] = []
+
+    @click.command()
+    def command() -> None:
+        raise raised[0]
+
+    module = types.ModuleType("arranger.cli.commands.broken")
+    module.command = command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(COMMANDS, "broken", "Fail.")
+    return raised
 
 
 def test_help_lists_commands_and_imports_none_of_what_they_need() -> None:
@@ -198,7 +200,8 @@ def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("environ", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_a_terminal_gets_colour_unless_no_color_is_set(environ: dict[str, str], colour: bool) -> None:
     program = (
-        "from arranger.cli.output import print_table\nprint_table(['job'], [['a[red]b']], styles=lambda row: 'red')\n"
+        "from arranger.cli.rendering.output import print_table\n"
+        "print_table(['job'], [['a[red]b']], styles=lambda row: 'red')\n"
     )
     kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     here, there = pty.openpty()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.cli.main import main
-from arranger.cli.trace_files import read_nodes, read_pods
 from arranger.scheduling.trace import TraceNode, TracePod
 from tests.traces import made_up, write_nodes, write_pods
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from arranger.cli.events import KindType
+from arranger.cli.commands.events import KindType
 from arranger.cli.main import main
-from arranger.cli.output import Times, Told, print_table, print_text
-from arranger.cli.terminal import Layout, folded
+from arranger.cli.rendering.output import Times, Told, print_table, print_text
+from arranger.cli.rendering.terminal import Layout, folded
 from tests.commands import to_file
 from tests.unit.replay_worlds import crowded
 

@@ -14,11 +14,11 @@ from arranger.model.job import ENDED
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.continuation import Continuation, Future
-from arranger.replay.course import Meter, likeness
-from arranger.replay.history import Span
-from arranger.replay.recording import Recording
-from arranger.replay.verify import Survey, Verification
+from arranger.replay.reading.history import Span
+from arranger.replay.reading.recording import Recording
+from arranger.replay.reading.verify import Survey, Verification
+from arranger.replay.what_if.continuation import Continuation, Future
+from arranger.replay.what_if.course import Meter, likeness
 
 HISTORIES = Path(__file__).parent.parent / "histories"
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arranger
-from arranger.cli import status as status_command
-from arranger.cli.demo_table import JobRow, Screen
-from arranger.cli.output import print_json, print_table, print_text, say
+from arranger.cli.commands import status as status_command
+from arranger.cli.rendering.demo_table import JobRow, Screen
+from arranger.cli.rendering.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
 from arranger.events.facts import StageFacts
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, wanted_status
@@ -215,13 +215,13 @@ def test_no_log_line_carries_control_characters_or_forges_another(form: str, mon
 
 
 def test_commands_print_in_one_place() -> None:
-    """Text of others can be anywhere: nothing but `cli/output.py` and what prints our own text alone may print."""
+    """Text of others can be anywhere: nothing but `output.py` and what prints our own text alone may print."""
     own = {"output.py", "main.py", "crd.py", "completion.py"}
-    for path in Path(arranger.__file__).parent.joinpath("cli").glob("*.py"):
+    for path in Path(arranger.__file__).parent.joinpath("cli").rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         printing = [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
         printing += [call for call in calls if isinstance(call, ast.Attribute) and call.attr in ("echo", "secho")]
-        assert path.name in own or not printing, f"{path.name} prints without arranger.cli.output"
+        assert path.name in own or not printing, f"{path.name} prints without arranger.cli.rendering.output"
 
 
 def test_a_status_has_no_control_characters_and_stays_within_its_limits() -> None:

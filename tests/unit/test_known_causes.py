@@ -5,11 +5,11 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
-from arranger.replay.bisect import Closeup, Search
-from arranger.replay.conditions import Condition, FindsRoom, Negated, Prospect, WouldBePlaced
-from arranger.replay.explain import Explanation, explanation
-from arranger.replay.history import Point, Span
-from arranger.replay.lives import Asked, Lives
+from arranger.replay.bisect.conditions import Condition, FindsRoom, Negated, Prospect, WouldBePlaced
+from arranger.replay.bisect.search import Closeup, Search
+from arranger.replay.explain.answer import Explanation, explanation
+from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.reading.history import Point, Span
 from tests.unit.haystack import HAPPENED, WAITS, Haystack, Scene
 
 

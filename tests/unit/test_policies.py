@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.projections.jobs import JobRecord, PlaceKey, expand
-from arranger.replay.choices import ChoiceWitness
-from arranger.replay.story import Placement, Story
-from arranger.replay.surroundings import Surroundings
-from arranger.replay.waiting import explain_waiting
+from arranger.replay.explain.choices import ChoiceWitness
+from arranger.replay.explain.story import Placement, Story
+from arranger.replay.explain.surroundings import Surroundings
+from arranger.replay.explain.waiting import explain_waiting
 from arranger.scheduling.attempt import Witness
 from arranger.scheduling.cycle import take_cycle
 from tests.one_by_one import OneByOne, counted

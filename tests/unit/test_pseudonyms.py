@@ -26,7 +26,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.snapshot import StateImage
 from arranger.projections.state import Changes, State
-from arranger.replay.pseudonyms import _SPECIAL, LEFT_OUT, RULES, Pseudonyms
+from arranger.replay.export.pseudonyms import _SPECIAL, LEFT_OUT, RULES, Pseudonyms
 from tests.random_worlds import Step, live_through, steps
 from tests.unit.replay_worlds import crowded, verified
 from tests.world import World, shape

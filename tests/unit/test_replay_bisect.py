@@ -9,11 +9,11 @@ from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
-from arranger.replay import conditions as c
-from arranger.replay.bisect import Closeup, Found, Rival, Run, Search, first_disagreement
-from arranger.replay.history import Point, Span
-from arranger.replay.overrides import Overrides
-from arranger.replay.verify import Survey, Verification
+from arranger.replay.bisect import conditions as c
+from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.verify import Survey, Verification
+from arranger.replay.what_if.overrides import Overrides
 from tests.unit.replay_worlds import contended, crowded
 from tests.world import World, shape
 

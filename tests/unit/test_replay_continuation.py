@@ -12,12 +12,12 @@ from arranger.model.pod import Phase
 from arranger.projections import snapshot
 from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
-from arranger.replay.continuation import Continuation, Future
-from arranger.replay.course import Course, Meter, likeness, typical_pods
-from arranger.replay.history import Journey, Point
-from arranger.replay.overrides import Overrides
-from arranger.replay.recording import Recording
-from arranger.replay.what_if import Variation, vary
+from arranger.replay.reading.history import Journey, Point
+from arranger.replay.reading.recording import Recording
+from arranger.replay.what_if.continuation import Continuation, Future
+from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
+from arranger.replay.what_if.one_cycle import Variation, vary
+from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling.registry import BUILT_IN
 from tests.world import World, shape
 

@@ -12,9 +12,9 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.choices import ChoiceWitness
-from arranger.replay.explain import Roster, explanation, nearest_pods
-from arranger.replay.remedies import TRIES
+from arranger.replay.explain.answer import Roster, explanation, nearest_pods
+from arranger.replay.explain.choices import ChoiceWitness
+from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
 from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
 from tests.world import World, shape

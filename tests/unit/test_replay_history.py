@@ -11,9 +11,9 @@ from arranger.events.log import Entry
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.history import Journey, Point, Span
-from arranger.replay.listing import Filter, Line, Listing
-from arranger.replay.overview import overview
+from arranger.replay.reading.history import Journey, Point, Span
+from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.replay.reading.overview import overview
 from tests.unit.replay_worlds import crowded, late_cycle
 from tests.world import World, shape
 

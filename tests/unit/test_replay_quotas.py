@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from arranger.cli.cluster_files import read_objects
-from arranger.cli.cluster_input import described
+from arranger.cli.inputs.cluster_files import read_objects
+from arranger.cli.inputs.cluster_input import described
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.model.config import CycleConfig
@@ -15,13 +15,13 @@ from arranger.model.quota import QuotaLack, QuotaScope
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.replay import hypothesis
-from arranger.replay.conditions import FindsRoom, Prospect, WouldBePlaced
-from arranger.replay.describe import describe
-from arranger.replay.overrides import Overrides
-from arranger.replay.quota_account import accounted
-from arranger.replay.simulation import Simulation
-from arranger.replay.what_if import Variation, vary
+from arranger.replay.bisect.conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.reading.describe import describe
+from arranger.replay.what_if import hypothesis
+from arranger.replay.what_if.one_cycle import Variation, vary
+from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.quota_account import accounted
+from arranger.replay.what_if.simulation import Simulation
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.unit.replay_worlds import explained, verified
 from tests.unit.test_pseudonyms import renamed

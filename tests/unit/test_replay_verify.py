@@ -12,7 +12,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.nodes import NodeTable
 from arranger.projections.state import Changes, State
-from arranger.replay.history import Point, Span
+from arranger.replay.reading.history import Point, Span
 from tests.unit.replay_worlds import crowded, entry_with, forged, histories, late_cycle, verified
 from tests.world import World, shape
 

@@ -10,8 +10,8 @@ from arranger.model.config import CycleConfig
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.overrides import Overrides
-from arranger.replay.what_if import JobPlan, Plan, Scout, Variation, differences, take_plan, vary
+from arranger.replay.what_if.one_cycle import JobPlan, Plan, Scout, Variation, differences, take_plan, vary
+from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling.registry import BUILT_IN
 from tests.unit.replay_worlds import contended, crowded
 from tests.world import World, shape

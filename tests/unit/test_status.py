@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 
 from arranger.cli.main import cli
-from arranger.cli.problem_words import member_problems, store_problems
+from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.kinds import ListingBegun, Watched

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from arranger.cli.trace_files import read_nodes, read_pods
+from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
 from arranger.scheduling.fragmentation import GPU_MILLI, fragments
 from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod

@@ -1,0 +1,397 @@
+"""`arranger bisect`: the event at which a condition starts to hold, or the first cycle that two plans disagree on."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from arranger.cli.inputs.alternative import other_configuration
+from arranger.cli.inputs.reading import (
+    NotFound,
+    begin,
+    begin_at_span,
+    begin_early,
+    did_you_mean,
+    feed,
+    opened,
+    point_option,
+    position_before,
+    roster_of,
+    span_of,
+    unknown_job,
+)
+from arranger.cli.rendering.bisect_page import Answer, Told
+from arranger.cli.rendering.output import output_option, print_json, print_text, say
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.events.log import Log, Position
+from arranger.model.job import ScheduleState, Stage
+from arranger.model.quantity import QuantityError, amount
+from arranger.plugins import installed
+from arranger.projections.state import State
+from arranger.replay.bisect import conditions as c
+from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.explain.answer import nearest
+from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.verify import Difference, Survey
+from arranger.replay.what_if.overrides import Overrides
+from arranger.settings import Settings
+
+#: Tests on a job and on a node, by parameter: those that are flags, and those that take a value.
+_JOB_TESTS = ("stage", "schedule", "waits", "reason", "placed", "fits", "would_place", "blocked")
+_NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
+_COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
+_GPU = "*/gpu"
+
+Make = Callable[[], list[c.Condition]]
+
+
+def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
+    return click.Choice([str(value) for value in values], case_sensitive=False)
+
+
+@click.command()
+@other_configuration
+@point_option("--from", "Seek from here on. [default: the first event there is]")
+@point_option("--to", "Seek up to here. [default: the last event]")
+@click.option("--job", metavar="[NS/]NAME", help="Seek by what this job is, does or lacks:")
+@click.option("--stage", type=_choice(Stage), help="… it is in this stage.")
+@click.option("--schedule", type=_choice(ScheduleState), help="… it is in this schedule state.")
+@click.option("--waits", is_flag=True, help="… a cycle said why it, or the rest of it, waits.")
+@click.option("--reason", metavar="TEXT", help="… and that reason holds this text.")
+@click.option("--placed", is_flag=True, help="… its quorum has nodes.")
+@click.option("--fits", is_flag=True, help="… its quorum finds room if nobody goes before it; takes cycles.")
+@click.option("--would-place", is_flag=True, help="… a cycle would place its quorum, in its turn; takes cycles.")
+@click.option(
+    "--blocked", is_flag=True, help="… what blocks its quorum, or did last: --not --fits or --not --would-place."
+)
+@click.option("--node", metavar="NAME", help="Seek by what this node is or has:")
+@click.option("--cordoned", is_flag=True, help="… it is cordoned.")
+@click.option(
+    "--tainted", is_flag=False, flag_value="", metavar="[KEY]", help="… it has a taint, of this key if named."
+)
+@click.option("--not-ready", is_flag=True, help="… it is not ready.")
+@click.option("--free-gpu", metavar="'<N'", help="… so many GPUs are free on it: < <= = >= > and a number.")
+@click.option("--free", metavar="'RESOURCE<N'", help="… so much of a resource is free on it, as in 'memory<4Gi'.")
+@click.option("--gone", is_flag=True, help="The job, or the node, is not there any more.")
+@click.option("--not", "negated", is_flag=True, help="Seek where what is named stops to hold.")
+@click.option("--last", is_flag=True, help="The last event at which it starts to hold instead of the first.")
+@click.option(
+    "--plans",
+    "plans",
+    nargs=2,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE FILE",
+    help="Compare what two versions came to: files that `arranger verify --plans FILE` wrote.",
+)
+@output_option
+def command(
+    target: str | None,
+    settings: Settings,
+    other: Overrides,
+    output: str,
+    plans: tuple[Path, Path] | None,
+    **options: Any,
+) -> int:
+    r"""Find the event at which something starts to hold, or the first cycle that comes out differently.
+
+    With --job or --node: every state from --from to --to is asked, in one fold, so nothing is missed when a condition
+    comes and goes. Told is the first event after which it holds and before which it didn't, and what it changed; with
+    --last and --blocked the last such event, whether it still holds at the end, and when else it held.
+    Conditions are judged where a batch ends, as everybody saw the log; then the event of the batch is named. What a
+    job would be given before it came is asked with its first spec. It isn't asked before everything was listed, nor
+    of a job that has ended. A name means the newest job of that name up to --to.
+
+    With --queue-policy, --policy, --weights or --config: every recorded cycle that took effect is taken again by that
+    configuration, and told is the first that gives a job other nodes. Neither reasons of what waits are compared nor
+    the order in the queue: what-if shows both.
+
+    Exit status: 0 if it was found, 1 if not.
+
+    \b
+      arranger bisect --job train --blocked                the event since which train finds no room or no turn
+      arranger bisect --job train --blocked --to "1h ago"  the same, as it was an hour ago
+      arranger bisect --job train --stage Rescheduling --log run.log
+      arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
+      arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides otherwise
+    """
+    asked = _Question(options)
+    if plans is not None:
+        return _print_plans(plans, output)
+    if other:
+        if asked.job or asked.node:
+            raise click.UsageError("--job and --node seek events, another configuration seeks cycles: leave one out")
+        return asyncio.run(_rival(target, settings, other, span_of(options["from"], options["to"]), output))
+    if bool(asked.job) == bool(asked.node):
+        raise click.UsageError("name what to seek: --job or --node with a condition, another configuration, or --plans")
+    answer = asyncio.run(_seek(target, settings, asked, span_of(options["from"], options["to"])))
+    if output == "json":
+        print_json(answer.json())
+    else:
+        answer.print()
+    return 0 if answer.found is not None else 1
+
+
+class _Question:
+    """What is sought, checked."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.job: str = options["job"] or ""
+        self.node: str = options["node"] or ""
+        tests = {name for name in (*_JOB_TESTS, *_NODE_TESTS) if options[name] not in (None, False)}
+        strange = tests & set(_NODE_TESTS if self.job else _JOB_TESTS)
+        if strange and (self.job or self.node):
+            flag = "--" + min(strange).replace("_", "-")
+            raise click.UsageError(f"{flag} is for {'--node' if self.job else '--job'}")
+        if (self.job or self.node) and not tests and not options["gone"]:
+            names = _JOB_TESTS if self.job else _NODE_TESTS
+            flags = ", ".join("--" + name.replace("_", "-") for name in (*names, "gone"))
+            raise click.UsageError(f"{'--job' if self.job else '--node'} needs a condition: one of {flags}")
+        self.blocked: bool = options["blocked"]
+        if self.blocked and (len(tests) > 1 or options["gone"] or options["negated"]):
+            raise click.UsageError("--blocked stands alone")
+        self.hypothetical = bool(tests & {"fits", "would_place", "blocked"})
+        self.last: bool = options["last"] or self.blocked
+        for name in ("free", "free_gpu"):
+            if options[name] is not None:
+                _comparison(name, options[name])
+
+    def conditions(self, job: k.JobSeen | None) -> Make:
+        """Makes the conditions anew, for each reading; `job` is how the job was first seen, None for a node."""
+
+        def make() -> list[c.Condition]:
+            if job is not None and self.blocked:
+                prospect = c.Prospect(job, installed())
+                room = c.FindsRoom(prospect)
+                blocked = [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
+                return [*blocked, c.Hopeless(job)]
+            all_of = self._of_job(job) if job is not None else self._of_node()
+            one = all_of[0] if len(all_of) == 1 else c.All(all_of)
+            return [c.Negated(one) if self.options["negated"] else one]
+
+        return make
+
+    def _of_job(self, job: k.JobSeen) -> list[c.Condition]:
+        options, found, prospect = self.options, [], c.Prospect(job, installed())
+        if options["stage"]:
+            found.append(c.in_stage(job, options["stage"]))
+        if options["schedule"]:
+            found.append(c.in_schedule_state(job, options["schedule"]))
+        if options["waits"] or options["reason"]:
+            found.append(c.waits(job, options["reason"] or ""))
+        if options["placed"]:
+            found.append(c.placed(job))
+        if options["fits"]:
+            found.append(c.FindsRoom(prospect))
+        if options["would_place"]:
+            found.append(c.WouldBePlaced(prospect, c.FindsRoom(prospect)))
+        if options["gone"]:
+            found.append(c.Negated(c.there(job)))
+        return found
+
+    def _of_node(self) -> list[c.Condition]:
+        options, node, found = self.options, self.node, []
+        if options["cordoned"]:
+            found.append(c.cordoned(node))
+        if options["tainted"] is not None:
+            found.append(c.tainted(node, options["tainted"]))
+        if options["not_ready"]:
+            found.append(c.not_ready(node))
+        for name in ("free", "free_gpu"):
+            if options[name] is not None:
+                found.append(c.free(node, *_comparison(name, options[name])))
+        if options["gone"]:
+            found.append(c.Negated(c.node_there(node)))
+        return found
+
+
+def _comparison(name: str, text: str) -> tuple[str, str, int]:
+    """Resource, sign and amount of `--free-gpu '<2'` and `--free 'memory<4Gi'`."""
+    resource, rest = _GPU, text
+    if name == "free":
+        resource = re.split(r"[<>=]", text, maxsplit=1)[0].strip()
+        rest = text[text.find(resource) + len(resource) :]
+    matched = _COMPARISON.fullmatch(rest)
+    flag = "--" + name.replace("_", "-")
+    example = "'memory<4Gi'" if name == "free" else "'<2'"
+    if matched is None or not resource:
+        raise UsageError(
+            f"{flag}: {text!r} can't be used", hint=f"allowed: < <= = >= or > and an amount, as in {example}"
+        )
+    try:
+        return resource, matched.group(1), amount(resource, matched.group(2))
+    except QuantityError as problem:
+        raise UsageError(f"{flag}: {text!r} can't be used: {problem}", hint=f"as in {example}") from problem
+
+
+# --- events --------------------------------------------------------------------------------------------------
+
+
+async def _seek(target: str | None, settings: Settings, asked: _Question, span: Span) -> Answer:
+    async with opened(target, settings) as log:
+        job = await _job(log, asked, span) if asked.job else None
+        if job is not None and asked.hypothetical:
+            span = _while_there(asked, job, span)
+        make = asked.conditions(job.seen if job is not None else None)
+        state, position = await begin_at_span(log, span)
+        made = make()
+        search = Search(state, made, span, first_only=not asked.last)
+        await feed(log, position, search.feed, until=span.last or END, doing="seeking")
+        which, run = _chosen(search.runs[:2])
+        answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
+        if job is not None and asked.hypothetical:
+            answer.came = job.came
+            answer.ended = job.seen.uid in search.state.jobs and search.state.jobs[job.seen.uid].ended
+        if asked.blocked and search.runs[2].holds:
+            answer.hopeless = search.runs[2].last
+        if asked.node and not run.starts and not run.held_before:
+            _check_node(search.state, asked.node)
+        if not answer.to_be_told(run):
+            return answer
+        at = run.last if asked.last else run.first
+        early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
+        answer.told.found = await _closeup(log, await early, make()[which], at)
+        other = search.runs[1] if asked.blocked and which == 0 else run
+        if other.last != run.last and answer.to_be_told(other):
+            found = await _closeup(log, await begin_at_span(log, span), make()[1], other.last)
+            answer.also = Told(made[1].text, other, found)
+        return answer
+
+
+def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
+    """Which condition answers: the first that holds at the end, or else the one that held last."""
+    for number, run in enumerate(runs):
+        if run.holds:
+            return number, run
+    return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
+
+
+async def _closeup(log: Log, begun: tuple[State, Position], condition: c.Condition, at: int) -> Found:
+    """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
+    state, position = begun
+    closeup = Closeup(state, condition, at)
+    await feed(log, position, closeup.feed, until=Point(offset=at), doing="looking closer")
+    assert closeup.found is not None
+    return closeup.found
+
+
+async def _job(log: Log, asked: _Question, span: Span) -> c.FirstSeen:
+    """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
+    state, position = await begin_early(log, None)
+    namesakes = c.Namesakes(asked.job, state)
+    await feed(log, position, namesakes.feed, until=span.last or END, doing="looking for the job")
+    if not namesakes.all:
+        raise unknown_job(asked.job, await roster_of(log, span.last or END))
+    *earlier, newest = namesakes.all
+    if earlier:
+        others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"
+        text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
+        say(f"arranger: {text} asks about the one before", err=True)
+    return newest
+
+
+def _while_there(asked: _Question, job: c.FirstSeen, span: Span) -> Span:
+    """The stretch up to where the job went. Raises `NotFound` for one that no cycle could place."""
+    if job.seen.spec is None:
+        raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
+    if not job.went:
+        return span
+    say(f"arranger: the job was deleted at offset {job.went}; sought is up to just before", err=True)
+    return Span(span.first, Point(offset=job.went - 1))
+
+
+def _check_node(state: State, node: str) -> None:
+    if node not in state.nodes.rows:
+        hint = did_you_mean(nearest(node, state.nodes.rows), "arranger replay lists the nodes")
+        raise NotFound(f"there is no node {node!r} in the log at offset {state.offset}", hint=hint)
+
+
+# --- cycles --------------------------------------------------------------------------------------------------
+
+
+async def _rival(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
+    async with opened(target, settings) as log:
+        survey = Survey(span)
+        await feed(
+            log, await position_before(log, span.first), survey.feed, until=span.last or END, doing="finding the cycles"
+        )
+        state, position = await begin_early(log, survey.first_base)
+        rival = Rival(state, survey, other, installed())
+        until = Point(offset=max(survey.reached, position.offset))
+        await feed(log, position, rival.feed, until=until, doing="taking the cycles by the other configuration")
+    if output == "json":
+        print_json(
+            {
+                "other": other.given,
+                "compared": rival.compared,
+                "superseded": rival.superseded,
+                "otherVersions": rival.other_versions,
+                "found": rival.found,
+            }
+        )
+    else:
+        _print_rival(rival, other)
+    return 0 if rival.found is not None else 1
+
+
+def _print_rival(rival: Rival, other: Overrides) -> None:
+    found = rival.found
+    if rival.out_of_reach:
+        print_text(f"{rival.out_of_reach} cycles were taken before the oldest state that this log can give: left out")
+    if rival.other_versions:
+        print_text(f"{rival.other_versions} cycles were taken by policy versions that aren't installed here: left out")
+    if rival.superseded:
+        plural = "s" if rival.superseded != 1 else ""
+        print_text(f"{rival.superseded} cycle{plural} had no effect, because another came first: left out")
+    if found is None:
+        print_text(
+            f"{rival.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their order "
+            f"in the queue isn't compared)"
+        )
+        return
+    print_text(
+        f"with {other.text} the cycle at offset {found.cycle}, taken on offset {found.base}, is the first of "
+        f"{rival.compared} compared that decides otherwise"
+    )
+    _print_difference(found)
+    print_text(f"Both plans side by side: arranger what-if --at {found.cycle} with the same options")
+
+
+def _print_difference(found: Difference) -> None:
+    print_text(f"  decision  {found.kind}{f' on job {found.job}' if found.job else ''}")
+    print_text(f"  recorded  {found.recorded or '-'}", indent=12)
+    print_text(f"  other     {found.retaken or '-'}", indent=12)
+
+
+def _print_plans(files: tuple[Path, Path], output: str) -> int:
+    one, other = (_plans_of(path) for path in files)
+    common = [offset for offset in one if offset in other]
+    found = first_disagreement(one, other)
+    if output == "json":
+        print_json({"compared": len(common), "found": found})
+    elif found is None:
+        print_text(f"{len(common)} cycles are in both files, with the same plans")
+    else:
+        print_text(f"the cycle at offset {found} is the first of {len(common)} in both files whose plans differ")
+        print_text(f"See it: arranger verify --from {found} --to {found}, by each version")
+    return 0 if found is not None else 1
+
+
+class _PlanLine(msgspec.Struct):
+    cycle: int
+    digest: str
+
+
+def _plans_of(path: Path) -> dict[int, str]:
+    try:
+        lines = msgspec.json.Decoder(_PlanLine).decode_lines(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(
+            f"{path} holds no plans: {problem}", hint="arranger verify --plans FILE writes it"
+        ) from problem
+    return {line.cycle: line.digest for line in lines}

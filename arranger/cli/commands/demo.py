@@ -1,0 +1,401 @@
+"""`arranger demo`: the main job on embedded parts, from the applied YAML to the cleaned-up pods, watched live.
+
+It starts a private Redis, the embedded cluster with simulated GPU nodes, and two processes that each run all workers;
+applies the jobs; acts as their user; and shows a table until all have ended. The log is kept in a file, so that what
+was just seen can be explained and replayed. With `--keep` it stays up for kubectl.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from arranger.cli.rendering.demo_table import JobRow, Screen
+from arranger.cli.rendering.output import heading, say
+from arranger.errors import ArrangerError, ClusterError, UsageError
+from arranger.events.file_log import FileLog, copy_log
+from arranger.events.kinds import Waits
+from arranger.events.log import entries
+from arranger.events.redis_log import RedisLog
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
+
+#: What the demo reads from a TYJob; nothing else does.
+EXPECT = "demo.arranger.dev/expect"
+TERMINATE_AFTER = "demo.arranger.dev/terminate-after-seconds"
+REFUSED = "Refused"
+ENDED = ("Succeeded", "Failed", REFUSED)
+
+PROCESSES = 2
+#: Beyond this the demo gives up: a job that can't end is a failed demo, not an endless one.
+LIMIT_S = 110.0
+#: How long the last pods are waited for.
+CLEAN_S = 5.0
+_LOOK_S = 0.2
+
+#: Short graces, so that a demo needs no patience; everything else is as in production.
+_SETTINGS = {"ARRANGER_INFEASIBLE_GRACE_S": "8", "ARRANGER_LEASE_S": "5", "ARRANGER_HTTP_PORT": "0"}
+#: What an API server adds to every refusal with another cause; true and of no use here.
+_NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules were not checked[^]]*")
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Simulated nodes.")
+@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of each node.")
+@click.option(
+    "--jobs",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Folder (or file) of TYJobs to run. [default: the examples; with --keep, none]",
+)
+@click.option("--keep", is_flag=True, help="Stay up for kubectl; Ctrl-C ends it.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the log (with that of the demo before), the kubeconfig and the workers' output are kept. "
+    "[default: in the user's state folder]",
+)
+def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path | None) -> int:
+    """Run the example jobs on an embedded cluster and watch them.
+
+    Exit status 0 if every job ended as its annotation demo.arranger.dev/expect says (or has none). A job that fits no
+    empty cluster fails after 8 seconds here, so that the demo is short; in production that is infeasible_grace_s.
+
+    \b
+      arranger demo                          the examples, on 4 nodes of 8 GPUs
+      arranger demo --keep                   an empty cluster: it prints the kubeconfig to use with kubectl
+      arranger demo --jobs my-jobs/ --nodes 16
+    """  # noqa: D301 - the \b is for click, and must be that character
+    try:
+        from arranger.sandbox import redis_server  # noqa: F401 - says early what is missing
+    except ImportError as missing:
+        raise UsageError(
+            f"the demo needs {missing.name}, which isn't installed", hint="pip install 'arranger[sandbox]'"
+        ) from missing
+    path = jobs if jobs is not None or keep else _examples()
+    manifests = _manifests(path) if path is not None else []
+    with _alone_in(folder or _state_folder()) as place:
+        return asyncio.run(_Demo(manifests, nodes=nodes, gpus=gpus, keep=keep, folder=place).run())
+
+
+class _Demo:
+    """One run of the demo."""
+
+    def __init__(self, manifests: list[Object], *, nodes: int, gpus: int, keep: bool, folder: Path) -> None:
+        self._manifests = manifests
+        self._nodes = nodes
+        self._gpus = gpus
+        self._keep = keep
+        self._folder = folder
+        self._log = folder / "log"
+        self._earlier_log = folder / "log.before"
+        self._kubeconfig = folder / "kubeconfig"
+        self._rows: dict[str, JobRow] = {}
+        #: Those of jobs that their user deleted.
+        self._deleted: list[JobRow] = []
+        self._terminated: set[str] = set()
+        self._stop = asyncio.Event()
+        self._began_s = time.monotonic()
+
+    async def run(self) -> int:
+        """Start everything, watch until all jobs have ended, sum up, stop everything."""
+        from arranger.sandbox.embedded import EmbeddedCluster
+        from arranger.sandbox.kubelet import NodeTemplate
+        from arranger.sandbox.redis_server import private_redis
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        templates = [
+            NodeTemplate(f"node-{i + 1:0{len(str(self._nodes))}}", cpu="64", memory="256Gi", gpus=self._gpus)
+            for i in range(self._nodes)
+        ]
+        try:
+            async with (
+                private_redis() as redis_url,
+                EmbeddedCluster(crds=[_crd()], nodes=templates) as cluster,
+                self._workers(redis_url, cluster.kubeconfig(self._kubeconfig)) as processes,
+            ):
+                await self._until_ready(processes)
+                if self._keep:
+                    self._say_how_to_use(redis_url)
+                await self._apply(cluster.direct)
+                await self._watch(cluster.direct, processes)
+                await self._until_clean(cluster.direct)
+                events = await self._keep_log(redis_url)
+        finally:
+            self._kubeconfig.unlink(missing_ok=True)
+        return await self._sum_up(events)
+
+    # --- the parts -----------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _workers(self, redis_url: str, kubeconfig: Path) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+        """Two processes, each with all five roles, as they would run in production."""
+        from arranger.sandbox.redis_server import end_with_parent
+
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
+        environ |= _SETTINGS | {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_KUBECONFIG": str(kubeconfig)}
+        processes: list[asyncio.subprocess.Process] = []
+        try:
+            for number in range(PROCESSES):
+                with self._output(number).open("wb") as output:
+                    processes.append(
+                        await asyncio.create_subprocess_exec(
+                            sys.executable, "-m", "arranger.cli.main", "run",
+                            env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                            start_new_session=True, preexec_fn=end_with_parent,
+                        )
+                    )  # fmt: skip
+            yield processes
+        finally:
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+            for process in processes:
+                await process.wait()
+
+    def _output(self, number: int) -> Path:
+        return self._folder / f"workers-{number + 1}.log"
+
+    async def _until_ready(self, processes: list[asyncio.subprocess.Process]) -> None:
+        """Until every process has said that its watches, its log and its projection stand."""
+        while not self._stop.is_set():
+            self._check_alive(processes)
+            texts = [self._output(number).read_text() for number in range(len(processes))]
+            if all(any('"check passes"' in x and '"api"' in x for x in text.splitlines()) for text in texts):
+                say(
+                    f"up after {time.monotonic() - self._began_s:.1f} s: {self._nodes} nodes of {self._gpus} GPUs, "
+                    f"{len(processes)} processes with all workers each"
+                )
+                return
+            await asyncio.sleep(0.05)
+
+    def _check_alive(self, processes: list[asyncio.subprocess.Process]) -> None:
+        for number, process in enumerate(processes):
+            if process.returncode is not None:
+                lines = self._output(number).read_text().splitlines()[-1:]
+                raise ArrangerError(
+                    f"a worker process ended with status {process.returncode}: {' '.join(lines)}",
+                    hint=f"see {self._output(number)}",
+                )
+
+    async def _keep_log(self, redis_url: str) -> int:
+        """Copy the log into the file; answers its last offset. That of the demo before is kept, under another name."""
+        if self._log.exists():
+            for outdated in self._folder.glob(f"{self._earlier_log.name}*"):
+                outdated.unlink()
+            for file in (self._log, *self._folder.glob(f"{self._log.name}.snapshot-*")):
+                file.rename(self._folder / (self._earlier_log.name + file.name.removeprefix(self._log.name)))
+        log = RedisLog(redis_url, "default")
+        await log.open()
+        end = await copy_log(log, self._log)
+        await log.close()
+        return end.offset
+
+    # --- the user ------------------------------------------------------------------------------------------
+
+    async def _apply(self, cluster: Cluster) -> None:
+        """What kubectl apply would do; a refusal is shown, as kubectl shows it."""
+        for manifest in self._manifests:
+            name = manifest["metadata"]["name"]
+            row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
+            self._rows[name] = row
+            try:
+                await cluster.create(TYJOBS, manifest["metadata"].get("namespace", "default"), manifest)
+            except ApiError as refused:
+                row.stage, row.message = REFUSED, _NOT_CHECKED.sub("", refused.detail)
+
+    async def _act(self, cluster: Cluster, job: Object, row: JobRow) -> None:
+        """End a job whose annotation asks for it, as its user would with kubectl patch."""
+        after = (job["metadata"].get("annotations") or {}).get(TERMINATE_AFTER)
+        if after is None or row.stage != "Running" or row.uid in self._terminated:
+            return
+        row.running_s += _LOOK_S
+        if row.running_s >= float(after):
+            self._terminated.add(row.uid)
+            await cluster.patch(TYJOBS, job["metadata"]["namespace"], row.name, {"spec": {"terminating": True}})
+
+    # --- watching ------------------------------------------------------------------------------------------
+
+    async def _watch(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
+        """Show the table until every job has ended or the time is up; with `--keep`, until told to stop."""
+        deadline_s = time.monotonic() + (float("inf") if self._keep else LIMIT_S)
+        with Screen(self._rows, gpus=self._nodes * self._gpus) as screen:
+            while not self._stop.is_set() and time.monotonic() < deadline_s:
+                await self._look(cluster, processes)
+                screen.show()
+                if not self._keep and all(row.stage in ENDED for row in self._rows.values()):
+                    return
+                await asyncio.sleep(_LOOK_S)
+            await self._look(cluster, processes)  # what its user did just before the end
+            screen.show()
+
+    async def _look(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
+        self._check_alive(processes)
+        there: set[str] = set()
+        async for page in cluster.listing(TYJOBS):
+            for job in page.items:
+                name = job["metadata"]["name"]
+                there.add(name)
+                row = self._rows.setdefault(name, JobRow(name))
+                if row.uid not in ("", job["metadata"]["uid"]):  # deleted, and there again since the last look
+                    self._deleted.append(row)
+                    row = self._rows[name] = JobRow(name)
+                row.update(job)
+                with contextlib.suppress(ClusterError, ValueError):
+                    await self._act(cluster, job, row)
+        for name in [name for name, row in self._rows.items() if name not in there and row.stage != REFUSED]:
+            self._deleted.append(self._rows.pop(name))
+
+    async def _until_clean(self, cluster: Cluster) -> None:
+        """Until the pods of ended jobs are gone as their cleanPodPolicy says, so that the log tells it too."""
+        until_s = time.monotonic() + CLEAN_S
+        while not self._stop.is_set() and time.monotonic() < until_s:
+            pods = [pod async for page in cluster.listing(PODS) for pod in page.items]
+            if not any(pod["metadata"].get("deletionTimestamp") or _runs(pod) for pod in pods):
+                await asyncio.sleep(_LOOK_S)  # for the watch to have it
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    # --- words ---------------------------------------------------------------------------------------------
+
+    def _say_how_to_use(self, redis_url: str) -> None:
+        heading("it stays up until Ctrl-C; in another terminal:")
+        say()
+        for line in (
+            f"export KUBECONFIG={self._kubeconfig}",
+            f"export ARRANGER_REDIS_URL={redis_url}",
+            f"kubectl apply -f {_shown(_examples() / '1-quickstart.yaml')}",
+            "kubectl get tyj -w",
+            f"{_program()} explain quickstart",
+        ):
+            say(f"  {line}")
+        say()
+
+    async def _sum_up(self, events: int) -> int:
+        """The end: who ended how, and how to go on from here."""
+        rows = list(self._rows.values())
+        wrong = [row for row in rows if row.expected and row.stage != row.expected]
+        jobs = _jobs_text([*(row.stage or "without a stage" for row in rows), *("deleted" for _ in self._deleted)])
+        heading(f"{jobs}; {events} events in {time.monotonic() - self._began_s:.0f} s")
+        for row in rows:
+            if row.stage not in ("Succeeded", "Running"):
+                say(f"  {row.name}: {row.message}")
+        for row in wrong if not self._stop.is_set() else ():
+            say(f"  {row.name} ended {row.stage or 'without a stage'}, expected {row.expected}")
+        if rows or self._deleted:
+            await self._say_what_next([*rows, *self._deleted], events)
+        if self._earlier_log.exists():
+            heading(f"the log of the demo before is {_shown(self._earlier_log)}; --folder keeps one elsewhere")
+        if self._stop.is_set():
+            return 0 if self._keep else 130
+        return 1 if wrong else 0
+
+    async def _say_what_next(self, rows: list[JobRow], events: int) -> None:
+        log = f"--log {_shown(self._log)}"
+        waited = max(rows, key=lambda row: row.waited_s)
+        at = await self._waited_at(waited.uid) or max(1, events // 2)
+        lines = (
+            (f"explain {waited.name} --at {at} {log}", "why it waited then, and for what"),
+            (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
+            (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
+            (f"events --job {waited.name} {log}", "every event and decision about one job"),
+            (f"verify {log}", "take every scheduling cycle again and compare"),
+        )
+        heading("the log is kept; ask it:")
+        say()
+        for line, why in lines:
+            say(f"  {_program()} {line}")
+            say(f"      {why}")
+
+    async def _waited_at(self, uid: str) -> int | None:
+        """The offset of the last entry that says why a job waits."""
+        log = FileLog(self._log, read_only=True)
+        await log.open()
+        found = None
+        async for entry in entries(log, await log.start()):
+            if any(isinstance(event, Waits) and event.job_uid == uid for event in entry.batch.events):
+                found = entry.last
+        await log.close()
+        return found
+
+
+def _jobs_text(stages: Sequence[str]) -> str:
+    """How many jobs there were, and how many of them in each stage."""
+    counts = [f"{stages.count(stage)} {stage}" for stage in dict.fromkeys(stages)]
+    jobs = f"{len(stages)} job{'' if len(stages) == 1 else 's'}"
+    return f"{jobs}: {', '.join(counts)}" if counts else jobs
+
+
+def _runs(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+
+
+def _program() -> str:
+    """How the program was called, short."""
+    return _shown(Path(sys.argv[0])) if os.sep in sys.argv[0] else "arranger"
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be typed here."""
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        with contextlib.suppress(ValueError):
+            return f"{prefix}{path.relative_to(base)}"
+    return str(path)
+
+
+def _manifests(path: Path) -> list[Object]:
+    """Every TYJob in a file or a folder, in the order of the file names. Raises `UsageError`."""
+    files = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
+    found: list[Object] = []
+    for file in files:
+        try:
+            documents: list[Any] = list(yaml.safe_load_all(file.read_text()))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+            raise UsageError(f"--jobs: {file} can't be read: {' '.join(str(problem).split())}") from problem
+        for document in documents:
+            if isinstance(document, dict) and document.get("kind") == TYJOBS.kind:
+                if not isinstance((document.get("metadata") or {}).get("name"), str):
+                    raise UsageError(f"--jobs: a TYJob in {file} has no metadata.name")
+                found.append(document)
+    if not found:
+        raise UsageError(f"--jobs: no TYJob in {path}", hint="give a folder with YAML files, such as examples/")
+    return found
+
+
+def _examples() -> Path:
+    here = Path("examples")
+    return here if (here / "1-quickstart.yaml").exists() else Path(str(resources.files("arranger.cli") / "examples"))
+
+
+def _crd() -> Path:
+    return Path(str(resources.files("arranger.kube") / "tyjob.yaml"))
+
+
+def _state_folder() -> Path:
+    """Where programs keep what is worth keeping for a while (XDG base directories); the next demo but one replaces
+    it."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "arranger" / "demo"
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[Path]:
+    """The folder, for one demo at a time. Raises `UsageError` while another one is up there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise UsageError(f"a demo is up in {folder} already", hint="end it, or give --folder") from taken
+        yield folder

@@ -1,0 +1,208 @@
+"""`arranger diff`: what changed between two points of a log, or between two plans."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import feed, log_options, opened, point_of, stand_at
+from arranger.cli.rendering.output import AtType, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.rendering.plans import print_jobs, print_summary
+from arranger.errors import UsageError
+from arranger.events.log import Log, Position
+from arranger.plugins import installed
+from arranger.replay.reading.difference import Between, Changed, Difference, Picture, difference, picture
+from arranger.replay.reading.history import Point
+from arranger.replay.what_if.one_cycle import JobPlan, Plan, differences
+from arranger.replay.what_if.simulation import PlacedPod
+from arranger.settings import Settings
+
+#: Names that are shown of a group of jobs or nodes, and of a queue.
+_NAMED = 6
+
+
+@click.command()
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@log_options
+@output_option
+def command(target: str | None, settings: Settings, one: str, other: str, output: str) -> None:
+    r"""Show what changed from A to B: two points of the log, or two plans.
+
+    Points are offsets or times, as for --at. Told are, job by job, the stage, the schedule, the nodes that it got and
+    left and why it waits; the order of the queue; and node by node health, taints, labels, what it has and what is
+    used. Jobs and nodes about which the same changed stand together.
+
+    Plans are files that `arranger what-if -o json` wrote (what is otherwise in it is the plan) or `arranger simulate
+    -o json`: told is what becomes of each job about which they differ. A cycle beside the same cycle by another policy
+    is `arranger what-if --at OFFSET --queue-policy NAME`.
+
+    \b
+      arranger diff 1000 2000 --log run.log
+      arranger diff "2h ago" "1h ago" -o json
+      arranger diff before.json after.json                two plans
+    """
+    files = [Path(name) for name in (one, other)]
+    if all(path.is_file() for path in files):
+        _diff_plans(files, output)
+        return
+    points, allowed = [], AtType()
+    for name, path in zip((one, other), files, strict=True):
+        if path.is_file() or path.suffix == ".json":
+            hint = "name two points, or two files" if path.is_file() else "arranger what-if -o json writes one"
+            raise UsageError(
+                f"{name} is {'a file' if path.is_file() else 'no file'}, and the other isn't one", hint=hint
+            )
+        points.append(point_of(allowed.convert(name, None, None)))
+    found = asyncio.run(_diff(target, settings, points))
+    if output == "json":
+        times = {"beforeTime": local_time(found.before[1]), "afterTime": local_time(found.after[1])}
+        print_json({**msgspec.to_builtins(found), **times})
+    else:
+        _print(found)
+
+
+async def _diff(target: str | None, settings: Settings, points: Sequence[Point]) -> Difference:
+    """What differs between the states at two points, whichever of them is earlier."""
+    async with opened(target, settings) as log:
+        first = await _picture(log, points[0])
+        second = await _picture(log, points[1])
+        between = Between()
+        low, high = sorted((first[0].offset, second[0].offset))
+        start = first[1] if first[0].offset <= second[0].offset else second[1]
+        if low < high:
+            await feed(log, start, between.feed, until=Point(offset=high), doing="counting what came between")
+    return difference(first[0], second[0], between.counts)
+
+
+async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
+    state, last = await stand_at(log, point, doing="going to the point")
+    return picture(state, installed()), last
+
+
+def _print(found: Difference) -> None:
+    for name, (offset, told_ms) in (("before", found.before), ("after", found.after)):
+        print_text(f"{name:6}  offset {offset}, {local_time(told_ms)}", indent=8)
+    counted = Counter(found.events)
+    told = ", ".join(f"{count} {kind}" for kind, count in counted.most_common())
+    print_text(f"between {counted.total()} events{f': {told}' if told else ''}", indent=8)
+    say()
+    _print_changed("job", found.jobs)
+    say()
+    _print_queue(found)
+    say()
+    _print_changed("node", found.nodes)
+
+
+def _print_changed(kind: str, groups: Sequence[Changed]) -> None:
+    rows = [
+        (_names(group.names) if not number else "", change.what, change.before or "-", change.after or "-")
+        for group in groups
+        for number, change in enumerate(group.changes)
+    ]
+    print_table((kind, "what", "before", "after"), rows, empty=f"no {kind} changed")
+
+
+def _print_queue(found: Difference) -> None:
+    rows = [
+        (name, len(jobs), _names(jobs) or "-")
+        for name, jobs in (("before", found.queue_before), ("after", found.queue_after))
+    ]
+    print_table(("queue", "jobs", "in order"), rows, right=("jobs",))
+    if found.moved:
+        print_text(f"these changed places with each other: {_names(found.moved)}")
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+# --- plans ---------------------------------------------------------------------------------------------------
+
+
+def _diff_plans(files: Sequence[Path], output: str) -> None:
+    one, other = (_plan(path) for path in files)
+    if output == "json":
+        print_json({"one": one, "other": other, "differences": differences(one, other)})
+        return
+    for name, path in zip("AB", files, strict=True):
+        print_text(f"{name}  {path}", indent=3)
+    say()
+    print_summary(one, other, ("A", "B"))
+    say()
+    print_jobs(one, other, everything=False, heads=("A", "B"))
+
+
+class _Unplaced(msgspec.Struct, rename="camel"):
+    pod: str
+
+
+class _SimulatedJob(msgspec.Struct, rename="camel"):
+    namespace: str
+    name: str
+    queue_position: int
+    placed: tuple[PlacedPod, ...]
+    unplaced: tuple[_Unplaced, ...]
+    message: str
+
+
+class _PlanFile(msgspec.Struct):
+    """Either of the two commands' JSON, as far as it is compared."""
+
+    whatIf: Plan | None = None  # as it is written
+    jobs: tuple[_SimulatedJob, ...] | None = None
+
+
+def _plan(path: Path) -> Plan:
+    try:
+        read = msgspec.json.decode(path.read_bytes(), type=_PlanFile)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{path} holds no plan: {problem}", hint=_WRITTEN_BY) from problem
+    if read.whatIf is not None:
+        return read.whatIf
+    if read.jobs is not None:
+        return _simulated(read.jobs)
+    raise UsageError(f"{path} holds no plan", hint=_WRITTEN_BY)
+
+
+_WRITTEN_BY = "arranger what-if -o json and arranger simulate -o json write plans"
+
+
+def _simulated(jobs: Sequence[_SimulatedJob]) -> Plan:
+    plans = tuple(
+        JobPlan(
+            job=f"{job.namespace}/{job.name}",
+            queue=job.queue_position,
+            priority=0,
+            queue_policy="",
+            wanted=len(job.placed) + len(job.unplaced),
+            held=0,
+            placed=len(job.placed),
+            nodes=_by_node(job.placed),
+            waits=job.message if job.unplaced else "",
+        )
+        for job in jobs
+    )
+    return Plan(
+        offset=0,
+        told_ms=0,
+        queue_policy="",
+        pod_policy="",
+        weights=(),
+        pods=sum(plan.placed for plan in plans),
+        given="",
+        quorums=sum(bool(plan.placed) for plan in plans),
+        waiting=sum(bool(plan.waits) for plan in plans),
+        jobs=plans,
+    )
+
+
+def _by_node(pods: Sequence[PlacedPod]) -> dict[str, str]:
+    nodes: dict[str, list[str]] = {}
+    for pod in pods:
+        nodes.setdefault(pod.node, []).append(pod.pod)
+    return {node: ", ".join(names) for node, names in sorted(nodes.items())}

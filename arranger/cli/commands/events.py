@@ -1,0 +1,198 @@
+"""`arranger events`: list and follow the log."""
+
+import asyncio
+import difflib
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import click
+
+from arranger.cli.inputs.reading import (
+    begin_at_span,
+    feed,
+    log_options,
+    opened,
+    point_option,
+    roster_of,
+    span_of,
+    unknown_job,
+)
+from arranger.cli.rendering.log_line import as_json
+from arranger.cli.rendering.output import Times, Told, fitting, output_option, print_json_lines, print_table, say
+from arranger.events import kinds
+from arranger.events.log import Entry, Log, Position
+from arranger.model.text import one_line
+from arranger.replay.reading.history import END
+from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.settings import Settings
+
+#: How long one read waits for news while following.
+_WAIT_S = 1.0
+#: Rows of one table: a long list is several, so that it begins at once and needs little memory.
+_AT_ONCE = 5000
+_COLUMNS = ("offset", "time", "kind", "subject", "verdict", "text")
+#: Widths of a row that is printed before the next ones are known: piped, and on a terminal.
+_FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
+_FOLLOW_FITTING = (6, 12, 15, 28, 8, 30)
+
+
+class KindType(click.Choice[str]):
+    """A kind of event by name, however it is capitalised."""
+
+    def __init__(self) -> None:
+        super().__init__([kind.__name__ for kind in get_args(kinds.Event)], case_sensitive=False)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The kind as it is written; click's error names the flag."""
+        names = {name.lower(): str(name) for name in self.choices}
+        kind = names.get(value.lower())
+        if kind is None:
+            close = difflib.get_close_matches(value.lower(), names, n=1)
+            hint = f"did you mean {names[close[0]]}? " if close else ""
+            self.fail(f"no kind {value!r}: {hint}allowed: {', '.join(names.values())}", param, ctx)
+        return kind
+
+
+@click.command()
+@log_options
+@point_option("--from", "The first event to list. [default: the first there is]")
+@point_option("--to", "The last event to list. [default: the last]")
+@click.option("--job", default="", metavar="[NS/]NAME", help="Only events about this job, its pods and decisions.")
+@click.option("--node", default="", metavar="NAME", help="Only events about this node, and pods and decisions on it.")
+@click.option("--pod", default="", metavar="[NS/]NAME", help="Only events about this pod.")
+@click.option(
+    "--kind",
+    "chosen",
+    multiple=True,
+    type=KindType(),
+    metavar="KIND",
+    help="Only events of this kind: NodeSeen, Placed, Waits, StageDecided …; may be given several times.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with new events until interrupted.")
+@output_option
+def command(target: str | None, settings: Settings, follow: bool, output: str, **options: Any) -> None:
+    r"""List the event log: offset, time, kind, what it is about, the verdict on decisions, and what it says.
+
+    A decision is accepted or rejected at its own offset, by folding what came before. JSON is one object a line.
+
+    \b
+      arranger events --job team-a/train --log run.log    one job's life
+      arranger events --kind Placed --from "10m ago"      recent placements
+      arranger events --follow -o json                    everything as it happens
+    """
+    if follow and options["to"] is not None:
+        raise click.UsageError("--follow goes on for ever: leave out --to")
+    wanted = Filter(
+        span=span_of(options["from"], options["to"]),
+        job=options["job"],
+        node=options["node"],
+        pod=options["pod"],
+        kinds=tuple(options["chosen"]),
+    )
+    asyncio.run(_list(target, settings, wanted, follow=follow, output=output))
+
+
+async def _list(target: str | None, settings: Settings, wanted: Filter, *, follow: bool, output: str) -> None:
+    async with opened(target, settings) as log:
+        state, position = await begin_at_span(log, wanted.span)
+        listing = Listing(state, wanted)
+        lines: list[Line] = []
+        last = position
+        printer = _Printer(output)
+
+        def show(*, all_of_them: bool) -> None:
+            if lines and (all_of_them or len(lines) >= _AT_ONCE):
+                printer.table(lines)
+                lines.clear()
+
+        def take(entry: Entry) -> None:
+            nonlocal last
+            last = Position(last.epoch, entry.last, entry.chain)
+            found = listing.feed(entry)
+            if follow or output == "json":
+                printer.now(found)
+            else:
+                lines.extend(found)
+                show(all_of_them=False)
+
+        if follow:
+            printer.begin()
+        try:
+            doing = "reading the log" if output == "table" and not follow else ""
+            await feed(log, position, take, until=wanted.span.last or END, doing=doing)
+        finally:
+            show(all_of_them=True)
+        if follow:
+            await _follow(log, last, listing, printer)
+        elif not listing.found:
+            await _say_nothing_found(log, listing, wanted)
+
+
+async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printer") -> None:
+    while True:
+        for entry in await log.read(after, wait_s=_WAIT_S):
+            after = Position(after.epoch, entry.last, entry.chain)
+            printer.now(listing.feed(entry))
+
+
+async def _say_nothing_found(log: Log, listing: Listing, wanted: Filter) -> None:
+    """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
+    if wanted.job and not listing.knows(wanted.job):
+        roster = await roster_of(log, END)
+        place, _, name = wanted.job.rpartition("/")
+        if not any(known == name and place in ("", namespace) for namespace, known in roster.jobs):
+            raise unknown_job(wanted.job, roster)
+    say("arranger: no such events", err=True)
+
+
+class _Printer:
+    """Prints lines in tables, or each as it comes."""
+
+    def __init__(self, output: str) -> None:
+        self._json = output == "json"
+        self._fitting = fitting()
+        self._said = ""
+
+    def table(self, lines: list[Line]) -> None:
+        """A table of these."""
+        print_table(_COLUMNS, map(_cells, lines), right=("offset",), times=self._times(lines))
+
+    def begin(self) -> None:
+        """The names of the columns, before lines that come one by one."""
+        if not self._json:
+            self._row([column.upper() for column in _COLUMNS])
+
+    def now(self, lines: Iterable[Line]) -> None:
+        """These lines, at once."""
+        if self._json:
+            print_json_lines(as_json(line) for line in lines)
+            return
+        for line in lines:
+            cells = _cells(line)
+            if self._fitting:
+                cells = (cells[0], self._times([line]).text(line.told_ms), *cells[2:])
+            self._row([one_line(str(cell)) for cell in cells])
+
+    def _times(self, lines: list[Line]) -> Times:
+        """How their moments are shown; on a terminal the date is said when it is another one than before."""
+        times = Times.of(line.told_ms for line in lines)
+        if self._fitting and times.heading not in ("", self._said):
+            say(times.heading)
+            self._said = times.heading
+        return times
+
+    def _row(self, cells: list[str]) -> None:
+        if self._fitting:
+            from arranger.cli.rendering.terminal import Layout, terminal_width
+
+            for line in Layout(_FOLLOW_FITTING, width=terminal_width(), right=(0,)).row(cells):
+                say(line)
+            return
+        offset, *middle, text = cells
+        padded = (cell.ljust(width) for cell, width in zip(middle, _FOLLOW_WIDTHS[1:], strict=True))
+        say("  ".join((offset.rjust(_FOLLOW_WIDTHS[0]), *padded, text)).rstrip())
+
+
+def _cells(line: Line) -> tuple[object, ...]:
+    text = f"{line.reason}: {line.text}" if line.reason else line.text
+    return (line.offset, Told(line.told_ms), line.kind, line.subject, line.verdict, text)

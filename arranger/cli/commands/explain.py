@@ -1,0 +1,168 @@
+"""`arranger explain`: why a job waits, or why its pods are where they are."""
+
+import asyncio
+import shlex
+from typing import Any
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import (
+    NotFound,
+    before_beginning,
+    begin_without,
+    did_you_mean,
+    feed,
+    log_options,
+    opened,
+    point_of,
+    point_option,
+    roster_of,
+    unknown_job,
+)
+from arranger.cli.rendering.explain_page import Page
+from arranger.cli.rendering.output import At, local_time, output_option, print_json, say
+from arranger.errors import UsageError
+from arranger.events.log import Log
+from arranger.plugins import installed
+from arranger.projections.state import State
+from arranger.replay.explain.answer import Explanation, explanation, jobs_named, knows_pod, nearest_pods
+from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.explain.story import Story
+from arranger.replay.reading.describe import label
+from arranger.replay.reading.history import Point
+from arranger.settings import Settings
+
+
+@click.command()
+@click.argument("job", metavar="[NAMESPACE/]JOB")
+@log_options
+@click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: whichever has the job]")
+@click.option("--pod", metavar="NAME", help="Why this one of its pods is where it is.")
+@click.option("--node", metavar="NAME", help="How this node compares: why a pod isn't there, or can't go there.")
+@point_option("--at", "Explain it as of this point. [default: the end of the log]")
+@click.option("--all", "everything", is_flag=True, help="Leave nothing out of the tables, and cut no long list.")
+@output_option
+def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
+    r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
+
+    A cycle is taken at that point to say what the job lacks there, and others to find what would give it nodes; the
+    cycles that placed it are taken again for the scores of the nodes. Then its life: what happened to it and because
+    of what, and how long it was in each state.
+
+    \b
+      arranger explain train                              the job of that name, now
+      arranger explain team-a/train --log run.log --at 1234
+      arranger explain train --pod train-actors-3 -o json
+      arranger explain train --pod train-actors-3 --node n7    why that node and not n7
+    """
+    place, slash, name = job.rpartition("/")
+    namespace = options["namespace"]
+    if slash and namespace not in (None, place):
+        raise UsageError(
+            f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
+        )
+    asked = Asked(name, place if slash else namespace, options["pod"] or "", options["node"] or "")
+    answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
+    if output == "json":
+        print_json({**msgspec.to_builtins(answer), "time": local_time(answer.told_ms)})
+    else:
+        Page(answer, again=_again(), everything=options["everything"]).print()
+
+
+def _again() -> str:
+    """The command line that asks the same of another point, up to the value of --at."""
+    context = click.get_current_context()
+    words = [*context.command_path.split(), context.params["job"]]
+    for option in ("target", "cluster", "config", "namespace"):
+        if context.params.get(option):
+            words += ["--log" if option == "target" else f"--{option}", str(context.params[option])]
+    return shlex.join(words) + " --at"
+
+
+class _Reading:
+    """The log read once up to a point, for one question."""
+
+    def __init__(self, state: State, asked: Asked) -> None:
+        #: Jobs of the name that went on the way: the offset, and the answer as it stood just before.
+        self.gone: list[tuple[int, Explanation | NotFound]] = []
+        self.lives = Lives(state, asked, policies=installed(), leaving=self._leaving)
+        self._asked = asked
+
+    def answer(self) -> Explanation | None:
+        """The answer on the job that is there at the end of the reading, else on the last that went; None if none."""
+        found = jobs_named(self.lives.state, self._asked.name, self._asked.namespace)
+        if len(found) > 1:
+            places = ", ".join(label(job) for job in found)
+            hint = "say which with --namespace"
+            raise UsageError(f"there are several jobs {self._asked.name!r}: {places}", hint=hint)
+        if found:
+            return self._explained(self.lives.stories[found[0].uid])
+        if not self.gone:
+            return None
+        went, answer = self.gone[-1]
+        if isinstance(answer, NotFound):
+            raise answer
+        _say_gone(went)
+        return answer
+
+    def _leaving(self, story: Story, offset: int) -> None:
+        try:
+            self.gone.append((offset, self._explained(story)))
+        except NotFound as problem:
+            self.gone.append((offset, problem))
+
+    def _explained(self, story: Story) -> Explanation:
+        job, pod = story.state.jobs[story.uid], self._asked.pod
+        if pod and not knows_pod(story, job, pod):
+            hint = did_you_mean(nearest_pods(story, job, pod))
+            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=hint)
+        retaken = self.lives.retaken(job.uid, None if pod else job.attempt)
+        return explanation(story, job, retaken, policies=installed(), node=self._asked.node)
+
+
+async def _explain(target: str | None, settings: Settings, asked: Asked, point: Point) -> Explanation:
+    async with opened(target, settings) as log:
+        reading = await _read(log, asked, point)
+        answer = reading.answer()
+        if answer is not None:
+            return answer
+        # It may have gone before the snapshot with which this reading began.
+        went = await _last_gone(log, asked, point, reading.lives.state)
+        answer = (await _read(log, asked, Point(offset=went - 1))).answer()
+        if answer is None:
+            name = _label(asked)
+            raise NotFound(f"job {name!r} was never seen to last", hint=f"arranger events --job {name} shows what was")
+        _say_gone(went)
+        return answer
+
+
+async def _read(log: Log, asked: Asked, point: Point) -> _Reading:
+    state, position = await begin_without(log, point, asked.name)
+    reading = _Reading(state, asked)
+    await feed(log, position, reading.lives.feed, until=point, doing="reading the job's life")
+    reading.lives.finish()
+    return reading
+
+
+async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
+    """Where the last job of that name went, of those that are not in the state at the point any more."""
+    if not state.offset:
+        raise await before_beginning(log)
+    roster = await roster_of(log, point)
+    gone = [
+        went
+        for (namespace, name), (_, went) in roster.jobs.items()
+        if name == asked.name and asked.namespace in (None, namespace)
+    ]
+    if not gone:
+        raise unknown_job(_label(asked), roster)
+    return max(gone)
+
+
+def _say_gone(went: int) -> None:
+    say(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
+
+
+def _label(asked: Asked) -> str:
+    return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name

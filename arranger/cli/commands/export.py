@@ -1,0 +1,327 @@
+"""`arranger export`: a log, a stretch of it, or what concerns one job, as one portable file."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from arranger import __version__
+from arranger.cli.inputs.reading import (
+    NotFound,
+    begin,
+    begin_early,
+    end_offset,
+    feed,
+    log_options,
+    opened,
+    point_of,
+    point_option,
+    position_before,
+    progress,
+    roster_of,
+    unknown_job,
+)
+from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
+from arranger.errors import LogError, UsageError
+from arranger.events.codec import StoredEntry, encode_batch, next_chain
+from arranger.events.file_log import Copyable
+from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.shelves import ZipWriter
+from arranger.events.stretches import encode_snapshot_file
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.export.concerning import Concerning
+from arranger.replay.export.pseudonyms import Pseudonyms
+from arranger.replay.reading.history import END, Journey, Point
+from arranger.settings import Settings
+from arranger.workers.archiver import Archiver, Source
+
+#: Events of one stretch of an export, and from one of its snapshots to the next.
+_A_STRETCH = 100_000
+
+#: What concerns a job that came so early is exported with all that came before.
+FROM_THE_START = 100_000
+
+
+class _Wanted(msgspec.Struct):
+    """The part that is to be exported, as it was asked for."""
+
+    job: str
+    namespace: str | None
+    first: Point | None
+    last: Point | None
+    hashed: bool
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What was exported."""
+
+    file: str
+    bytes: int
+    epoch: int
+    first: int
+    last: int
+    first_told_ms: int
+    last_told_ms: int
+    hashed: bool
+    #: The last offset of the log that it was taken from.
+    log_ends: int = 0
+    #: The job that was asked for, and what it is called in the file; empty without one, or where it keeps its name.
+    job: str = ""
+    job_there: str = ""
+
+
+@click.command()
+@log_options
+@click.option(
+    "--to",
+    "target_file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write; one that is there is never overwritten.",
+)
+@click.option(
+    "--job", default="", metavar="[NS/]NAME", help="Only the time of this job, with all that competed with it."
+)
+@point_option("--from", "The first event to export. [default: the first there is]")
+@point_option("--until", "The last event to export. [default: the last]")
+@click.option(
+    "--hash-names",
+    is_flag=True,
+    help="Replace the names of nodes, pods, jobs, namespaces and labels, and leave messages out.",
+)
+@output_option
+def command(
+    target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
+    **points: At | None,
+) -> None:  # fmt: skip
+    r"""Write a log, or a part of it, into one file that the reading commands open as a log: for a bug report.
+
+    With --job it is the time from the first sight of the jobs that were there when it came up to its own last word, or
+    to the end of the log while it hasn't ended, and the state before; everything in that time is kept, because all of
+    it competed with the job. Environment values, annotations and images are never in a log. With --hash-names names
+    are replaced by n-000123 and the like, which keep their order, as that decides ties; with --job too it says, here
+    only, what the job is called then.
+
+    \b
+      arranger export --job team-a/train --to train.arranger
+      arranger export --from "1h ago" --to hour.arranger --hash-names
+      arranger explain train --log train.arranger         the same answers from the file
+    """
+    if target_file.exists():
+        raise UsageError(f"{target_file} is there already", hint="give another name: nothing is overwritten")
+    first, last = points["from"], points["until"]
+    if job and (first or last):
+        raise click.UsageError("--job says from where to where: leave out --from and --until")
+    place, slash, name = job.rpartition("/")
+    wanted = _Wanted(
+        name, place if slash else None, point_of(first) if first else None, point_of(last) if last else None, hash_names
+    )
+    made = asyncio.run(_export(target, settings, wanted, target_file))
+    if output == "json":
+        print_json(made)
+        return
+    span = duration(max(0, made.last_told_ms - made.first_told_ms))
+    print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
+    print_text(f"{span} from {local_time(made.first_told_ms)}{', names replaced' if made.hashed else ''}")
+    if made.job and made.last < made.log_ends:
+        print_text(f"the log goes on to offset {made.log_ends}: nothing after {made.last} concerns {made.job}")
+    if made.job_there:
+        print_text(f"{made.job} is {made.job_there} in it (the file itself doesn't say so)")
+
+
+async def _export(target: str | None, settings: Settings, wanted: _Wanted, file: Path) -> Made:
+    async with opened(target, settings) as log:
+        part = await _part(log, wanted)
+        writer = ZipWriter(file)
+        try:
+            told, there = await _write(log, writer, wanted, part)
+            writer.finish()
+        except BaseException:
+            writer.give_up()
+            raise
+        after, ends = part.after, await end_offset(log)
+        return Made(
+            str(file),
+            writer.size,
+            after.epoch,
+            after.offset + 1,
+            part.until,
+            *told,
+            wanted.hashed,
+            ends,
+            part.job,
+            there,
+        )
+
+
+class _Part(msgspec.Struct):
+    """After which position and up to which offset, and the state at the former; None where that can't be had. `job` is
+    the one that it is about, as NAMESPACE/NAME, empty for none."""
+
+    after: Position
+    until: int
+    state: State | None
+    job: str = ""
+
+
+async def _part(log: Copyable, wanted: _Wanted) -> _Part:
+    """What is to be exported, found."""
+    last = wanted.last or END
+    start, end, job = wanted.first, await _offset_at(log, last), ""
+    if wanted.job:
+        job, first, end = await _of_job(log, wanted)
+        # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.
+        near = first <= FROM_THE_START and (await log.start()).offset == 0
+        start = Point(offset=first - 1) if not near else None
+    if start is None:
+        position = await log.start()
+        return _Part(position, end, await _state_there(log, position), job)
+    # An offset that is asked for is the first to be exported: the state is that before it.
+    before = Point(offset=start.offset - 1) if start.offset is not None and not wanted.job else start
+    state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
+    journey = _Places(state, before, position)
+    if position.offset < end:
+        await feed(log, position, journey.feed, until=before, doing="going to the beginning")
+    if journey.position.offset >= end:
+        raise LogError("there is nothing between these points", hint="ask for an earlier --from or a later --until")
+    return _Part(journey.position, end, journey.state, job)
+
+
+class _Places(Journey):
+    """A journey that remembers its position."""
+
+    def __init__(self, state: State, point: Point, position: Position) -> None:
+        super().__init__(state, point)
+        self.position = position
+
+    def feed(self, entry: Entry) -> bool:
+        """Fold one entry, unless the point lies in it or before it."""
+        if self.point.offset is not None and entry.last > self.point.offset:
+            return False
+        if not super().feed(entry):
+            return False
+        self.position = Position(self.position.epoch, entry.last, entry.chain)
+        return True
+
+
+async def _state_there(log: Copyable, position: Position) -> State | None:
+    if position.offset == 0:
+        return State()
+    stored = await log.newest_snapshot(at_most=position.offset)
+    if stored is None or stored.position.offset != position.offset:
+        return None
+    try:
+        return snapshot.restore(stored.content)
+    except snapshot.UnusableSnapshot:
+        return None
+
+
+async def _offset_at(log: Copyable, point: Point) -> int:
+    """The end of the last entry that begins at or before a point."""
+    end = await end_offset(log)
+    if point.offset is None and point.told_ms is None:
+        return end
+    if point.offset is not None and point.offset > end:
+        raise LogError(f"the log has no offset {point.offset} yet, it ends at {end}", hint="ask for an earlier point")
+    after = await position_before(log, point)
+    reached = after.offset
+
+    def take(entry: Entry) -> None:
+        nonlocal reached
+        reached = entry.last
+
+    await feed(log, after, take, until=point, doing="finding the end")
+    return reached
+
+
+async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[str, int, int]:
+    """The job as NAMESPACE/NAME, and the first and the last offset that concern it; of several of one name the
+    latest."""
+    concerning = Concerning(wanted.job, wanted.namespace)
+    await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
+    if not concerning.found:
+        label = f"{wanted.namespace}/{wanted.job}" if wanted.namespace else wanted.job
+        raise unknown_job(label, await roster_of(log, END))
+    places = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
+    if len(places) > 1:
+        known = ", ".join(f"{namespace}/{wanted.job}" for namespace in sorted(places))
+        raise NotFound(f"there are several jobs {wanted.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
+    ((namespace, (first, end)),) = places.items()
+    return f"{namespace}/{wanted.job}", first, end
+
+
+class _Renamed:
+    """The log without names, read from one position on."""
+
+    def __init__(self, log: Copyable, part: _Part) -> None:
+        self._log = log
+        self._part = part
+        self._names = Pseudonyms()
+        #: How far the log was read, and the chain of what came of it.
+        self._read = part.after
+        self._chain = part.after.chain
+
+    async def collect(self) -> State | None:
+        """Collect all names of the part, and answer the state at its beginning without names."""
+        part, image = self._part, None
+        if part.state is not None and part.after.offset:
+            image = snapshot.image_of(snapshot.encode(part.state))
+            self._names.collect(image)
+
+        def take(entry: Entry) -> None:
+            self._names.collect(entry.batch)
+
+        await feed(self._log, part.after, take, until=Point(offset=part.until), doing="collecting names")
+        self._names.begin()
+        return snapshot.restore(snapshot.encode_image(self._names.walk(image))) if image is not None else part.state
+
+    def job(self, label: str) -> str:
+        """What a job, NAMESPACE/NAME, is called now."""
+        namespace, _, name = label.rpartition("/")
+        return f"{self._names.name('namespace', namespace)}/{self._names.name('job', name)}"
+
+    async def read(self, _: Position, limit: int) -> Sequence[StoredEntry]:
+        """The next entries."""
+        found = []
+        for entry in await self._log.read(self._read, limit=limit):
+            if entry.last > self._part.until:
+                break
+            payload = encode_batch(self._names.batch(entry.batch))
+            self._chain = next_chain(self._chain, payload)
+            found.append(StoredEntry(entry.last, len(entry.batch.events), self._chain, payload))
+            self._read = Position(self._read.epoch, entry.last, entry.chain)
+        return found
+
+
+async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part) -> tuple[tuple[int, int], str]:
+    """The snapshot before the stretch, the stretch, and snapshots in it; answers the first and last time told, and what
+    the job that it is about is called there, if otherwise."""
+    after, state, there = part.after, part.state, ""
+
+    async def read(position: Position, limit: int) -> Sequence[StoredEntry]:
+        return await log.read_stored(position, limit=limit)
+
+    source: Source = read
+    if wanted.hashed:
+        renamed = _Renamed(log, part)
+        state = await renamed.collect()
+        source = renamed.read
+        there = renamed.job(part.job) if part.job else ""
+    if state is not None and after.offset:
+        name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.told_ms)
+        writer.put(name, content)
+    archiver = Archiver(writer, every_events=_A_STRETCH)
+    told: list[int] = []
+    done = after.offset
+    with progress("exporting", part.until - after.offset) as moved:
+        async for put in archiver.archive(source, after, part.until, state=state):
+            moved(put.position.offset - done)
+            done = put.position.offset
+            told += put.told
+    about = {"by": f"arranger {__version__}", "job": bool(wanted.job), "hashed": wanted.hashed}
+    writer.put("about.json", msgspec.json.encode(about))
+    return (told[0], max(told)), there

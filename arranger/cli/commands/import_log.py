@@ -1,0 +1,75 @@
+"""`arranger import`: an export as a log file, or in an empty Redis."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from arranger.cli.inputs.flags import with_settings
+from arranger.cli.rendering.output import output_option, print_json, print_text
+from arranger.errors import UsageError
+from arranger.events.file_log import Copyable, copy_log
+from arranger.events.log import Position
+from arranger.events.open_log import open_log
+from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
+from arranger.settings import Settings
+
+
+@click.command()
+@click.argument("source", metavar="FILE|FOLDER|URL")
+@click.option("--to", "target", required=True, metavar="FILE|URL", help="A new log file, or a Redis URL.")
+@with_settings("cluster")
+@output_option
+def command(source: str, target: str, settings: Settings, output: str) -> None:
+    r"""Turn an export, or an archive, into a log file, or load it into a Redis that has no log of that cluster.
+
+    Epoch, offsets, chain and snapshots stay as they are, and every entry is checked. Nothing is ever overwritten. The
+    reading commands open an export as it is; this is for tools that want Redis, and for tests/histories. Don't run
+    workers on what was loaded: they would take the past for the present.
+
+    \b
+      arranger import train.arranger --to train.log
+      arranger import train.arranger --to redis://127.0.0.1:6379/5 --cluster looked-into
+    """
+    end = asyncio.run(_import(source, target, settings.cluster))
+    shown = redacted(target) if scheme_of(target) else target
+    beside = (
+        []
+        if scheme_of(target)
+        else sorted(path.name for path in Path(target).parent.glob(f"{Path(target).name}.snapshot-*"))
+    )
+    if output == "json":
+        print_json({"log": shown, "epoch": end.epoch, "offset": end.offset, "snapshots": beside})
+    else:
+        print_text(f"{shown} has epoch {end.epoch} up to offset {end.offset}; look with --log {shown}")
+        if beside:
+            print_text(f"snapshots of it stand beside it, to be kept with it: {', '.join(beside)}")
+
+
+async def _import(source: str, target: str, cluster: str) -> Position:
+    log = await open_log(source, cluster, read_only=True)
+    try:
+        if scheme_of(target) in SCHEMES:
+            return await _load(log, RedisLog(target, cluster))
+        return await copy_log(log, _new_file(target))
+    finally:
+        await log.close()
+
+
+def _new_file(target: str) -> Path:
+    path = Path(target)
+    if scheme_of(target):
+        raise UsageError(f"{redacted(target)!r} is no place for a log", hint="give a file's path or a Redis URL")
+    if path.exists():
+        raise UsageError(f"{target} is there already", hint="give another name: nothing is overwritten")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", hint="make it, or give another path")
+    return path
+
+
+async def _load(log: Copyable, into: RedisLog) -> Position:
+    try:
+        return await into.load(log)
+    finally:
+        await into.close()

@@ -1,0 +1,121 @@
+"""`arranger replay`: the cluster as Arranger saw it at a point of the log."""
+
+import asyncio
+from collections.abc import Iterable
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import log_options, opened, point_of, point_option, stand_at
+from arranger.cli.rendering.output import At, local_time, output_option, print_json, print_table, print_text, say
+from arranger.plugins import installed
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.reading.describe import amounts_text
+from arranger.replay.reading.history import Point
+from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
+from arranger.scheduling.filters import amount
+from arranger.settings import Settings
+
+
+@click.command()
+@log_options
+@point_option("--at", "The point to go to. [default: the end of the log]")
+@click.option("--digest-only", is_flag=True, help="Only the offset and the digest of the state there.")
+@output_option
+def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
+    r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
+
+    The log is folded up to there, from the nearest snapshot. What was decided and not yet seen counts as used. So does
+    what pods of others hold; the largest of them are named.
+
+    \b
+      arranger replay                                     the end of the log in Redis
+      arranger replay --log run.log --at 1234             a file, after the event at offset 1234
+      arranger replay --at "10m ago" -o json              ten minutes ago
+    """
+    state = asyncio.run(_state(target, settings, point_of(at)))
+    if digest_only:
+        digest = snapshot.digest(state)
+        if output == "json":
+            print_json({"offset": state.offset, "epoch": state.epoch, "digest": digest})
+        else:
+            say(f"{state.offset} {digest}")
+        return
+    seen = overview(state, installed())
+    if output == "json":
+        print_json({**msgspec.to_builtins(seen), "time": local_time(seen.told_ms)})
+    else:
+        _print(seen)
+
+
+async def _state(target: str | None, settings: Settings, point: Point) -> State:
+    async with opened(target, settings) as log:
+        state, _ = await stand_at(log, point, doing="replaying")
+        return state
+
+
+def _print(seen: Overview) -> None:
+    print_text(
+        f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.told_ms)}, digest {seen.digest}", indent=2
+    )
+    if not seen.synced:
+        print_text("not everything had been listed in this epoch yet: nobody decides before that")
+    say()
+    print_table(
+        ("queue", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
+        [_job_cells(job) for job in seen.jobs],
+        right=("queue", "priority", "attempt"),
+        empty="no jobs",
+    )
+    say()
+    resources = _resources(seen.nodes)
+    print_table(
+        ("node", "health", *resources),
+        [_node_cells(node, resources) for node in seen.nodes],
+        right=resources,
+        empty="no nodes",
+    )
+    if seen.other_pods:
+        say()
+        print_text(_others(seen))
+
+
+def _others(seen: Overview) -> str:
+    """What pods of others hold, the largest few by name."""
+    named = [
+        f"{pod.namespace}/{pod.name} ({amounts_text(tuple(pod.holds.items()))} on {pod.node})"
+        for pod in seen.largest_other_pods
+    ]
+    more = seen.other_pods - len(named)
+    plural = "s" if seen.other_pods != 1 else ""
+    holds = "hold" if plural else "holds"
+    return (
+        f"{seen.other_pods} pod{plural} that {'are' if plural else 'is'} not Arranger's {holds} resources too: "
+        f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
+    )
+
+
+def _job_cells(job: JobLine) -> tuple[object, ...]:
+    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_wanted}"
+    name = f"{job.namespace}/{job.name}"
+    return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
+
+
+def _resources(nodes: Iterable[NodeLine]) -> tuple[str, ...]:
+    """The resources worth a column: those that any node has; devices last, as people write them."""
+    named = {resource: None for node in nodes for resource in node.used}
+    return tuple(sorted(named, key=lambda name: ("/" in name, name)))
+
+
+def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...]:
+    health = "gone" if not node.present else "ready" if node.ready else "not ready"
+    health += ", cordoned" if node.cordoned else ""
+    health += "".join(f", taint {taint}" for taint in node.taints)
+    use = (
+        f"{amount(name, node.used.get(name, 0))}/{amount(name, node.allocatable.get(name, 0))}"
+        if name in node.used
+        else "-"
+        for name in resources
+    )
+    return (node.name, health, *use)

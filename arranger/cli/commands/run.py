@@ -1,0 +1,34 @@
+"""`arranger run`: one process with any mix of roles, until SIGTERM."""
+
+import asyncio
+
+import click
+from click.shell_completion import CompletionItem
+
+from arranger.cli.inputs.flags import with_settings
+from arranger.logs import configure_logging
+from arranger.settings import Settings
+from arranger.workers.membership import ROLES
+from arranger.workers.process import Process, checked_roles
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(role) for role in ROLES if role.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("roles", nargs=-1, metavar="[ROLE]...", shell_complete=_complete)
+@with_settings()
+def command(roles: tuple[str, ...], settings: Settings) -> None:
+    r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance; all of them without ROLE.
+
+    Any number of processes with any mix of roles may run against one Redis and one cluster:
+
+    \b
+      arranger run                                        everything in one process
+      arranger run watcher maintenance                    two roles here
+      arranger run controller scheduler applier           and three there
+    """
+    chosen = checked_roles(roles)
+    configure_logging(settings.log_level, settings.log_format)
+    asyncio.run(Process(settings, chosen).run())

@@ -1,0 +1,44 @@
+"""`arranger settings`: every setting with its names, its value now, and where that comes from."""
+
+import os
+from typing import Any
+
+import click
+
+from arranger.cli.inputs.flags import setting_flags, value_text
+from arranger.cli.rendering.output import output_option, print_json_lines, print_table
+from arranger.settings import SETTINGS, load, shown
+
+
+@click.command()
+@setting_flags()
+@output_option
+def command(flags: dict[str, Any], output: str) -> None:
+    """Show every setting: its value, where that comes from, and its name in file, environment and flags.
+
+    Defaults are overridden by the TOML file (--config or ARRANGER_CONFIG), that by environment variables, and those
+    by flags. A password in the Redis URL is not shown. With each setting come the values it may have and its meaning.
+    """
+    loaded = load(flags, os.environ)
+    rows = [
+        {
+            "name": name,
+            "value": shown(name, getattr(loaded.settings, name)),
+            "origin": loaded.origins[name],
+            "default": setting.default,
+            "variable": setting.env,
+            "flag": setting.flag,
+            "allowed": setting.allowed,
+            "meaning": setting.description,
+        }
+        for name, setting in SETTINGS.items()
+    ]
+    if output == "json":
+        print_json_lines(rows)
+        return
+    columns = ("name", "value", "origin", "default", "flag", "variable", "meaning")
+    for row in rows:
+        # Said only where it differs, so that what was set stands out.
+        row["default"] = "" if row["origin"] == "default" else row["default"]
+        row["meaning"] += f". Allowed: {row['allowed']}" if row["allowed"] != "text" else ""
+    print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])

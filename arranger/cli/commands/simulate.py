@@ -1,0 +1,133 @@
+"""`arranger simulate`: what the scheduler would do, with no cluster and no log."""
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from arranger.cli.inputs.flags import setting_flags
+from arranger.cli.rendering.output import output_option
+from arranger.errors import UsageError
+from arranger.settings import load_settings
+
+_CSV = click.Path(path_type=Path)
+
+#: What only one of the two uses of the command knows, by parameter.
+_OF_FILES = {"cycles": "--cycles", "queue_policy": "--queue-policy", "weights": "--weights", "config": "--config"}
+_OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--cycles",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Take so many cycles; what one places is held for the next.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME",
+    help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen, again "
+    "to compare. [default: FragmentGradient]",
+)
+@setting_flags("queue_policy", "weights")
+@click.option("--trace-nodes", type=_CSV, metavar="CSV", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
+@click.option(
+    "--trace-pods", type=_CSV, metavar="CSV", help="Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."
+)
+@click.option(
+    "--load",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=1.3,
+    show_default=True,
+    help="Traces: pods arrive until they ask for this many times the cluster's GPUs.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 30) - 1),
+    default=42,
+    show_default=True,
+    help="Traces: decides the order of arrival.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Traces: run so many seeds from it on."
+)
+@output_option
+@click.pass_context
+def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
+    r"""Say what the scheduler would do: for the cluster and the jobs in FILEs, or for a trace.
+
+    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl has them: YAML or JSON, with Lists and any number of
+    documents, folders of such files, or - for standard input. Nothing is read from a cluster and nothing is written.
+    Told are, for each job in the order in which the cycle took it, the node of every pod placed, and for every other
+    pod how many nodes refuse it for which reason; then what is used on every node. Exit status 1 if a TYJob is invalid.
+
+    Traces are CSV files in the format of the openb cluster trace, the experiment is the published one on it: pods
+    arrive on an empty cluster in random order; what fits nowhere is lost. Told are, in percent of all GPUs, what
+    arrived, what was allocated and what is idle but too fragmented for typical pods.
+
+    \b
+      kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml
+      arranger simulate cluster.yaml jobs/ --cycles 3 -o json
+      arranger simulate --trace-nodes nodes.csv --trace-pods pods.csv
+      arranger simulate --trace-nodes nodes.csv --trace-pods pods.csv --seeds 10 --policy BestFit --policy BinPack
+    """
+    flags, traces = options["flags"], (options["trace_nodes"], options["trace_pods"])
+    given = {name for name in options if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE}
+    given |= {name for name, value in flags.items() if value is not None}
+    if traces == (None, None):
+        if not files:
+            raise click.UsageError("name FILEs with Nodes and TYJobs, or a trace: --trace-nodes and --trace-pods", ctx)
+        _exclude(given, _OF_TRACES, "is for traces")
+        return _of_files(files, options["cycles"], options["policies"], flags, output)
+    if files:
+        raise click.UsageError("FILEs and traces exclude each other", ctx)
+    if None in traces:
+        raise click.UsageError("a trace needs both --trace-nodes and --trace-pods", ctx)
+    _exclude(given, _OF_FILES, "is for FILEs")
+    _of_trace(*traces, options, output)
+    return 0
+
+
+def _exclude(given: set[str], others: dict[str, str], why: str) -> None:
+    for name, flag in others.items():
+        if name in given:
+            raise click.UsageError(f"{flag} {why}")
+
+
+def _of_files(files: Sequence[str], cycles: int, policies: Sequence[str], flags: dict[str, Any], output: str) -> int:
+    from arranger.cli.inputs.simulate_files import simulate_files
+    from arranger.plugins import inventory
+
+    if len(policies) > 1:
+        raise click.UsageError("--policy is named twice: jobs that name none can go by one")
+    installed = inventory()
+    for policy in policies:
+        if policy not in installed.names.pod:
+            names = ", ".join(installed.names.pod)
+            raise UsageError(f"--policy: {policy!r} isn't installed", hint=f"allowed: one of {names}")
+    settings = load_settings({**flags, "pod_policy": policies[0] if policies else None}, os.environ)
+    return simulate_files(files, settings, installed, cycles=cycles, output=output)
+
+
+def _of_trace(trace_nodes: Path, trace_pods: Path, options: dict[str, Any], output: str) -> None:
+    from arranger.cli.inputs.simulate_trace import simulate_trace
+    from arranger.scheduling.trace_policies import POLICIES
+
+    policies = options["policies"] or ("FragmentGradient",)
+    for policy in policies:
+        if policy not in POLICIES:
+            names = ", ".join(repr(name) for name in POLICIES)
+            raise click.BadParameter(f"{policy!r} is not one of {names}.", param_hint="--policy")
+    if math.isnan(options["load"]):  # which no comparison with the range refuses
+        raise click.BadParameter("nan is not in the range 0<x<=10.", param_hint="--load")
+    numbers = {name: options[name] for name in _OF_TRACES}
+    simulate_trace(trace_nodes, trace_pods, policies, **numbers, output=output)

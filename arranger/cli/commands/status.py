@@ -1,0 +1,198 @@
+"""`arranger status`: who runs, who works on what, how far everyone has read, and what is missing."""
+
+import asyncio
+
+import click
+import msgspec
+import redis.asyncio
+
+from arranger.cli.inputs.reading import begin, feed, log_options
+from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.rendering.problem_words import member_problems, store_problems
+from arranger.clock import SystemClock
+from arranger.errors import LogError, LogUnavailable, NoLog, UsageError
+from arranger.events.redis_connection import connect
+from arranger.events.redis_log import RedisLog
+from arranger.events.redis_urls import SCHEMES, scheme_of
+from arranger.projections.state import State
+from arranger.replay.reading.history import Journey, Point
+from arranger.settings import Settings
+from arranger.workers.membership import ROLES, read_members
+from arranger.workers.status import SHARING, MemberStatus, Moment, Status, problems, read_status
+
+
+@click.command()
+@log_options
+@click.option(
+    "--max-lag",
+    type=click.FloatRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a member may know of events that it hasn't read.",
+)
+@output_option
+def command(target: str | None, settings: Settings, max_lag: float, output: str) -> int:
+    r"""Show the running processes, their share of the jobs, the watches, and how far everyone has read.
+
+    Exit status 0: all is well. 1: something is missing (no live process of a role, a kind that nobody watches or that
+    wasn't listed, a process that lags behind or tells a problem of its own); a line says what, and what to do next.
+    Nothing is written.
+
+    \b
+      arranger status                                     the Redis of the settings
+      arranger status --log redis://127.0.0.1:6379/0      another one
+      arranger status -o json | jq '.members[].shares'    for programs
+      watch arranger status                               again every two seconds
+
+    \b
+    With no applier left (a killed process is shown until it has missed three heartbeats):
+      $ arranger status
+      cluster default, epoch 1763622000000: 1 problem
+        no live applier: no pod is created or deleted, no status written
+        -> start one: arranger run applier; on a cluster: kubectl -n arranger-system get pods ...
+    """
+    status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))
+    found = store_problems(status) + problems(status, max_lag_s=max_lag) + member_problems(status)
+    if output == "json":
+        print_json({**msgspec.to_builtins(status), "well": not found, "problems": msgspec.to_builtins(found)})
+    else:
+        _print(status, [f"{one.what}\n-> {one.next}" for one in found])
+    return 1 if found else 0
+
+
+async def _read(url: str, settings: Settings, *, named: bool) -> Status:
+    if scheme_of(url) not in SCHEMES:
+        raise UsageError("--log: status wants the Redis of running processes", hint="a log file has no members")
+    log = RedisLog(url, settings.cluster, read_only=True)
+    client = connect(url)
+    try:
+        await _open(log, client, settings)
+        state, snapshot = await _folded(log)
+        now_ms = SystemClock().now_ms()
+        return await read_status(log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms)
+    except LogUnavailable as problem:
+        if named:
+            raise
+        hint = f"{problem.hint} --log URL or ARRANGER_REDIS_URL names another".lstrip()
+        raise LogUnavailable(problem.message, hint=hint) from problem
+    finally:
+        await log.close()
+        await client.aclose()
+
+
+async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) -> None:
+    """Open the log. Where there is none, what to do depends on who runs there."""
+    try:
+        await log.open()
+    except NoLog as problem:
+        there = len(await read_members(client, settings.cluster))
+        if not there:
+            raise LogError(problem.message, hint=f"{problem.hint}; arranger run begins a log") from problem
+        who = "1 process is there" if there == 1 else f"{there} processes are there"
+        raise LogError(f"{problem.message}, but {who}", hint="they begin a new one: look again") from problem
+
+
+async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
+    """The projection at the end of the log, and the snapshot that it was restored from."""
+    state, position = await begin(log, Point())
+    snapshot = Moment(position.offset, state.told_ms) if state.offset else None
+    journey = Journey(state, Point())
+    await feed(log, position, journey.feed, until=Point(), doing="reading the log")
+    return journey.state, snapshot
+
+
+# --- for people --------------------------------------------------------------------------------------------
+
+
+def _print(status: Status, found: list[str]) -> None:
+    verdict = f"{len(found)} problem{'s' if len(found) > 1 else ''}" if found else "all is well"
+    print_text(f"cluster {status.cluster}, epoch {status.log.epoch}: {verdict}")
+    for problem in found:
+        for line in problem.splitlines():
+            print_text(f"  {line}", indent=5)
+    say()
+    _print_facts(status)
+    say()
+    _print_members(status)
+    say()
+    now_ms = status.now_ms
+    print_table(
+        ("watch", "since", "for", "lease left", "listed", "holder"),
+        [
+            (
+                watch.kind,
+                local_time(watch.held_ms or 0),
+                _age(now_ms, watch.held_ms),
+                duration(round(watch.left_s * 1000)) if watch.holder else "-",
+                f"refused: {watch.refused}" if watch.refused else "yes" if watch.listed else "no",
+                watch.holder or "nobody",
+            )
+            for watch in status.watches
+        ],
+        right=("for", "lease left"),
+        styles=lambda row: "red" if row[-1] == "nobody" else "",
+    )
+
+
+def _print_facts(status: Status) -> None:
+    log = status.log
+    kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.told_ms)}"
+    stages = ", ".join(f"{count} {stage}" for stage, count in status.stages.items())
+    print_table(
+        ("what", "now"),
+        [
+            ("log", kept),
+            *([("began after", f"epoch {log.after_epoch}: {log.because}")] if log.after_epoch else []),
+            ("of Kubernetes cluster", log.of_cluster or "not told yet"),
+            ("newest snapshot", _moment(status.now_ms, status.snapshot)),
+            ("last recorded cycle", _moment(status.now_ms, status.cycle)),
+            ("jobs", f"{status.jobs}{f': {stages}' if stages else ''}"),
+        ],
+    )
+
+
+def _print_members(status: Status) -> None:
+    print_table(
+        ("roles", "host", "pid", "up", "beat", "offset", "lag", "controls", "applies", "member"),
+        [
+            (
+                ",".join(member.roles),
+                member.host,
+                member.pid or "-",
+                _age(status.now_ms, member.started_ms),
+                duration(round(member.heartbeat_age_s * 1000)),
+                member.offset,
+                f"{member.lag_events} ({duration(round(member.lag_s * 1000))})",
+                *(_share(member, role) for role in SHARING),
+                member.id,
+            )
+            for member in sorted(status.members, key=lambda member: (_first_role(member), member.started_ms))
+        ],
+        right=("pid", "up", "beat", "offset", "lag", "controls", "applies"),
+        empty="no live members",
+    )
+
+
+def _first_role(member: MemberStatus) -> list[int]:
+    return [ROLES.index(role) for role in member.roles if role in ROLES]
+
+
+def _share(member: MemberStatus, role: str) -> str:
+    share = member.shares.get(role)
+    return f"{share.jobs} ({share.percent:.0f}%)" if share is not None else ""
+
+
+def _moment(now_ms: int, moment: Moment | None) -> str:
+    if moment is None:
+        return "none yet"
+    when = _ago(now_ms, moment.told_ms) if moment.told_ms else "before the log's beginning"
+    return f"at offset {moment.offset}, {when}"
+
+
+def _ago(now_ms: int, then_ms: int) -> str:
+    return f"{duration(max(0, now_ms - then_ms))} ago"
+
+
+def _age(now_ms: int, then_ms: int | None) -> str:
+    return duration(max(0, now_ms - then_ms)) if then_ms else "-"

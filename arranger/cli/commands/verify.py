@@ -1,0 +1,114 @@
+"""`arranger verify`: take every recorded cycle again, and compare byte for byte."""
+
+import asyncio
+import json
+from typing import IO
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before, span_of
+from arranger.cli.rendering.output import At, output_option, print_json, print_text, say
+from arranger.errors import DamagedEntry
+from arranger.plugins import installed
+from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.verify import Difference, Report, Survey, Verification
+from arranger.settings import Settings
+
+
+@click.command()
+@log_options
+@point_option("--from", "Verify cycles from here on. [default: the first]")
+@point_option("--to", "Verify cycles up to here. [default: the last]")
+@click.option(
+    "--plans",
+    type=click.File("w", lazy=False),
+    metavar="FILE",
+    help="Write the digest of every plan as this version takes it: arranger bisect --plans compares two such files.",
+)
+@output_option
+def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: At | None) -> int:
+    r"""Take every recorded cycle again from its own inputs, and compare byte for byte.
+
+    Exit status 0: every cycle came out identical. 1: a cycle differs, was taken by policy versions that aren't
+    installed here, or the log is damaged. The first difference is shown. Nothing is written.
+
+    \b
+      arranger verify                                     the log in Redis
+      arranger verify --log run.log --from 5000           a file, from offset 5000 on
+      arranger verify --from "1h ago" -o json
+    """
+    first, last = points["from"], points["to"]
+    report, damage = asyncio.run(_verify(target, settings, span_of(first, last), plans))
+    if output == "json":
+        print_json({**msgspec.to_builtins(report), "damage": str(damage) if damage else None, "sound": report.sound})
+    else:
+        _print(report, damage)
+    if damage is not None:
+        raise damage
+    return 0 if report.sound else 1
+
+
+async def _verify(
+    target: str | None, settings: Settings, span: Span, plans: IO[str] | None
+) -> tuple[Report, DamagedEntry | None]:
+    policies = installed()
+
+    def plan(cycle: int, digest: str) -> None:
+        if plans is not None:
+            plans.write(f"{json.dumps({'cycle': cycle, 'digest': digest})}\n")
+
+    async with opened(target, settings) as log:
+        survey = Survey(span)
+        damage: DamagedEntry | None = None
+        try:
+            after = await position_before(log, span.first)
+            await feed(log, after, survey.feed, until=span.last or END, doing="finding the cycles")
+        except DamagedEntry as found:
+            damage = found  # what comes before it is verified all the same
+        state, position = await begin_early(log, survey.first_base)
+        verification = Verification(state, survey, policies=policies, plan=plan if plans is not None else None)
+        try:
+            until = Point(offset=max(survey.reached, position.offset))
+            await feed(log, position, verification.feed, until=until, doing="taking the cycles again")
+        except DamagedEntry as found:
+            damage = damage or found
+        return verification.report, damage
+
+
+def _print(report: Report, damage: DamagedEntry | None) -> None:
+    print_text(
+        f"{report.cycles} cycles with {report.decisions} decisions: {report.identical} identical, "
+        f"{report.different} different ({report.events_folded} events folded)"
+    )
+    if report.out_of_reach:
+        print_text(
+            f"{report.out_of_reach} cycles were taken before the oldest state that this log can give: not checked"
+        )
+    unknown = report.first_other_version
+    if unknown is not None:
+        missing = ", ".join(f"{name} {version}" for name, version in unknown.missing)
+        print_text(
+            f"{report.other_versions} cycles were taken by policy versions that aren't installed here: not checked. "
+            f"The first: the cycle at offset {unknown.cycle}, by {missing}; "
+            "install the version of Arranger, or the package, that has them"
+        )
+    if report.stray_decisions:
+        print_text(f"{report.stray_decisions} decisions stand outside of any cycle")
+    if report.first_difference is not None:
+        _print_difference(report.first_difference)
+    if report.sound and damage is None:
+        print_text("every cycle is identical" if report.cycles else "there is no cycle to verify")
+
+
+def _print_difference(found: Difference) -> None:
+    where = f"the cycle at offset {found.cycle}, taken on offset {found.base}" if found.cycle else "no cycle"
+    say()
+    print_text(f"The first difference: {where}")
+    print_text(f"  decision  {found.kind} at offset {found.offset}{f' on job {found.job}' if found.job else ''}")
+    print_text(f"  what      {found.what}", indent=12)
+    print_text(f"  recorded  {found.recorded or '-'}", indent=12)
+    print_text(f"  retaken   {found.retaken or '-'}", indent=12)
+    for name, (recorded, retaken) in found.fields.items():
+        print_text(f"  field {name}: recorded {json.dumps(recorded)}, retaken {json.dumps(retaken)}")
+    print_text(f"See the state that it was taken on: arranger replay --at {found.base or found.offset}")

@@ -1,0 +1,291 @@
+"""`arranger what-if`: a cycle of the past by another policy or configuration, or with a job or node more or less."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from arranger.cli.inputs.alternative import other_configuration
+from arranger.cli.inputs.reading import (
+    end_offset,
+    feed,
+    opened,
+    point_of,
+    point_option,
+    position_before,
+    progress,
+    stand_at,
+)
+from arranger.cli.inputs.variation import Otherwise
+from arranger.cli.rendering.output import (
+    AT_ALLOWED,
+    At,
+    DurationType,
+    local_time,
+    output_option,
+    parse_at,
+    parse_duration,
+    print_json,
+)
+from arranger.cli.rendering.plot import check_plot, plot
+from arranger.cli.rendering.what_if_page import Answer, Sequel
+from arranger.clock import SystemClock
+from arranger.errors import LogError, UsageError
+from arranger.events import kinds as k
+from arranger.events.log import Log, Position
+from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
+from arranger.plugins import inventory
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.reading.history import END, Point
+from arranger.replay.reading.recording import Recording
+from arranger.replay.what_if.continuation import Continuation, Future
+from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
+from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, take_plan, vary
+from arranger.replay.what_if.overrides import Overrides
+from arranger.scheduling.fragmentation import Mix
+from arranger.scheduling.registry import Policies
+from arranger.settings import Settings
+
+_DRAINED = "drained"
+
+
+class Until(msgspec.Struct, frozen=True):
+    """How far to go on: a point of the log, so long, or (with neither) until nothing happens any more."""
+
+    at: At | None = None
+    span_ms: int | None = None
+
+
+class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """The value of `--until`."""
+
+    name = "until"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Until:
+        """What the text names; click's error names the flag."""
+        if isinstance(value, Until):
+            return value
+        if value == _DRAINED:
+            return Until()
+        try:
+            return Until(span_ms=parse_duration(value.strip()))
+        except ValueError:
+            pass
+        try:
+            return Until(at=parse_at(value, now_ms=SystemClock().now_ms()))
+        except ValueError:
+            self.fail(f"{value!r} is no end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The only word."""
+        return [CompletionItem(word) for word in (_DRAINED,) if word.startswith(incomplete)]
+
+
+@click.command("what-if")
+@other_configuration
+@point_option("--at", "The cycle recorded there, or one taken at this point. [default: the end of the log]")
+@click.option(
+    "--with", "manifests", multiple=True, metavar="FILE", help="TYJobs, Nodes and Pods that are there too, or changed."
+)
+@click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="A job that isn't there, nor its pods.")
+@click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="A node that isn't there, nor its pods.")
+@click.option(
+    "--until",
+    type=UntilType(),
+    metavar="OFFSET|TIME|DURATION|drained",
+    help="Go on from there with both, up to this point, so long (2h), or until nothing happens any more.",
+)
+@click.option(
+    "--lasting",
+    type=DurationType(),
+    metavar="DURATION",
+    help="With --until: attempts that the log shows no end of last so long. [default: to the end of the horizon]",
+)
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --until: draw both courses, FILE.png or FILE.svg. Needs arranger[plot].",
+)
+@click.option("--all", "everything", is_flag=True, help="Show jobs too about which the plans agree.")
+@output_option
+def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
+    r"""Take a cycle of the past as it was, and with something otherwise, and show both plans side by side.
+
+    An --at that is the offset of a cycle, or of one of its decisions, takes that cycle again on its own base. Anywhere
+    else a cycle is taken on the state at that point, by the configuration of the last one before it.
+
+    A policy applies to jobs that name none, with --every-job to all. A TYJob in FILE that is there at the point gets
+    the spec in FILE, all of it. A Node that is there is edited: labels and amounts in FILE are added to those that it
+    has or replace them, and where FILE says nothing of taints, unschedulable or conditions it keeps them; one with a
+    metadata.uid, as `kubectl get -o yaml` gives it, is taken whole. What was edited is told. A new TYJob without
+    creationTimestamp is created at the point.
+
+    With --until both go on from there: what the log observed later comes then in both (TYJobs, nodes, strangers' pods),
+    cycles are taken whenever something changed, and every attempt of a job holds its nodes as long as it did in the
+    log, from its placement to its last pod's end. Told are the time that jobs wait for their quorum, the use of GPUs,
+    how much of them is idle but in fragments too small for typical pods, and the time to the last end of a job. How
+    close "as it was" comes to the log is told too: it differs where pods of one job end apart, workers were replaced,
+    or the log's cycles came late.
+
+    \b
+      arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, by DRF
+      arranger what-if --at "10m ago" --without team-a/train --log run.log
+      arranger what-if --with my-job.yaml -o json            a job more, now
+      arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
+    """
+    for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
+        if options[name] is not None and options["until"] is None:
+            raise click.UsageError(f"{flag} goes with --until")
+    if options["picture"] is not None:
+        check_plot(options["picture"])
+    otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"])
+    asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
+    answer = asyncio.run(_what_if(target, settings, asked))
+    if options["picture"] is not None and answer.sequel is not None:
+        plot(options["picture"], [("as it was", answer.sequel.one), ("what if", answer.sequel.other)])
+    if output == "json":
+        print_json(answer.json())
+    else:
+        answer.print(everything=options["everything"])
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """Where to stand, what is to be otherwise there, and how to go on."""
+
+    at: At | None
+    otherwise: Otherwise
+    until: Until | None
+    lasting_ms: int | None
+
+
+async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Answer:
+    policies = inventory().policies
+    async with opened(target, settings) as log:
+        inputs, record, state, position = await _cut(log, asked.at)
+        content = snapshot.encode(state)
+        changed = snapshot.restore(content)
+        edits: list[str] = []
+        variation = asked.otherwise.variation(changed, inputs.told_ms, edits)
+        recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
+    had = policies if policies.missing(inputs.config) else policies.recorded(inputs.config)
+    usual = had.usable(inputs.config)
+    one, events = take_plan(state, usual, inputs.told_ms, policies=had)
+    vary(changed, variation, inputs.told_ms)
+    config, by = variation.overrides.of(inputs.config, policies)
+    other = take_plan(changed, config, inputs.told_ms, policies=by)[0]
+    answer = Answer(inputs, asked.otherwise.words, one, other, events == record if record is not None else None, edits)
+    if recording is not None:
+        answer.lasting_ms = asked.lasting_ms
+        future = Future(recording.observations, recording.stints, asked.lasting_ms)
+        horizon_ms = _horizon_ms(asked, inputs, recording)
+        typical = typical_pods(_shapes(state, recording))
+        courses = [
+            _go_on(_Variant(*variant), future, typical, inputs, horizon_ms)
+            for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
+        ]
+        alike = likeness(recording.starts(courses[0].end_ms), courses[0].starts)
+        drained = asked.until == Until()
+        answer.sequel = Sequel(courses[0], courses[1], alike, drained)
+    return answer
+
+
+class _Variant(NamedTuple):
+    state: State
+    config: CycleConfig
+    policies: Policies
+    variation: Variation
+
+
+def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Course:
+    continuation = Continuation(
+        variant.state,
+        future,
+        variant.config,
+        Meter(typical, inputs.told_ms),
+        begin_ms=inputs.told_ms,
+        until_ms=horizon_ms,
+        variation=variant.variation,
+        policies=variant.policies,
+    )
+    doing = "going on with something otherwise" if variant.variation else "going on as it was"
+    with progress(doing, len(future.observations)) as moved:
+        return continuation.run(moved, cycle_first=bool(inputs.cycle))
+
+
+async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inputs: Inputs) -> Recording:
+    """What the log says came after, to its end: how long jobs run may only show later than the horizon."""
+    assert asked.until is not None
+    offset = asked.until.at.offset if asked.until.at is not None else None
+    recording = Recording(snapshot.restore(content), begin_ms=inputs.told_ms, until_offset=offset)
+    if after.offset < await end_offset(log):
+        await feed(log, after, recording.feed, until=END, doing="reading what came after")
+    recording.finish()
+    return recording
+
+
+def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | None:
+    until = asked.until
+    assert until is not None
+    if until.span_ms is not None:
+        return inputs.told_ms + until.span_ms
+    if until.at is None:
+        return None
+    moment_ms = until.at.told_ms or recording.told_at
+    if not moment_ms:
+        raise LogError(f"--until: the log has no offset {until.at.offset} after the point", hint="ask for a later one")
+    if moment_ms < inputs.told_ms:
+        raise UsageError(f"--until: {local_time(moment_ms)} lies before the point, {local_time(inputs.told_ms)}")
+    return moment_ms
+
+
+def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]]:
+    """The pods of all jobs that were there or came."""
+    specs = {job.uid: job.spec for job in state.jobs.values() if job.active}
+    specs |= {event.uid: event.spec for _, event in recording.observations if isinstance(event, k.JobSeen)}
+    for spec in specs.values():
+        for group in spec.groups if spec is not None else ():
+            yield group.shape, group.count
+
+
+async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
+    """The inputs of the cycle at a point, its record if there is one, the state at its base, and how far that is.
+
+    Raises `LogError` where the log doesn't reach, or nothing had been listed in full yet.
+    """
+    point = point_of(at)
+    scout = Scout()
+    just_before = Point(offset=point.offset - 1) if point.offset else point
+    await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
+    found = scout.cycle(point.offset) if point.offset is not None else None
+    base = Point(offset=found[0].base) if found is not None else point
+    state, last = await stand_at(log, base, doing="going to the point")
+    if not state.synced:
+        raise LogError(
+            f"not everything had been listed yet at offset {state.offset}: nobody decided there",
+            hint="arranger replay shows when it had",
+        )
+    if found is not None:
+        inputs, record = found
+        if state.offset != inputs.base:
+            raise LogError(
+                f"the cycle's base, offset {inputs.base}, is not the end of an entry: it can't be taken again"
+            )
+        return inputs, record, state, last
+    config = scout.config or await _next_config(log, last) or CycleConfig()
+    return Inputs(state.offset, state.told_ms, config), None, state, last
+
+
+async def _next_config(log: Log, after: Position) -> CycleConfig | None:
+    """The configuration of the first cycle after a position: nobody says one before it."""
+    scout = Scout()
+    if after.offset < await end_offset(log):
+        await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
+    return scout.config

@@ -1,0 +1,1 @@
+"""What commands are given: flags, logs, clusters described in files, traces."""

@@ -1,0 +1,72 @@
+"""The options that name another configuration: `--queue-policy`, `--policy`, `--weights` and `--config`."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from arranger.cli.inputs.flags import setting_flags
+from arranger.cli.inputs.reading import target_options
+from arranger.replay.what_if.overrides import Overrides
+from arranger.settings import SETTINGS, Loaded, Setting, load
+
+#: What a setting's flag is called here where it has another name than in `arranger run`.
+_CALLED = {"pod_policy": "--policy"}
+
+#: The settings that decide a plan.
+_DECIDING = ("queue_policy", "pod_policy", "weights", "infeasible_grace_s", "refused_node_s")
+
+
+def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of `log_options`, and those of another configuration: it gets `target`, `settings` and
+    `other`, an `Overrides` of what FILE and flags name. Variables of the environment name no other configuration."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, flags: dict[str, Any], every_job: bool, **kwargs: Any) -> Any:
+        flags |= {name: kwargs.pop(name) for name in ("queue_policy", "pod_policy", "weights")}
+        loaded = load(flags, os.environ, called=_CALLED)
+        other = _overrides(loaded, from_file=flags["config"] is not None)
+        if every_job:
+            if other.queue_policy is None and other.pod_policy is None:
+                raise click.UsageError("--every-job goes with --queue-policy or --policy")
+            other = msgspec.structs.replace(other, every_job=True)
+        return command(*args, settings=loaded.settings, other=other, **kwargs)
+
+    decorated: Callable[..., Any] = click.option(
+        "--every-job", is_flag=True, help="The other policies go for jobs too that name their own."
+    )(wrapped)
+    for flag, name, metavar, text in (
+        ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
+        ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
+        ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
+    ):
+        completed = functools.partial(_complete, SETTINGS[name])
+        decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
+    config = "Another configuration: the settings in this TOML file that decide a plan; the others stay as recorded."
+    return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
+
+
+def _complete(setting: Setting, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(choice) for choice in setting.choices if choice.startswith(incomplete)]
+
+
+def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
+    def given(name: str) -> bool:
+        origin = loaded.origins[name]
+        return origin.startswith("flag ") or (from_file and origin.startswith("file "))
+
+    settings = loaded.settings
+    config = settings.cycle_config()
+    values: dict[str, Any] = {
+        "queue_policy": config.queue_policy,
+        "pod_policy": config.pod_policy,
+        "weights": config.weights,
+        "infeasible_grace_ms": config.infeasible_grace_ms,
+        "refusal_avoid_ms": config.refusal_avoid_ms,
+    }
+    named: dict[str, tuple[str, Any]] = dict(zip(_DECIDING, values.items(), strict=True))
+    return Overrides(**{field: value for name, (field, value) in named.items() if given(name)})

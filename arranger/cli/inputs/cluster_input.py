@@ -1,0 +1,194 @@
+"""From Kubernetes objects in files to the observations that a watcher would make of them.
+
+Objects that come from an API server are taken as they are. In those written by hand, which have no UID, what a server,
+a kubelet or the order of `kubectl apply` would add is put in, the same every time:
+
+- the namespace `default`, and UIDs made from the names
+- of a TYJob without a creation time: a second later than the one before it, all later than those that have one
+- of a quota: what its spec limits, and what the pods in the files use
+- of a node: Ready if it names no conditions, its capacity if it names no allocatable, room for 110 pods
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from arranger.cli.inputs.cluster_files import Found
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen, time_ms
+from arranger.model.checks import Check
+from arranger.model.job import PodGroup
+from arranger.model.names import GROUP, KIND
+from arranger.model.pod import TERMINAL
+from arranger.model.quantity import quantity
+from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
+from arranger.model.template import pod_shape, quota_traits
+from arranger.replay.what_if.simulation import TERMS
+
+#: A kubelet's own default.
+_PODS = "110"
+_NAMESPACE = "default"
+#: Kind and group of what is read → whether it stands in a namespace.
+_KINDS = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
+
+Object = dict[str, Any]
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A cluster as files describe it. `told_ms` is a moment after everything in it; `ignored` counts other kinds."""
+
+    observations: tuple[k.Event, ...]
+    told_ms: int
+    ignored: dict[str, int]
+
+
+def described(objects: Iterable[Found], checks: Check) -> Described:
+    """The observations of Nodes, Pods, ResourceQuotas and TYJobs.
+
+    Raises `UsageError`, naming file and line, for a malformed one. An invalid TYJob is no error: it is observed as
+    such, as the watcher does.
+    """
+    ignored: dict[str, int] = {}
+    known: dict[tuple[str, str, str], Found] = {}
+    for found in objects:
+        if (found.kind, found.group) not in _KINDS:
+            ignored[found.kind] = ignored.get(found.kind, 0) + 1
+            continue
+        named = _with_name(found)
+        metadata = named.item["metadata"]
+        key = (named.kind, metadata.get("namespace", ""), metadata["name"])
+        if key in known:
+            raise UsageError(f"{named.where}: {_label(named)} stands in {known[key].where} already")
+        known[key] = named
+    jobs = list(_with_times([found for found in known.values() if found.kind == KIND]))
+    uids = {
+        (job.item["metadata"]["namespace"], job.item["metadata"]["name"]): job.item["metadata"]["uid"] for job in jobs
+    }
+    pods = [_owned(found, uids) for found in known.values() if found.kind == "Pod"]
+    nodes = [found for found in known.values() if found.kind == "Node"]
+    seen: list[k.Event] = [_seen(node, lambda item: node_seen(item, TERMS[k.Watched.NODE])) for node in nodes]
+    seen += [_seen(pod, lambda item: pod_seen(item, TERMS[k.Watched.POD])) for pod in pods]
+    seen += [
+        _seen(job, lambda item: job_seen(item, TERMS[k.Watched.JOB], with_status=True, checks=checks)) for job in jobs
+    ]
+    quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
+    seen += [_seen(found, lambda item: quota_seen(_counted(item, pods), TERMS[k.Watched.QUOTA])) for found in quotas]
+    created = [time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
+    return Described(tuple(seen), max(created, default=0) + 1000, ignored)
+
+
+def _counted(quota: Object, pods: Iterable[Found]) -> Object:
+    """The quota with the status that its controller would give it beside these pods."""
+    spec = quota.get("spec") or {}
+    hard = spec.get("hard") or {}
+    total = dict.fromkeys(dict(quota_amounts(hard)), 0)
+    namespace, scopes = quota["metadata"]["namespace"], quota_scopes(spec)
+    for found in pods:
+        pod = found.item
+        phase = (pod.get("status") or {}).get("phase")
+        if pod["metadata"]["namespace"] != namespace or phase in TERMINAL:
+            continue
+        of_pod = pod.get("spec") or {}
+        group = PodGroup("", 1, pod_shape(of_pod), quota_traits(of_pod))
+        if covers(scopes, group):
+            for name, value in used_by(group).items():
+                if name in total:
+                    total[name] += value
+    used = {name: quantity(unit_of(name), value) for name, value in total.items()}
+    return {**quota, "status": {"hard": hard, "used": used}}
+
+
+def _seen(found: Found, translate: Callable[[Object], k.Event]) -> k.Event:
+    try:
+        return translate(found.item)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        why = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
+        raise UsageError(f"{found.where}: {_label(found)} can't be understood: {why}") from problem
+
+
+def _label(found: Found) -> str:
+    metadata = found.item["metadata"]
+    return f"{found.kind} {metadata.get('namespace', '')}{'/' if 'namespace' in metadata else ''}{metadata['name']}"
+
+
+def _with_name(found: Found) -> Found:
+    """The object with a namespace and a UID, and what only a server would have put in."""
+    item = copy.copy(found.item)
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        raise UsageError(f"{found.where}: metadata.name is missing", hint=f"every {found.kind} needs a name")
+    for field in ("namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field) or "", str):
+            raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
+    by_hand = not metadata.get("uid")
+    metadata = dict(metadata)
+    if _KINDS[found.kind, found.group]:
+        metadata["namespace"] = metadata.get("namespace") or _NAMESPACE
+    metadata["uid"] = metadata.get("uid") or "/".join((found.kind.lower(), metadata.get("namespace", ""), name))
+    metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"
+    item["metadata"] = metadata
+    if found.kind != KIND:
+        try:
+            item = _with_text_amounts(item)
+        except RecursionError as problem:
+            raise UsageError(f"{found.where}: {found.kind} {name} contains itself") from problem
+    if found.kind == "Node" and by_hand:
+        item = _with_kubelet(item)
+    return msgspec.structs.replace(found, item=item)
+
+
+def _with_kubelet(node: Object) -> Object:
+    """A node as its kubelet would have registered it."""
+    status = node.get("status") or {}
+    if not isinstance(status, dict):
+        return node
+    allocatable = status.get("allocatable") or status.get("capacity") or {}
+    if isinstance(allocatable, dict):
+        allocatable = {"pods": _PODS} | allocatable
+    conditions = status.get("conditions") or [{"type": "Ready", "status": "True"}]
+    return {**node, "status": {**status, "allocatable": allocatable, "conditions": conditions}}
+
+
+def _with_text_amounts(value: Any) -> Any:
+    """Fractions as text: only amounts can be fractions in a Node or a Pod, and Kubernetes takes 0.5 for "0.5"."""
+    if isinstance(value, dict):
+        return {name: _with_text_amounts(value[name]) for name in value}
+    if isinstance(value, list):
+        return [_with_text_amounts(entry) for entry in value]
+    return f"{value:f}" if isinstance(value, float) else value
+
+
+def _with_times(jobs: list[Found]) -> Iterator[Found]:
+    """The jobs, each with a creation time: those without one came after the others, in the order given."""
+    given = [time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
+    latest_s = max(given, default=0) // 1000
+    for job, created_ms in zip(jobs, given, strict=True):
+        if created_ms:
+            yield job
+            continue
+        latest_s += 1
+        metadata = {**job.item["metadata"], "creationTimestamp": _rfc3339(latest_s)}
+        yield msgspec.structs.replace(job, item={**job.item, "metadata": metadata})
+
+
+def _rfc3339(moment_s: int) -> str:
+    import datetime
+
+    return datetime.datetime.fromtimestamp(moment_s, datetime.UTC).isoformat()
+
+
+def _owned(pod: Found, uids: dict[tuple[str, str], str]) -> Found:
+    """The pod, with the UID of the TYJob that it names as its owner where the file leaves it out."""
+    metadata = pod.item["metadata"]
+    references = metadata.get("ownerReferences")
+    if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
+        return pod
+    completed = [
+        one if one.get("uid") else {**one, "uid": uids.get((metadata["namespace"], str(one.get("name"))), "")}
+        for one in references
+    ]
+    return msgspec.structs.replace(pod, item={**pod.item, "metadata": {**metadata, "ownerReferences": completed}})

@@ -1,0 +1,347 @@
+"""What the commands that read the log share: where it is, from which state to begin, and reading with progress.
+
+Nothing here writes to a log. Messages and progress go to standard error, so that output can be piped.
+"""
+
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from arranger.cli.inputs.flags import with_settings
+from arranger.cli.rendering.output import At, AtType, local_time, say
+from arranger.cli.rendering.pager import Screen
+from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
+from arranger.events.file_log import Copyable
+from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
+from arranger.events.open_log import open_log
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.replay.explain.answer import Roster
+from arranger.replay.reading.history import Journey, Point, Span
+from arranger.settings import Settings
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Made = TypeVar("_Made")
+
+#: Fewer events than this are read before a progress bar could be seen.
+_WORTH_A_BAR = 20_000
+
+#: As in a worker's process (`workers/process.py`).
+_GC_THRESHOLDS = (10_000, 20, 100)
+
+
+class NotFound(ArrangerError):
+    """No such job or pod in the log, with the nearest names."""
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--log`, `--archive`, `--epoch`, `--cluster` and `--config`: it gets `target` and `settings`."""
+    return target_options(with_settings("cluster", "archive_url")(command))
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--log` and `--epoch`: it gets `target`."""
+    epoch = click.option(
+        "--epoch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        expose_value=False,
+        callback=_keep_epoch,
+        help="Read this earlier epoch from the archive. [default: the present one]",
+    )
+    return click.option(
+        "--log",
+        "target",
+        metavar="URL|FILE|FOLDER",
+        help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis of the settings]",
+    )(epoch(command))
+
+
+_EPOCH = f"{__name__}.epoch"
+
+
+def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -> None:
+    """Only `opened` needs it: it is kept where that finds it, instead of with every command in between."""
+    context.meta[_EPOCH] = value
+
+
+def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
+    """An option whose value is a point of the log; its parameter is an `At` or None.
+
+    What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
+    if name == "--at":
+        text = f"{text} A batch is whole: an offset in one means its end."
+    return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
+
+
+def point_of(at: At | None) -> Point:
+    """The point that the user named; the end of the log without one."""
+    return Point(at.offset, at.told_ms) if at is not None else Point()
+
+
+def span_of(first: At | None, last: At | None) -> Span:
+    """The stretch that the user named."""
+    return Span(point_of(first) if first else None, point_of(last) if last else None)
+
+
+@asynccontextmanager
+async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyable]:
+    """The log that the user means, open for reading only."""
+    try:
+        context = click.get_current_context(silent=True)
+        log = await open_log(
+            target or settings.redis_url,
+            settings.cluster,
+            read_only=True,
+            archive=settings.archive_url,
+            epoch=context.meta.get(_EPOCH) if context is not None else None,
+        )
+    except LogUnavailable as problem:
+        if target is not None:
+            raise
+        hint = f"{problem.hint} --log URL|FILE or ARRANGER_REDIS_URL names another log".lstrip()
+        raise LogUnavailable(problem.message, hint=hint) from problem
+    thresholds = gc.get_threshold()
+    # What is read and folded makes no cycles of references; looking for them costs an eighth of the time.
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        yield log
+    finally:
+        gc.set_threshold(*thresholds)
+        await log.close()
+
+
+async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most: int | None) -> AsyncIterator[_Made]:
+    """What is made of each of the log's usable snapshots, newest first. One that can't be used is said and passed over;
+    of those that can't be used for the same reason, as all that another version stored, the first is said."""
+    said = ""
+    while True:
+        try:
+            stored = await log.newest_snapshot(at_most=at_most)
+            if stored is None:
+                return
+            at_most = stored.position.offset - 1
+            made = make(stored)
+        except DamagedEntry as problem:
+            say(f"arranger: {problem}", err=True)
+            at_most = problem.offset - 1
+            continue
+        except snapshot.UnusableSnapshot as problem:
+            if str(problem) != said:
+                said = str(problem)
+                say(f"arranger: a snapshot isn't used: {said}", err=True)
+            continue
+        yield made
+
+
+def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
+    """The log's usable snapshots, newest first, restored."""
+    return _usable(log, lambda stored: (snapshot.restore(stored.content), stored.position), at_most=at_most)
+
+
+async def newest_before(log: Log, point: Point) -> int | None:
+    """An offset at or before which a point's nearest snapshot is, as far as that is known without reading them."""
+    if point.told_ms is None:
+        return point.offset
+    marks = await log.snapshot_marks()
+    return max((mark.offset for mark in marks if mark.told_ms is None or mark.told_ms <= point.told_ms), default=-1)
+
+
+async def begin(log: Log, point: Point) -> tuple[State, Position]:
+    """The nearest state at or before a point from which the fold can go on: a snapshot, or the start of the log."""
+    at_most = await newest_before(log, point)
+    async for state, position in snapshots(log, at_most=at_most):
+        if point.covers(state):
+            if point.told_ms is not None and state.offset >= await end_offset(log):
+                _say_if_later(point, state.told_ms)
+            return state, position
+    start = await log.start()
+    if start.offset == 0:
+        return State(), start
+    trimmed = f"the log was trimmed up to offset {start.offset}, and it holds no snapshot"
+    if point == Point():
+        other = "use the version of Arranger that runs there; what was trimmed is in the archive, if there is one"
+        raise LogError(f"{trimmed} that this version can use", hint=other)
+    raise LogError(f"{trimmed} before the point asked for", hint="ask for a later point")
+
+
+async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
+    """The newest state at or before a point in which nothing of this name is; else the oldest there is."""
+
+    def without_it(stored: StoredSnapshot) -> tuple[State, Position] | None:
+        if snapshot.mentions(stored.content, name):
+            return None
+        state = snapshot.restore(stored.content)
+        return (state, stored.position) if point.covers(state) else None
+
+    async for found in _usable(log, without_it, at_most=await newest_before(log, point)):
+        if found is not None:
+            return found
+    return await begin_early(log, None)
+
+
+async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
+    """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is.
+
+    A snapshot stays for a while after what follows it was trimmed: it is no beginning then.
+    """
+    start = await log.start()
+    if offset is not None:
+        async for state, position in snapshots(log, at_most=offset):
+            if position.offset >= start.offset:
+                return state, position
+            break
+    if start.offset == 0:
+        return State(), start
+    for mark in await log.snapshot_marks():
+        if mark.offset < start.offset:
+            continue
+        async for state, position in snapshots(log, at_most=mark.offset):
+            if position.offset == mark.offset:
+                return state, position
+            break
+    raise LogError(
+        f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
+        hint="wait for the next snapshot",
+    )
+
+
+async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
+    """From where to fold so that every event of the stretch that can be judged is."""
+    return await (begin(log, span.first) if span.first is not None else begin_early(log, None))
+
+
+async def position_before(log: Log, point: Point | None) -> Position:
+    """A position at or before a point from which the log can be read without folding."""
+    moment_ms = point.told_ms if point is not None else None
+    start = await log.start()
+
+    def early(stored: StoredSnapshot) -> Position | None:
+        if stored.position.offset < start.offset:  # what follows it was trimmed
+            return None
+        return stored.position if moment_ms is None or snapshot.told_ms(stored.content) <= moment_ms else None
+
+    at_most = await newest_before(log, point) if point is not None else -1
+    async for position in _usable(log, early, at_most=at_most):
+        if position is not None:
+            return position
+    return start
+
+
+async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
+    """Hand every entry after a position to `take`, up to a point, or until it answers False.
+
+    Raises `LogError` when the log ends before the offset asked for, and what reading raises.
+    """
+    last = until.offset if until.offset is not None else await end_offset(log)
+    reached = shown = after.offset
+    told_ms = 0
+    with progress(doing, last - after.offset) as moved:
+        while reached < last and (found := await log.read(after)):
+            for entry in found:
+                if until.before(entry) or take(entry) is False:
+                    return
+                reached, told_ms = entry.last, max(told_ms, entry.batch.told_ms)
+                if reached >= last:
+                    break
+            after = Position(after.epoch, reached, entry.chain)
+            moved(reached - shown)
+            shown = reached
+    if told_ms:
+        _say_if_later(until, told_ms)
+    if until.offset is not None and reached < until.offset:
+        raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
+
+
+async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
+    """The state at a point, and the position from which reading goes on.
+
+    Raises `LogError` when the log doesn't reach there, or begins later.
+    """
+    state, position = await begin(log, point)
+    journey = Journey(state, point)
+    last: Entry | None = None
+
+    def follow(entry: Entry) -> bool:
+        nonlocal last
+        if not journey.feed(entry):
+            return False
+        last = entry
+        return True
+
+    await feed(log, position, follow, until=point, doing=doing)
+    if not journey.state.offset:
+        raise await before_beginning(log)
+    return journey.state, Position(position.epoch, last.last, last.chain) if last is not None else position
+
+
+_SAID_LATER = f"{__name__}.said_later"
+
+
+def _say_if_later(point: Point, end_ms: int) -> None:
+    """Say, once a command, that a moment lies after everything in the log: nobody can know what was then."""
+    context = click.get_current_context(silent=True)
+    if point.told_ms is None or point.told_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
+        return
+    context.meta[_SAID_LATER] = True
+    say(f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True)
+
+
+async def end_offset(log: Log) -> int:
+    """The offset that reading should get to: the log's last, or the first that is damaged, so that it is met there."""
+    try:
+        return (await log.end()).offset
+    except DamagedEntry as damage:
+        return damage.offset
+
+
+@contextmanager
+def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A bar on standard error for long work on a terminal; gives a function that moves it by so many events.
+
+    None where `doing` is empty: who prints meanwhile would print into the bar.
+    """
+    if not doing or total < _WORTH_A_BAR or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        if isinstance(sys.stdout, Screen):
+            sys.stdout.before_pager.append(bar.stop)
+        task = bar.add_task(doing, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+async def before_beginning(log: Log) -> LogError:
+    """The error for a point at which nothing had been said yet; it says where the log begins."""
+    async for entry in entries(log, await log.start()):
+        begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.told_ms)}"
+        return LogError("nothing had been said yet at that point", hint=begins)
+    return LogError("nothing has been said in this log yet", hint="run workers, or arranger demo, to begin one")
+
+
+async def roster_of(log: Log, until: Point) -> Roster:
+    """All jobs that the log tells of up to a point, those from before a trimmed stretch left out."""
+    roster = Roster()
+    await feed(log, await log.start(), roster.feed, until=until, doing="looking for the job")
+    return roster
+
+
+def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
+    """A hint at names that are close to the one given; what it says where none is."""
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def unknown_job(name: str, roster: Roster) -> NotFound:
+    """The error for a job that the log doesn't know, `name` or `namespace/name`."""
+    close = roster.nearest(name.rpartition("/")[2])
+    hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
+    return NotFound(f"the log knows no job {name!r} up to there", hint=hint)

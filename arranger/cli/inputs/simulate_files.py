@@ -1,0 +1,89 @@
+"""`arranger simulate FILES…`: the plan for a cluster that files describe."""
+
+from collections.abc import Iterable, Sequence
+
+from arranger.cli.inputs.cluster_files import read_objects
+from arranger.cli.inputs.cluster_input import described
+from arranger.cli.rendering.output import print_json, print_table, print_text, say
+from arranger.model.validation import tyjob_checks
+from arranger.plugins import Installed
+from arranger.replay.what_if.simulation import JobOutcome, NodeOutcome, Outcome, Simulation
+from arranger.settings import Settings
+
+
+def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
+    """Take the cycles and print the plan; answers the exit status, 1 if a TYJob is invalid."""
+    cluster = described(read_objects(names), tyjob_checks(installed.names))
+    if cluster.ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
+        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+    policies = installed.policies
+    config = settings.cycle_config(policies.versions())
+    simulation = Simulation(cluster.observations, config, told_ms=cluster.told_ms, policies=policies)
+    for _ in range(cycles):
+        simulation.cycle()
+        simulation.pass_time(round(settings.cycle_period_s * 1000))
+    outcome = simulation.outcome()
+    if output == "json":
+        print_json(outcome)
+    else:
+        _print(outcome)
+    return 1 if any(job.seen.invalid for job in simulation.state.jobs.values()) else 0
+
+
+def _print(outcome: Outcome) -> None:
+    columns = ("queue", "job", "schedule", "placed", "unplaced", "message")
+    print_table(columns, map(_job_cells, outcome.jobs), right=("queue", "placed", "unplaced"), empty="no TYJobs")
+    placed = [(f"{job.namespace}/{pod.pod}", pod.node) for job in outcome.jobs for pod in job.placed]
+    if placed:
+        say()
+        print_table(("pod", "node"), placed)
+    unplaced = [row for job in outcome.jobs for row in _unplaced_rows(job)]
+    if unplaced:
+        say()
+        print_table(("not placed", "pods", "nodes refuse them because they"), unplaced, right=("pods",))
+    for job in outcome.jobs:
+        if job.found_room:
+            print_text(_found_room(job))
+    say()
+    resources = _resources(outcome.nodes)
+    rows = [
+        (node.name, *(f"{node.used.get(name, '0')}/{node.allocatable.get(name, '0')}" for name in resources))
+        for node in outcome.nodes
+    ]
+    print_table(("node", *resources), rows, right=resources, empty="no Nodes")
+
+
+def _job_cells(job: JobOutcome) -> tuple[object, ...]:
+    name = f"{job.namespace}/{job.name}"
+    return (
+        job.queue_position or "-", name, job.schedule_state, len(job.placed), len(job.unplaced), job.message
+    )  # fmt: skip
+
+
+def _found_room(job: JobOutcome) -> str:
+    """Why less is free by a job's reasons than by the table of nodes."""
+    pods = f"{job.found_room} pod{'' if job.found_room == 1 else 's'} of it"
+    return (
+        f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
+        "held, because the quorum isn't whole"
+    )
+
+
+def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:
+    """Pods of one group wait for the same reasons: one row for the leader and one for each worker set."""
+    groups: dict[str, int] = {}
+    reasons: dict[str, dict[str, int]] = {}
+    for pod in job.unplaced:
+        name = f"{job.namespace}/{job.name} {pod.worker_set or pod.role}"
+        groups[name] = groups.get(name, 0) + 1
+        reasons[name] = pod.reasons
+    for name, count in groups.items():
+        told = ", ".join(f"{nodes} {reason}" for reason, nodes in reasons[name].items())
+        yield (name, count, told or "there are no nodes")
+
+
+def _resources(nodes: Iterable[NodeOutcome]) -> tuple[str, ...]:
+    """The resources worth a column: those that any node has; devices last, as people write them."""
+    named = {resource: None for node in nodes for resource in node.allocatable}
+    return tuple(sorted(named, key=lambda name: ("/" in name, name)))

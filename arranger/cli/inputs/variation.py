@@ -1,0 +1,143 @@
+"""What is to be otherwise, as the user of `arranger what-if` names it: jobs and nodes by name, manifests in files.
+
+What a file says of something that is there is an edit of it, and is told as one.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from arranger.cli.inputs.cluster_files import read_objects
+from arranger.cli.inputs.cluster_input import described
+from arranger.cli.inputs.reading import NotFound, did_you_mean
+from arranger.cli.rendering.output import say
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.model.names import KIND
+from arranger.model.node import NodeFacts
+from arranger.model.validation import tyjob_checks
+from arranger.plugins import inventory
+from arranger.projections.state import State
+from arranger.replay.explain.answer import jobs_named, nearest
+from arranger.replay.what_if.one_cycle import Variation, edit_text
+from arranger.replay.what_if.overrides import Overrides
+
+
+class Otherwise(msgspec.Struct, frozen=True):
+    """What the user named: another configuration, files of manifests, and jobs and nodes that aren't there."""
+
+    other: Overrides
+    manifests: Sequence[str]
+    jobs: Sequence[str]
+    nodes: Sequence[str]
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        parts = [self.other.text] if self.other else []
+        parts += [f"with {name}" for name in self.manifests]
+        parts += [f"without {name}" for name in self.jobs]
+        parts += [f"without node {name}" for name in self.nodes]
+        return ", ".join(parts) or "nothing"
+
+    def variation(self, state: State, told_ms: int, edits: list[str]) -> Variation:
+        """What that means for a state at `told_ms`; what it edits is added to `edits`, in words.
+
+        Raises `NotFound` for a job or node that isn't there, `UsageError` for a manifest.
+        """
+        return Variation(
+            self.other,
+            tuple(_added(self.manifests, state, told_ms, edits)),
+            tuple(_job(state, name) for name in self.jobs),
+            tuple(_node(state, name) for name in self.nodes),
+        )
+
+
+def _job(state: State, wanted: str) -> str:
+    namespace, _, name = wanted.rpartition("/")
+    found = jobs_named(state, name, namespace or None)
+    if len(found) > 1:
+        places = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
+        raise UsageError(f"there are several jobs {name!r}: {places}", hint="say which as NAMESPACE/NAME")
+    if not found:
+        known = {job.seen.name for job in state.jobs.values()}
+        hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
+        raise NotFound(f"there is no job {wanted!r} at offset {state.offset}", hint=hint)
+    return found[0].uid
+
+
+def _node(state: State, name: str) -> str:
+    if not state.nodes.has(name):
+        hint = did_you_mean(nearest(name, state.nodes.rows), "arranger replay lists the nodes")
+        raise NotFound(f"there is no node {name!r} at offset {state.offset}", hint=hint)
+    return name
+
+
+def _added(manifests: Sequence[str], state: State, told_ms: int, edits: list[str]) -> list[k.Event]:
+    """The observations of what the files hold, as edits of what is there already, which are told in `edits`."""
+    if not manifests:
+        return []
+    # Rounded up: a job that comes at the point comes after all that is there.
+    created = datetime.fromtimestamp(-(-told_ms // 1000), UTC).isoformat()
+    objects, nodes = [], {}
+    for found in read_objects(manifests):
+        metadata = found.item.get("metadata")
+        if found.kind == KIND and isinstance(metadata, dict) and not metadata.get("creationTimestamp"):
+            item = {**found.item, "metadata": {**metadata, "creationTimestamp": created}}
+            found = msgspec.structs.replace(found, item=item)  # noqa: PLW2901
+        if found.kind == "Node" and isinstance(metadata, dict) and not metadata.get("uid"):
+            nodes[str(metadata.get("name"))] = found.item
+        objects.append(found)
+    cluster = described(objects, tyjob_checks(inventory().names))
+    if cluster.ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
+        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+    added = [_as_edit(event, state, nodes) for event in cluster.observations]
+    edits += [edit for event in added if (edit := edit_text(event, state))]
+    return added
+
+
+def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]]) -> k.Event:
+    if isinstance(event, k.JobSeen):
+        if event.invalid:
+            raise UsageError(f"TYJob {event.namespace}/{event.name} is invalid: {event.invalid}")
+        job = state.find_job(event.namespace, event.name)
+        if job is not None and not job.ended:
+            return msgspec.structs.replace(
+                job.seen, spec=event.spec, invalid="", generation=job.seen.generation + 1, status=None
+            )
+    if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
+        row = state.nodes.rows[event.name]
+        facts = event.facts
+        if event.name in nodes:
+            facts = _edited(state.nodes.facts[row], facts, nodes[event.name])
+        return msgspec.structs.replace(event, uid=state.nodes.uids[row], facts=facts)
+    if isinstance(event, k.QuotaSeen):
+        there = state.quotas.get(event.namespace, {}).get(event.name)
+        if there is None:
+            return event
+        used = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
+        return msgspec.structs.replace(event, uid=there.uid, used=tuple(sorted(used.items())))
+    if isinstance(event, k.PodSeen):
+        same = [pod for pod in state.pods.values() if (pod.namespace, pod.name) == (event.namespace, event.name)]
+        if same:
+            return msgspec.structs.replace(event, uid=same[0].uid)
+    return event
+
+
+def _edited(had: NodeFacts, given: NodeFacts, manifest: Mapping[str, Any]) -> NodeFacts:
+    """A node's facts after an edit by a manifest written by hand: what that leaves out stays."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    amounts = dict(had.allocatable)
+    written = status.get("allocatable") or status.get("capacity") or {}
+    # The number of pods is put in by default: only what was written counts.
+    amounts |= {name: amount for name, amount in given.allocatable if name in written}
+    return NodeFacts(
+        allocatable=tuple(sorted(amounts.items())),
+        ready=given.ready if status.get("conditions") else had.ready,
+        cordoned=given.cordoned if "unschedulable" in spec else had.cordoned,
+        labels=tuple(sorted((dict(had.labels) | dict(given.labels)).items())),
+        taints=given.taints if "taints" in spec else had.taints,
+    )

@@ -1,0 +1,176 @@
+"""What `arranger bisect` shows: the event that was found, what it changed, and when else the condition held."""
+
+from typing import Any
+
+import msgspec
+
+from arranger.cli.rendering.log_line import as_json
+from arranger.cli.rendering.output import Times, print_table, print_text, say
+from arranger.cli.rendering.output import Told as Moment
+from arranger.replay.bisect.search import EARLIER, Found, Run
+
+#: How many of the times that a condition held are shown.
+_SPELLS_SHOWN = 4
+
+
+class Told(msgspec.Struct):
+    """One condition, when it held, and the event that is told of it."""
+
+    condition: str
+    run: Run
+    found: Found | None = None
+
+    def json(self) -> dict[str, Any]:
+        """As an object."""
+        return {
+            "condition": self.condition,
+            "holds": self.run.holds,
+            "spells": [{"first": first, "last": last} for first, last in self.spells],
+            "found": _found_json(self.found),
+        }
+
+    @property
+    def spells(self) -> list[tuple[int, int | None]]:
+        """From which offset to which it held, each time; None for the end of one that lasts."""
+        run = self.run
+        lasting = [(run.last if run.starts else max(run.began, run.asked) + 1, None)] if run.holds else []
+        return [*run.over, *lasting]
+
+
+class Answer(msgspec.Struct):
+    """What came of it. `also` is what is told second of --blocked. What takes cycles says where the job came, 0 where
+    it was there before, -1 for other conditions, and whether it has ended; `hopeless` is since where, at the end of
+    what was asked, not even an empty cluster could hold the job, 0 if one could."""
+
+    told: Told
+    reached: int
+    also: Told | None = None
+    last: bool = False
+    blocked: bool = False
+    came: int = -1
+    ended: bool = False
+    hopeless: int = 0
+
+    def to_be_told(self, run: Run) -> bool:
+        """Whether there is an event to be told: it started to hold, and what blocks a job isn't over before it came."""
+        return run.starts > 0 and not (self.blocked and not run.holds and run.ended <= self.came)
+
+    @property
+    def found(self) -> Found | None:
+        """The event that answers."""
+        return self.told.found
+
+    def json(self) -> dict[str, Any]:
+        """The answer as one object."""
+        run = self.told.run
+        return {
+            **self.told.json(),
+            "heldBefore": run.held_before,
+            "starts": run.starts,
+            "from": run.began + 1,
+            "to": self.reached,
+            "asked": None if run.asked < 0 else [run.asked + 1, self._last_asked],
+            "came": max(self.came, 0) or None,
+            "hopelessSince": self.hopeless or None,
+            "also": None if self.also is None else self.also.json(),
+        }
+
+    @property
+    def _last_asked(self) -> int:
+        return self.told.run.unasked - 1 if self.told.run.unasked else self.reached
+
+    @property
+    def _where(self) -> str:
+        return f"offsets {max(self.told.run.began, self.told.run.asked) + 1} to {self._last_asked}"
+
+    def print(self) -> None:
+        """The answer for people."""
+        run, condition = self.told.run, self.told.condition
+        if run.began < 0:
+            print_text(f"the log has no events in that stretch: {condition}")
+            return
+        if run.asked < 0:
+            print_text(f"{condition}: it can't be asked in that stretch: {self._why_not_asked}")
+            return
+        if self.found is None:
+            print_text(f"{condition}: {self._never()}")
+        else:
+            print_text(self._headline(self.told))
+            self._print_spells(self.told)
+            _print_found(self.found)
+        if self.also is not None and self.also.found is not None:
+            say()
+            print_text(self._headline(self.also))
+            self._print_spells(self.also)
+            _print_found(self.also.found)
+        self._print_limits()
+
+    def _headline(self, told: Told) -> str:
+        run = told.run
+        before = "; it held at the beginning too" if run.held_before and run.began else ""
+        if not self.last:
+            return f"{told.condition} from this event on, the first one (sought in {self._where}, no further{before})"
+        if run.holds:
+            return f"{told.condition} since this event (sought in {self._where})"
+        until = f"from this event to offset {run.over[-1][1]}; since offset {run.ended} that is over"
+        return f"{told.condition} {until} (sought in {self._where})"
+
+    def _print_spells(self, told: Told) -> None:
+        """When else it held, where the last time is told; what was over before a blocked job came is no answer."""
+        spells = [(a, b) for a, b in told.spells if not self.blocked or b is None or b >= self.came]
+        if not self.last or len(spells) < 2 or told.found is None:
+            return
+        spells[-1] = told.found.event.offset, spells[-1][1]
+        shown = [f"{a} to {b}" if b is not None else f"{a} on" for a, b in spells[-_SPELLS_SHOWN:]]
+        fewer = f", the last {_SPELLS_SHOWN}" if len(spells) > _SPELLS_SHOWN else ""
+        text = f"it held {len(spells)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
+        print_text(f"{text}: told is what began the last, because the others were over before")
+
+    @property
+    def _why_not_asked(self) -> str:
+        return "the job had ended" if self.ended else "not everything had been listed"
+
+    def _never(self) -> str:
+        """What is said where no event is told."""
+        run, came = self.told.run, f"it came at offset {self.came}"
+        later = self.came > max(run.asked, 0)
+        if run.held_before and run.holds:
+            since = f"; it has been blocked since {came}" if self.blocked and later else f"; {came}" if later else ""
+            return f"it holds all along in {self._where}{since}"
+        if run.over and run.ended <= self.came:
+            first, last = run.over[-1]
+            return f"never since {came} (before that it held, the last time at offsets {first} to {last})"
+        if not run.held_before:
+            return f"it never holds in {self._where}"
+        return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
+
+    def _print_limits(self) -> None:
+        """What else is to be known of the stretch that was asked."""
+        if self.hopeless:
+            print_text(f"since offset {self.hopeless} not even an empty cluster of these nodes could hold it")
+        if self.told.run.unasked:
+            print_text(f"the job ended at offset {self.told.run.unasked}: from there on it isn't asked")
+
+
+def _found_json(found: Found | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    changed = [msgspec.structs.asdict(change) for change in found.changed]
+    return {"event": as_json(found.event), "batch": found.batch, "changed": changed, "ofEarlierJob": found.namesake}
+
+
+def _print_found(found: Found) -> None:
+    line = found.event
+    text = f"{line.reason}: {line.text}" if line.reason else line.text
+    of = EARLIER if line.subject == line.job else EARLIER.replace("(", "(of ")
+    subject = line.subject + (of if found.namesake else "")
+    say()
+    print_table(
+        ("offset", "time", "kind", "subject", "verdict", "text"),
+        [(line.offset, Moment(line.told_ms), line.kind, subject, line.verdict, text)],
+        right=("offset",),
+        times=Times.of([]),
+    )
+    say()
+    rows = [(one.subject, one.what, one.before or "-", one.after or "-") for one in found.changed]
+    print_table(("changed", "what", "before", "after"), rows, empty="it changed nothing else that is shown here")

@@ -1,0 +1,140 @@
+"""The demo's table of jobs: live on a terminal, a line a change anywhere else."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from arranger.cli.rendering.output import coloured, say
+from arranger.kube.cluster import Object
+from arranger.model.text import one_line
+
+_STYLES = {
+    "Pending": "yellow",
+    "Starting": "cyan",
+    "Running": "green",
+    "Rescheduling": "magenta",
+    "Succeeded": "bold green",
+    "Failed": "red",
+    "Refused": "red",
+}
+
+
+#: Narrower terminals go without the bar and the schedule.
+_WIDE = 110
+
+
+class JobRow:
+    """What the table shows of one job."""
+
+    def __init__(self, name: str, *, expected: str = "") -> None:
+        self.name = name
+        self.uid = ""
+        self.expected = expected
+        self.stage = ""
+        self.schedule = ""
+        self.ready = 0
+        self.workers = 0
+        self.gpus = 0
+        self.message = ""
+        self.waited_s = 0.0
+        self.ran_s = 0.0
+        #: For the demo's user, who ends a job after so long.
+        self.running_s = 0.0
+        self._seen_s = time.monotonic()
+
+    def update(self, job: Object) -> None:
+        """Take over a TYJob's status, and the time since the last look."""
+        now_s = time.monotonic()
+        since_s, self._seen_s = now_s - self._seen_s, now_s
+        status: dict[str, Any] = job.get("status") or {}
+        self.uid = job["metadata"]["uid"]
+        self.stage = status.get("stage", "")
+        self.schedule = status.get("scheduleState", "")
+        self.ready, self.workers = status.get("readyWorkers", 0), status.get("totalWorkers", 0)
+        self.message = status.get("message", "")
+        if self.stage in ("", "Pending", "Rescheduling"):
+            self.waited_s += since_s
+        elif self.stage in ("Starting", "Running"):
+            self.ran_s += since_s
+
+    def cells(self) -> tuple[str, ...]:
+        """Everything but the bar, as text. Workers of an ended job aren't ready any more, and needn't be."""
+        ready = "-" if self.ended else f"{self.ready}/{self.workers}"
+        return (one_line(self.stage) or "-", one_line(self.schedule) or "-", ready, one_line(self.message))
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes of this job."""
+        return self.stage in ("Succeeded", "Failed", "Refused")
+
+
+class Screen:
+    """Shows the rows: `with Screen(rows) as screen: screen.show()`, as often as one likes."""
+
+    def __init__(self, rows: dict[str, JobRow], *, gpus: int) -> None:
+        self._rows = rows
+        self._gpus = gpus
+        self._began_s = time.monotonic()
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._live: Live | None = None
+        self._console = Console(no_color=not coloured(), highlight=False)
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty():
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+        else:
+            say(f"{'time':>7}  {'job':15} {'stage':12} {'schedule':16} {'ready':7} message")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self) -> None:
+        """Bring the screen up to date."""
+        if self._live is not None:
+            self._live.update(Group(self._table(), self._footer()), refresh=True)
+            return
+        for row in self._rows.values():
+            cells = row.cells()
+            if row.stage and self._told.get(row.name) != cells:
+                self._told[row.name] = cells
+                stage, schedule, ready, message = cells
+                state = f"{row.name:15} {stage:12} {schedule:16} {ready:7}"
+                say(f"{self._elapsed_s():6.1f}s  {state} {' '.join(message.split())}")
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="bold")
+        wide = self._console.width >= _WIDE
+        columns = ["JOB", "STAGE", "SCHEDULE", "READY", "", "WAITED", "RAN", "MESSAGE"]
+        for column in columns if wide else (c for c in columns if c not in ("SCHEDULE", "")):
+            table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if column == "MESSAGE" else None)
+        for row in self._rows.values():
+            stage, schedule, ready, message = row.cells()
+            bar = ProgressBar(total=max(row.workers, 1), completed=0 if row.ended else row.ready, width=12)
+            table.add_row(
+                Text(one_line(row.name)),
+                Text(stage, style=_STYLES.get(stage, "")),
+                *([Text(schedule), ready, bar] if wide else [ready]),
+                f"{row.waited_s:.0f}s",
+                f"{row.ran_s:.0f}s",
+                Text(" ".join(message.split())),  # not markup: messages have brackets of their own
+            )
+        return table
+
+    def _footer(self) -> Text:
+        ended = sum(row.ended for row in self._rows.values())
+        return Text(f"\n{ended} of {len(self._rows)} jobs ended, {self._elapsed_s():.0f} s, {self._gpus} GPUs", "dim")
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s

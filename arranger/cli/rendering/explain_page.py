@@ -1,0 +1,441 @@
+"""The answer of `arranger explain` as people read it: where the job stands, why, and its life.
+
+What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from arranger.cli.rendering.output import (
+    Times,
+    Told,
+    duration,
+    fitting,
+    heading,
+    local_time,
+    print_table,
+    print_text,
+    say,
+)
+from arranger.model.job import Stage
+from arranger.replay.explain.answer import Explanation, Standing, Waited
+from arranger.replay.explain.choices import MOST, Choice, Ranked
+from arranger.replay.explain.consequences import Consequence
+from arranger.replay.explain.remedies import Remedy
+from arranger.replay.explain.story import Moment, Spell
+from arranger.replay.explain.waiting import Ahead, Taker, Waiting
+from arranger.replay.reading.verdicts import ACCEPTED
+from arranger.scheduling.filters import amount
+
+#: Lines of a timeline, or jobs ahead, that a table shows at each end of a longer one.
+_SHOWN = 20
+
+#: Rows of a list of which the first say most.
+_FEW = 8
+#: The counts of nodes by reason, in a message: long, and the same in many of them.
+_LONG = re.compile(r"(no node for \S+): \d+ nodes?: [^;]{25,}")
+#: Changes of one kind that are shown.
+_OF_A_KIND = 4
+#: Choices that are shown in full.
+_CHOICES = 3
+
+
+class Page:
+    """Prints an explanation. `again` is the command line that asks for another point, which is put behind it;
+    `everything`: nothing is left out or cut."""
+
+    def __init__(self, answer: Explanation, *, again: str, everything: bool) -> None:
+        self._answer = answer
+        self._again = again
+        self._everything = everything
+        self._fitting = fitting()
+        #: The heading has the date and the UTC offset: what is the same everywhere needn't be said again.
+        self._times = Times.of(_moments(answer))
+        #: Long reasons that stand on the page.
+        self._said: dict[str, None] = {}
+
+    def print(self) -> None:
+        """The whole page."""
+        answer = self._answer
+        job = answer.standing
+        print_text(
+            f"{job.job} at offset {answer.offset} of epoch {answer.epoch}, {local_time(answer.told_ms)}", indent=2
+        )
+        rows = [
+            ("stage", f"{job.stage} for {duration(max(answer.told_ms - job.stage_since_ms, 0))}"),
+            ("schedule", f"{job.schedule_state} for {duration(max(answer.told_ms - job.scheduled_since_ms, 0))}"),
+            ("pods", _pods(job)),
+            ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
+            ("message", self._message()),
+            ("nodes", job.allocation or "-"),
+        ]
+        for name, text in rows:
+            print_text(f"  {name:<9} {text}", indent=12)
+        for one in answer.waited:
+            self._waited(one)
+        if answer.waiting is not None:
+            self._waiting(answer.waiting)
+        self._choices()
+        self._consequences()
+        self._rejected()
+        self._spells()
+        self._life()
+
+    def _message(self) -> str:
+        """What was said of it last; where that is what holds now, it stands below."""
+        job, waiting = self._answer.standing, self._answer.waiting
+        if not job.message:
+            return "-"
+        if waiting is None or waiting.shortfall is None:
+            return self._once(job.message)
+        short = waiting.shortfall
+        now = _LONG.search(_plain(waiting))
+        same = now is not None and now[0] in job.message
+        if now is not None and same:
+            self._said[now[0]] = None
+        text = self._once(job.message, "as below")
+        if same and not waiting.gets and job.message.startswith(f"{short.found} of {short.asked} "):
+            return text
+        return text + (f" (of offset {job.message_at})" if job.message_at else "")
+
+    def _once(self, text: str, where: str = "as above") -> str:
+        """The text, without the counts of nodes if they stand on the page already."""
+        found = _LONG.search(text)
+        if found is None:
+            return text
+        if found[0] not in self._said:
+            self._said[found[0]] = None
+            return text
+        return text.replace(found[0], f"{found[1]}: {where}")
+
+    def _time(self, told_ms: int) -> str:
+        """A moment within a line."""
+        return self._times.text(told_ms) if self._fitting else local_time(told_ms)
+
+    def _table(self, columns: Sequence[str], rows: Any, *, right: Sequence[str] = ()) -> None:
+        print_table(columns, rows, right=right, times=self._times)
+
+    def _waited(self, waited: Waited) -> None:
+        lacked = [reason.removeprefix("lack ") for reason in waited.reasons.split(", ") if reason.startswith("lack ")]
+        what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
+        if waited.reasons.startswith("quota "):
+            what = f"room in its namespace ({waited.reasons})"
+        who = "further pods waited" if waited.further else "it waited"
+        helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
+        said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
+        command = f"{self._again} {waited.offset}"
+        if self._fitting and _too_wide(f"{said} {command}"):
+            # The command on a line of its own can be copied.
+            print_text(said, indent=12)
+            say(f"    {command}")
+        else:
+            say(f"{said} {command}")
+
+    def _waiting(self, waiting: Waiting) -> None:
+        say()
+        print_text(f"Why it waits: {waiting.why}", indent=2)
+        self._said.update({found[0]: None for found in [_LONG.search(_plain(waiting))] if found is not None})
+        short = waiting.shortfall
+        if short is not None and short.closest is not None:
+            more = f" (and {short.closest.alike} more alike)" if short.closest.alike else ""
+            print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
+        if waiting.infeasible_since_ms:
+            since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
+            print_text(
+                f"  infeasible    since {since} no empty cluster of these nodes could hold it; "
+                f"the first cycle from {until} on gives it up",
+                indent=16,
+            )
+        if waiting.place:
+            keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
+            place = f"place {waiting.place} of {waiting.queue_length} by {waiting.queue_policy}"
+            print_text(f"  queue         {place} ({keys})", indent=16)
+        if short is not None and short.node is not None:
+            print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
+        self._blockers(waiting)
+        self._remedies(waiting)
+        if waiting.ahead:
+            heading("Ahead of it in the queue")
+            self._cut(
+                ("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
+            )
+        self._takers(waiting)
+        if waiting.holders:
+            heading("Others that hold it there: no decision that was read placed them")
+            rows = [(one.since or "-", one.who, _amounts(one.amounts), _few(one.nodes)) for one in waiting.holders]
+            self._some(("offset", "who", "holds", "on"), rows, "pods or jobs hold less", right=("offset",))
+
+    def _blockers(self, waiting: Waiting) -> None:
+        """The events that keep it waiting: those since it came, or else the earlier ones."""
+        events, came = waiting.blockers or waiting.earlier, "it came" if waiting.blockers else "before it came"
+        if events:
+            without = "without this event" if len(events) == 1 else "without any one of these events"
+            say()
+            print_text(
+                f"What keeps it waiting, since {came}: {without}, a cycle would give it {self._what(waiting)} now"
+            )
+            rows = [(one.offset, one.text) for one in events]
+            self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
+        elif waiting.shortfall is not None:
+            heading(f"No single event was found without which a cycle would give it {self._what(waiting)} now")
+
+    def _remedies(self, waiting: Waiting) -> None:
+        """What would help; of many changes of one kind the first."""
+        what = self._what(waiting)
+        if not waiting.remedies:
+            if waiting.tried:
+                tried = f"{waiting.tried} changes that were" if waiting.tried > 1 else "the one change that was"
+                of = "None of " if waiting.tried > 1 else "Not even "
+                heading(f"{of}{tried} tried by a cycle at this point gives it {what}")
+            return
+        heading(f"What would give it {what}, each tried by a cycle at this point")
+        shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
+        self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
+        hidden = len(waiting.remedies) - len(shown)
+        if hidden:
+            print_text(f"{hidden} more like these would help: --all")
+        if waiting.untried:
+            print_text(f"{waiting.untried} more like these weren't tried: there are too many")
+
+    def _what(self, waiting: Waiting) -> str:
+        """What it waits for: a job that has some nodes, or gets some now, waits for more."""
+        return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
+
+    def _takers(self, waiting: Waiting) -> None:
+        """Those since the job came first: the others it found there."""
+        if not waiting.takers or waiting.shortfall is None:
+            return
+        say()
+        resources = " and ".join(waiting.shortfall.resources)
+        print_text(f"Decisions that took {resources} on nodes that it may use, the newest first")
+        rows = [_taker_cells(taker) for taker in reversed(waiting.takers)]
+        self._some(("offset", "time", "job", "took", "on", "now"), rows, "earlier decisions", right=("offset",))
+
+    def _some(
+        self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], others: str, *, right: Sequence[str] = ()
+    ) -> None:
+        """A table of the first rows; how many there are besides."""
+        shown = rows if self._everything else rows[:_FEW]
+        self._table(columns, shown, right=right)
+        if len(shown) < len(rows):
+            print_text(f"{len(rows) - len(shown)} {others}: --all")
+
+    def _choices(self) -> None:
+        answer = self._answer
+        if answer.unexplained:
+            say()
+            print_text(f"{answer.unexplained} placements were decided before the oldest state that this log can give")
+        if answer.other_versions:
+            say()
+            print_text(
+                f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
+                "arranger verify names them"
+            )
+        shown = answer.choices if self._everything else answer.choices[:_CHOICES]
+        for choice in shown:
+            self._choice(choice)
+        if len(shown) < len(answer.choices):
+            heading(f"{len(answer.choices) - len(shown)} more nodes that its pods went to: --pod NAME, or --all")
+        elif len(answer.choices) == MOST:
+            heading(f"The first {MOST} choices are shown; --pod explains any other")
+
+    def _choice(self, choice: Choice) -> None:
+        say()
+        print_text(f"Why {choice.pod} {'is' if choice.lasts else 'was'} on {choice.node}: {choice.why}", indent=2)
+        print_text(
+            f"  placed at offset {choice.offset} by the cycle at offset {choice.cycle}, taken on offset {choice.base} "
+            f"at {self._time(choice.told_ms)}; onto the same node in this step: {choice.together}",
+            indent=2,
+        )
+        refused = ", ".join(f"{count} {reason}" for reason, count in choice.refused)
+        print_text(
+            f"  {choice.passed} of {choice.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
+            indent=2,
+        )
+        if choice.retaken_on != choice.node:
+            print_text(
+                f"  taken again, it comes to {choice.retaken_on}: the record can't be repeated (arranger verify)",
+                indent=2,
+            )
+        other = choice.compared
+        rows = list(choice.ranking)
+        if other is not None and other.ranked is not None and other.place > len(rows):
+            rows.append(other.ranked)
+        if other is not None:
+            stands = (
+                f"comes {_th(other.place)} of {choice.passed}" if other.place else f"can't take it: {other.refused}"
+            )
+            print_text(f"  {other.node} {stands}", indent=2)
+        self._table(("node", "score", "terms"), map(_ranked_cells, rows), right=("score",))
+
+    def _consequences(self) -> None:
+        if not self._answer.consequences:
+            return
+        heading("What happened to it, and because of what")
+        rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
+        self._cut(("offset", "time", "what", "text"), rows, tuple, "--all")
+
+    def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
+        """The causes, and then what came of them."""
+        for cause in one.causes:
+            yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
+        budget = f" (restarts: {one.budget})" if one.budget else ""
+        yield (one.offset, Told(one.told_ms), one.what, f"{self._once(one.message)}{budget}")
+
+    def _rejected(self) -> None:
+        rejected = self._answer.rejected
+        told = [moment for moment in rejected if self._everything or not moment.superseded]
+        hidden = len(rejected) - len(told)
+        if told:
+            heading("Decisions about it that took no effect")
+            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text)) for m in told]
+            self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
+        if hidden:
+            say()
+            print_text(
+                f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
+                "scheduler's cycle came first: normal with several schedulers (--all lists them)"
+            )
+
+    def _spells(self) -> None:
+        """How long it was in each state; the sums where there are many."""
+        answer = self._answer
+        if len(answer.spells) > 2 * _FEW:
+            heading("Time in each state, in all")
+            rows = [(duration(one.span_ms), one.times, one.stage, one.waiting_for) for one in answer.spent]
+            self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
+        heading("Time in each state")
+        columns = ("since", "offset", "for", "stage", "schedule", "waiting for")
+        self._cut(columns, answer.spells, _spell_cells, "--all", shown=_FEW)
+
+    def _life(self) -> None:
+        answer = self._answer
+        moments = [moment for moment in answer.timeline if self._everything or not (moment.again or moment.superseded)]
+        heading("Its life" + (f" since offset {answer.began}" if answer.began else ""))
+        events = f"--all, or arranger events --job {answer.standing.job}"
+        if self._fitting:
+            job = answer.standing.job.partition("/")[2]
+            self._cut(
+                ("offset", "time", "kind", "text"), moments, lambda moment: self._short_cells(moment, job), events
+            )
+        else:
+            self._cut(("offset", "time", "kind", "subject", "verdict", "text"), moments, self._moment_cells, events)
+        hidden = len(answer.timeline) - len(moments)
+        if hidden:
+            print_text(
+                f"{hidden} event{_s(hidden)} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
+            )
+
+    def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
+        text = self._once(moment.text)
+        text = f"{moment.reason}: {text}" if moment.reason else text
+        return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
+
+    def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
+        """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
+        pod = moment.subject.removeprefix(f"{job}-")
+        verdict = moment.verdict if moment.verdict != ACCEPTED else ""
+        text = ": ".join(part for part in (pod, verdict, moment.reason, self._once(moment.text)) if part)
+        return (moment.offset, Told(moment.told_ms), moment.kind, text)
+
+    def _cut(
+        self,
+        columns: Sequence[str],
+        items: Sequence[Any],
+        cells: Callable[[Any], tuple[object, ...]],
+        all_of_them: str,
+        *,
+        shown: int = _SHOWN,
+    ) -> None:
+        """A table of the first and the last, where there are many."""
+        rows = [cells(item) for item in items]
+        if len(rows) > 2 * shown + 5 and not self._everything:
+            left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
+            rows[shown:-shown] = [("…", *[""] * (len(columns) - 2), left_out)]
+        self._table(columns, rows, right=tuple(name for name in ("offset", "place", "for") if name in columns))
+
+
+def _too_wide(line: str) -> bool:
+    from arranger.cli.rendering.terminal import terminal_width  # only terminals need it
+
+    return len(line) > terminal_width()
+
+
+def _th(place: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th") if place % 100 not in (11, 12, 13) else "th"
+    return f"{place}{ending}"
+
+
+def _plain(waiting: Waiting) -> str:
+    """Why it waits as it is recorded, without the selector."""
+    short = waiting.shortfall
+    return waiting.why.replace(f" ({short.selector})", "") if short is not None and short.selector else waiting.why
+
+
+def _moments(answer: Explanation) -> Iterator[int]:
+    """All that a page shows, in milliseconds since 1970."""
+    yield answer.told_ms
+    yield from (spell.since_ms for spell in answer.spells)
+    yield from (moment.told_ms for moment in answer.timeline)
+    yield from (choice.told_ms for choice in answer.choices)
+    for one in answer.consequences:
+        yield from (one.told_ms, *(cause.told_ms for cause in one.causes))
+    waiting = answer.waiting
+    if waiting is not None:
+        yield from (waiting.created_ms, waiting.infeasible_since_ms, waiting.fails_at_ms)
+        yield from (taker.told_ms for taker in waiting.takers)
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _pods(job: Standing) -> str:
+    if not job.ended:
+        return f"{job.pods_placed} of {job.pods_wanted} have nodes, {job.pods_seen} were seen"
+    left = job.pods_present
+    still = f"{left} of its pods {'is' if left == 1 else 'are'} still there" if left else "its pods are gone"
+    return f"{job.pods_wanted} wanted; the job has ended, {still}"
+
+
+def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
+    return (ahead.place, ahead.job, ahead.decided_by, ahead.gets)
+
+
+def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
+    """Whether it is among the first of its kind."""
+    return remedy in [one for one in remedies if one.kind == remedy.kind][:_OF_A_KIND]
+
+
+def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
+    undoes = f"offset {remedy.undoes}" + (" and others" if remedy.several else "") if remedy.undoes else "-"
+    return (f"+{remedy.pods}" if remedy.pods else "-", remedy.text, undoes)
+
+
+def _taker_cells(taker: Taker) -> tuple[object, ...]:
+    given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has given it back"
+    part = "" if taker.held == taker.amounts else f": {_amounts(taker.held) or 'nothing'}"
+    has = f"its pods are still there{part}" if taker.leaving else f"holds {f'the rest{part}' if part else 'it'}"
+    now = has if taker.holds else given_back
+    if taker.holds and not taker.since_created:
+        now += ", since before it came"
+    return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
+
+
+def _few(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+
+
+def _amounts(amounts: dict[str, int]) -> str:
+    return ", ".join(f"{amount(name, value)} {name}" for name, value in amounts.items())
+
+
+def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
+    terms = ", ".join(f"{term.weight} × {term.shown} {term.name}" for term in ranked.terms)
+    return (ranked.node, f"{ranked.score:.4f}", terms or "no requested resource has a weight")
+
+
+def _spell_cells(spell: Spell) -> tuple[object, ...]:
+    span = duration(max(spell.until_ms - spell.since_ms, 0)) + (" so far" if spell.lasts else "")
+    return (Told(spell.since_ms), spell.since_offset, span, spell.stage, spell.schedule_state, spell.waiting_for)

@@ -1,0 +1,279 @@
+"""What all commands share in printing and reading: tables and JSON, moments and durations.
+
+Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and whole when piped, unless
+COLUMNS says how wide they may be. JSON is for programs: one value, indented on a terminal, or one object a line. Times
+are local, with their UTC offset.
+
+Everything that a command prints goes through here: text in the log is others', and no line or cell of it may hold what
+a terminal obeys (`model.text`).
+"""
+
+import datetime
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from arranger.clock import SystemClock
+from arranger.model.text import one_line, safe_json
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
+_AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 or 10:30:15.250, or '10m ago'"
+
+
+class At(msgspec.Struct, frozen=True):
+    """A point in the log: an offset, or a moment in milliseconds since 1970. Exactly one is given."""
+
+    offset: int | None = None
+    told_ms: int | None = None
+
+
+class AtType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """The value of `--at` and its like."""
+
+    name = "offset|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> At:
+        """The point that the text names; click's error names the flag."""
+        if isinstance(value, At):
+            return value
+        try:
+            return parse_at(value, now_ms=SystemClock().now_ms())
+        except ValueError:
+            self.fail(f"{value!r} is no point in the log; allowed: {AT_ALLOWED}", param, ctx)
+
+
+def parse_at(text: str, *, now_ms: int) -> At:
+    """An offset (digits), an ISO time or time of today (local unless it names a zone), or "1h30m ago".
+
+    Raises `ValueError` for anything else.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return At(offset=int(text))
+    ago = text.removesuffix("ago").strip()
+    if _AGO.fullmatch(ago):
+        return At(told_ms=now_ms - parse_duration(ago))
+    if re.fullmatch(r"\d\d:\d\d\S*", text):
+        today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
+        text = f"{today.isoformat()}T{text}"
+    moment = datetime.datetime.fromisoformat(text).astimezone()
+    return At(told_ms=round(moment.timestamp() * 1000))
+
+
+def parse_duration(text: str) -> int:
+    """A length of time such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
+    if not _AGO.fullmatch(text):
+        raise ValueError(text)
+    return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """A length of time in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds; click's error names the flag."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_duration(value.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no length of time; allowed: such as 90s, 30m, 1h30m or 2d", param, ctx)
+
+
+def local_time(told_ms: int) -> str:
+    """A moment in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
+    if not told_ms:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(told_ms / 1000, datetime.UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+class Told(int):
+    """A moment in a table, in milliseconds since 1970; 0 is never. As text it is whole: date, time and UTC offset."""
+
+    def __str__(self) -> str:
+        return local_time(self)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """How moments are shown together: what they have in common, the date and the UTC offset, is said once instead."""
+
+    #: What was left out of each, empty if nothing.
+    heading: str
+    #: Characters of the whole text that each keeps: from, and up to.
+    kept: tuple[int, int | None]
+
+    @classmethod
+    def of(cls, moments: Iterable[int]) -> "Times":
+        """What these moments, in milliseconds since 1970, have in common."""
+        texts = [local_time(moment) for moment in moments if moment]
+        days = {text[:10] for text in texts}
+        offsets = {text[23:] for text in texts}
+        if len(offsets) != 1:
+            return cls("", (0, None))
+        (offset,) = offsets
+        if len(days) != 1:
+            return cls(f"times are UTC{offset}", (0, 23))
+        return cls(f"times are of {days.pop()}, UTC{offset}", (11, 23))
+
+    def text(self, told_ms: int) -> str:
+        """One of them."""
+        first, end = self.kept
+        return local_time(told_ms)[first:end] if told_ms else "-"
+
+
+def duration(span_ms: int) -> str:
+    """A length of time in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
+    if span_ms < 1000:
+        return f"{span_ms}ms"
+    seconds = span_ms // 1000
+    if seconds < 60:
+        return f"{span_ms / 1000:.1f}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if hours == 0:
+        return f"{minutes}m{seconds % 60:02}s"
+    if days == 0:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{days}d{hours % 24:02}h"
+
+
+def output_option(command: _Command) -> _Command:
+    """Give a command `-o/--output table|json`, its parameter `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="A table for people, or JSON for programs.",
+    )(command)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """One line, printed as it is: on standard output, or with `err` on standard error."""
+    click.echo(one_line(text), err=err)
+
+
+def heading(text: str) -> None:
+    """An empty line and a line above what follows."""
+    say()
+    say(text)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value: indented on a terminal, on one line otherwise."""
+    content = safe_json(msgspec.json.encode(value, enc_hook=str))
+    if sys.stdout.isatty():
+        content = msgspec.json.format(content, indent=2)
+    click.echo(content)
+
+
+def print_json_lines(values: Iterable[Any]) -> None:
+    """Each value as a line of JSON, written at once, so that a pipe can follow."""
+    for value in values:
+        click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
+
+
+def fitting() -> bool:
+    """Whether what is printed is made to fit a width: that of the terminal, or the one that COLUMNS names."""
+    named = os.environ.get("COLUMNS", "")
+    return sys.stdout.isatty() or (named.isdecimal() and int(named) > 0)
+
+
+def coloured() -> bool:
+    """Whether standard output takes colours: a terminal, and NO_COLOR (no-color.org) isn't set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    styles: Callable[[Sequence[object]], str] | None = None,
+    empty: str = "",
+    times: Times | None = None,
+) -> None:
+    """A table under upper-case column names; those in `right` are aligned to the right.
+
+    On a terminal, or with COLUMNS set, rows are made to fit, columns in which nothing stands are left out, `times` says
+    how moments (`Told`) are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no
+    rows.
+    """
+    cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
+    columns = [one_line(column) for column in columns]
+    if not cells and empty:
+        say(empty)
+        return
+    if not fitting():
+        _print_plain(columns, [texts for _, texts in cells], right)
+        return
+    if times is not None:
+        cells = [(row, _with_times(row, texts, times)) for row, texts in cells]
+    _print_fitting(columns, cells, right, styles)
+
+
+def print_text(text: str, *, indent: int = 0) -> None:
+    """A line for people; on a terminal, or with COLUMNS set, it is folded between words, what follows the first line
+    `indent` further in."""
+    text = one_line(text)
+    if not fitting():
+        say(text)
+        return
+    from arranger.cli.rendering.terminal import folded, terminal_width
+
+    width = terminal_width()
+    first, *_ = folded(text, width) or [""]
+    say(first)
+    for line in folded(text[len(first) :].lstrip(), width - indent) if len(text) > len(first) else ():
+        say(" " * indent + line)
+
+
+def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
+    from rich.cells import cell_len
+
+    heads = [column.upper() for column in columns]
+    widths = [max(cell_len(row[i]) for row in [heads, *rows]) for i in range(len(columns))]
+    for row in [heads, *rows]:
+        parts = []
+        for column, text, width in zip(columns, row, widths, strict=True):
+            gap = " " * (width - cell_len(text))
+            parts.append(gap + text if column in right else text + gap)
+        say("  ".join(parts).rstrip())
+
+
+def _with_times(row: Sequence[object], texts: Sequence[str], times: Times) -> list[str]:
+    return [times.text(cell) if isinstance(cell, Told) else text for cell, text in zip(row, texts, strict=True)]
+
+
+def _print_fitting(
+    columns: Sequence[str],
+    rows: Sequence[tuple[Sequence[object], Sequence[str]]],
+    right: Collection[str],
+    styles: Callable[[Sequence[object]], str] | None,
+) -> None:
+    from rich.cells import cell_len
+
+    from arranger.cli.rendering.terminal import Layout, print_lines, shown_columns, terminal_width
+
+    kept = shown_columns([texts for _, texts in rows], len(columns)) if rows else list(range(len(columns)))
+    heads = [columns[column].upper() for column in kept]
+    shown = [(styles(row) if styles else "", [texts[column] for column in kept]) for row, texts in rows]
+    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in shown)]) for i in range(len(kept))]
+    aligned = [place for place, column in enumerate(kept) if columns[column] in right]
+    layout = Layout(widths, width=terminal_width(), right=aligned)
+    print_lines(layout.row(heads), style="bold", coloured=coloured())
+    for style, texts in shown:
+        print_lines(layout.row(texts), style=style, coloured=coloured())

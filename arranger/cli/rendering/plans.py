@@ -1,0 +1,54 @@
+"""Two plans side by side, as people read them: their figures, and job by job what becomes of each."""
+
+from arranger.cli.rendering.output import print_table, print_text
+from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, differences
+
+
+def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
+    """The figures of two plans."""
+    rows = [
+        ("queue policy", one.queue_policy, other.queue_policy),
+        ("pod policy", one.pod_policy, other.pod_policy),
+        ("weights", _weights(one), _weights(other)),
+        ("jobs that get their quorum", one.quorums, other.quorums),
+        ("pods placed", one.pods, other.pods),
+        ("given", one.given or "nothing", other.given or "nothing"),
+        ("jobs that wait, or in part", one.waiting, other.waiting),
+    ]
+    known = [row for row in rows if any(cell not in ("", "nothing") for cell in row[1:])]
+    print_table(("plan", *heads), known)
+
+
+def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, str] = ("as it was", "what if")) -> None:
+    """Two plans job by job, one below the other."""
+    found = {difference.job: difference for difference in differences(one, other)}
+    same = [plan for plan in one.jobs if plan.job not in found]
+    rows = [row for difference in found.values() for row in _rows(difference, heads)]
+    if everything:
+        rows += [_row(plan, plan.job, "both") for plan in same]
+    columns = ("job", "plan", "queue", "pods", "what becomes of it")
+    print_table(columns, rows, right=("queue",), empty="the plans don't differ")
+    if same and not everything:
+        plural = "" if len(same) == 1 else "s"
+        print_text(f"about {len(same)} more job{plural} the plans agree")
+
+
+def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:
+    return [_row(difference.one, difference.job, heads[0]), _row(difference.other, "", heads[1])]
+
+
+def _row(plan: JobPlan | None, job: str, head: str) -> tuple[object, ...]:
+    if plan is None:
+        return (job, head, "-", "-", "it isn't in the plan")
+    return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.wanted}", _words(plan))
+
+
+def _weights(plan: Plan) -> str:
+    return ",".join(f"{name}={weight}" for name, weight in plan.weights)
+
+
+def _words(plan: JobPlan) -> str:
+    parts = [f"{node}: {pods}" for node, pods in plan.nodes.items()]
+    if plan.waits:
+        parts.append(f"waits: {plan.waits}")
+    return "; ".join(parts) or "nothing"

@@ -1,0 +1,60 @@
+"""Courses of two variants as a picture. matplotlib is an extra, `arranger[plot]`, and imported only when asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from arranger.cli.rendering.output import local_time
+from arranger.errors import UsageError
+from arranger.replay.what_if.course import Course
+
+_ENDINGS = (".png", ".svg")
+
+
+def check_plot(path: Path) -> None:
+    """Raise `UsageError` where no picture can be written there, before work that takes long is done for it."""
+    if path.suffix.lower() not in _ENDINGS:
+        raise UsageError(f"--plot: {path} has no known ending", hint="allowed: FILE.png or FILE.svg")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--plot: there is no folder {path.absolute().parent}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as problem:
+        raise UsageError(
+            "--plot needs matplotlib, which isn't installed", hint="pip install 'arranger[plot]'"
+        ) from problem
+
+
+def plot(path: Path, courses: Sequence[tuple[str, Course]]) -> None:
+    """Write GPUs in use, jobs that wait and fragmented GPUs over time, one line for each course."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 8), layout="constrained")
+    axes = figure.subplots(3, 1, sharex=True)
+    unit, unit_ms = _unit(max(course.end_ms - course.begin_ms for _, course in courses))
+    for name, course in courses:
+        moments = [(sample.told_ms - course.begin_ms) / unit_ms for sample in course.curve]
+        end = (course.end_ms - course.begin_ms) / unit_ms
+        lines: tuple[list[float], ...] = (
+            [sample.gpus_used for sample in course.curve],
+            [sample.waiting for sample in course.curve],
+            [sample.fragmented for sample in course.curve],
+        )
+        for axis, values in zip(axes, lines, strict=True):
+            axis.step([*moments, end], [*values, *values[-1:]], where="post", label=name)
+    begin_ms = courses[0][1].begin_ms
+    for axis, title in zip(axes, ("GPUs in use", "jobs that wait", "GPUs idle in fragments"), strict=True):
+        axis.set_ylabel(title)
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    axes[-1].set_xlabel(f"{unit} since {local_time(begin_ms)}")
+    try:
+        figure.savefig(path)
+    except OSError as problem:
+        raise UsageError(f"--plot: {path} can't be written: {problem.strerror}") from problem
+
+
+def _unit(span_ms: int) -> tuple[str, int]:
+    """The unit in which a span has a few tens to a few hundreds, and its milliseconds."""
+    units = (("hours", 3_600_000), ("minutes", 60_000))
+    return next((unit for unit in units if span_ms >= 10 * unit[1]), ("seconds", 1000))

@@ -1,0 +1,143 @@
+"""The answer of `arranger what-if`: both plans, and how both go on; as people read it, and as one object."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
+from arranger.cli.rendering.plans import print_jobs, print_summary
+from arranger.replay.what_if.course import Course, Likeness
+from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
+
+#: Jobs without an end that are named.
+_NAMES_SHOWN = 5
+
+
+class Sequel(msgspec.Struct, frozen=True):
+    """How both go on, and how close the unchanged one comes to the log."""
+
+    one: Course
+    other: Course
+    alike: Likeness
+    #: It was to go on until nothing happens any more.
+    drained: bool = False
+
+    def json(self) -> dict[str, Any]:
+        """Both courses and the likeness as one object."""
+        courses = [
+            {name: value for name, value in msgspec.structs.asdict(course).items() if name != "starts"}
+            for course in (self.one, self.other)
+        ]
+        return {"asItWas": courses[0], "whatIf": courses[1], "likenessToLog": self.alike}
+
+    def print(self, lasting_ms: int | None) -> None:
+        """The figures side by side, and what they rest on."""
+        rows = [
+            ("from", *(Told(course.begin_ms) for course in (self.one, self.other))),
+            ("to", *(Told(course.end_ms) for course in (self.one, self.other))),
+            *((name, *(words(course) for course in (self.one, self.other))) for name, words in _FIGURES),
+        ]
+        print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
+        say()
+        for line in self._notes(lasting_ms):
+            print_text(line, indent=2)
+
+    def _notes(self, lasting_ms: int | None) -> Iterator[str]:
+        if self.one.waiting_at_end or self.other.waiting_at_end:
+            yield "jobs that still wait at the end count with what they have waited so far"
+        held = dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))
+        if held and self.drained:
+            yield (
+                f"it stopped where nothing was left that could happen: the log shows no end of {_listed(list(held))}, "
+                "so what they hold is never free again; --lasting gives them an end"
+            )
+        elif self.one.endless or self.other.endless:
+            yield "attempts without an end in the log last to the end of the horizon; --lasting says otherwise"
+        elif lasting_ms is not None:
+            yield f"attempts without an end in the log last {duration(lasting_ms)}"
+        alike = self.alike
+        total = alike.common + alike.only_log
+        if total:
+            yield (
+                f"as it was and the log: {alike.equal} of {total} starts within a second of each other, the farthest "
+                f"{duration(alike.farthest_ms)} apart; {alike.only_log} only in the log, {alike.only_here} only here"
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _part(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _started(course: Course) -> str:
+    """Jobs that got their quorum, and how many of the starts are of jobs that were scheduled again."""
+    again = course.started - course.jobs_started
+    return f"{course.jobs_started}, and {again} again" if again else str(course.started)
+
+
+_FIGURES: tuple[tuple[str, Callable[[Course], object]], ...] = (
+    ("jobs started", _started),
+    ("jobs ended", lambda course: course.ended),
+    ("jobs that wait at the end", lambda course: course.waiting_at_end),
+    ("wait, mean", lambda course: duration(course.wait_mean_ms)),
+    ("wait, p50", lambda course: duration(course.wait_p50_ms)),
+    ("wait, p95", lambda course: duration(course.wait_p95_ms)),
+    ("GPUs in use", lambda course: _part(course.gpu_utilisation)),
+    ("GPUs idle in fragments", lambda course: _part(course.gpu_fragmentation)),
+    ("makespan", lambda course: duration(course.makespan_ms) if course.makespan_ms is not None else "-"),
+    ("attempts without an end", lambda course: course.endless),
+)
+
+
+class Answer(msgspec.Struct):
+    """Both plans. `recorded`: the first is that of the cycle recorded at `inputs.cycle`; `reproduced` whether it came
+    out so."""
+
+    inputs: Inputs
+    otherwise: str
+    one: Plan
+    other: Plan
+    reproduced: bool | None
+    edits: list[str] = []
+    sequel: Sequel | None = None
+    lasting_ms: int | None = None
+
+    def json(self) -> dict[str, Any]:
+        """The answer as one object."""
+        return {
+            "base": self.inputs.base,
+            "cycle": self.inputs.cycle,
+            "told_ms": self.inputs.told_ms,
+            "time": local_time(self.inputs.told_ms),
+            "otherwise": self.otherwise,
+            "edits": self.edits,
+            "reproduced": self.reproduced,
+            "asItWas": self.one,
+            "whatIf": self.other,
+            "differences": differences(self.one, self.other),
+            "until": self.sequel.json() if self.sequel is not None else None,
+        }
+
+    def print(self, *, everything: bool) -> None:
+        """The answer for people."""
+        inputs = self.inputs
+        which = f"the cycle at offset {inputs.cycle}" if inputs.cycle else "a cycle"
+        print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.told_ms)}")
+        print_text(f"otherwise: {self.otherwise}")
+        for edit in self.edits:
+            print_text(f"  {edit}", indent=4)
+        if self.reproduced is False:
+            print_text("as it was, it doesn't come out as recorded: arranger verify says where")
+        say()
+        print_summary(self.one, self.other)
+        say()
+        print_jobs(self.one, self.other, everything=everything)
+        if self.sequel is not None:
+            say()
+            self.sequel.print(self.lasting_ms)

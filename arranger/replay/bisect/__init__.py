@@ -1,0 +1,1 @@
+"""The event at which a condition starts to hold."""

@@ -1,0 +1,298 @@
+"""Bisect: the event at which a condition starts to hold.
+
+Few conditions are monotone: capacity comes and goes, jobs start and stop to wait. So this is no binary search but one
+fold over the stretch that asks after every entry, which is exact and runs at the speed of the fold. A condition is
+asked where an entry ends, because nobody ever saw half of one. It *starts* to hold at an entry if it held not before
+it and holds after it; a closer look, from the state before that entry, then tells which event of the entry made it so.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import ScheduleState
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_by_event
+from arranger.projections.state import Changes, State
+from arranger.replay.bisect.conditions import Condition, Facts, facts_of_job, facts_of_node
+from arranger.replay.reading.describe import job_uid_of, label_of, nodes_of
+from arranger.replay.reading.history import Point, Span, advance
+from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.replay.reading.verify import Difference, Survey, cycle_offset, difference, plan_digest
+from arranger.replay.what_if.overrides import Overrides
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Of how many nodes that an event names the state before and after is shown.
+_NODES_SHOWN = 4
+
+#: Said after the name of a job that is another one of the name asked for: that means the newest.
+EARLIER = " (an earlier job of that name)"
+
+
+class Run(msgspec.Struct):
+    """When one condition held over a stretch. `first` and `last` are the entries, by their first offset, at which it
+    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to, and `over` are the spells that
+    have ended: the entry at which each began and the last offset at which it held. `held_before`: it held at the
+    beginning of the stretch already; `began` is the offset at which the stretch was entered.
+
+    Not every state can be asked: `asked` is the offset at which it first was, -1 if never, and `unasked` the entry, by
+    its first offset, since which it can't be any more, 0 if it can."""
+
+    held_before: bool = False
+    holds: bool = False
+    starts: int = 0
+    first: int = 0
+    last: int = 0
+    ended: int = 0
+    began: int = -1
+    asked: int = -1
+    unasked: int = 0
+    over: list[tuple[int, int]] = []
+
+    def cease(self, first: int) -> None:
+        """It ceases to hold at the entry that begins at this offset."""
+        begun_before = self.held_before and not self.over
+        self.over.append((max(self.began, self.asked) + 1 if begun_before else self.last, first - 1))
+        self.ended = first
+
+
+class Search:
+    """Folds what it is fed and notes at which entries of the stretch each condition starts to hold."""
+
+    def __init__(self, state: State, conditions: Sequence[Condition], span: Span, *, first_only: bool) -> None:
+        self.state = state
+        self.runs = [Run() for _ in conditions]
+        self._conditions = conditions
+        self._span = span
+        self._first_only = first_only
+
+    def feed(self, entry: Entry) -> bool:
+        """Take in one entry; False once nothing more is sought. Raises `DamagedEntry`."""
+        inside = self._span.meets(entry)
+        if inside and self.runs[0].began < 0:
+            self._enter()
+        for condition in self._conditions:
+            condition.note(entry)
+        advance(self.state, entry, Changes())
+        if inside:
+            for condition, run in zip(self._conditions, self.runs, strict=True):
+                self._ask(condition, run, entry)
+        return not (self._first_only and self.runs[0].starts)
+
+    def _enter(self) -> None:
+        for condition, run in zip(self._conditions, self.runs, strict=True):
+            run.began = self.state.offset
+            self._first(condition, run)
+
+    def _first(self, condition: Condition, run: Run) -> None:
+        if condition.means_something(self.state):
+            run.held_before = run.holds = condition.holds(self.state)
+            run.asked = self.state.offset
+
+    def _ask(self, condition: Condition, run: Run, entry: Entry) -> None:
+        if run.asked < 0:
+            self._first(condition, run)
+            return
+        if not condition.means_something(self.state):
+            run.unasked = run.unasked or entry.first
+            return
+        run.unasked = 0
+        held, run.holds = run.holds, condition.holds(self.state)
+        if run.holds and not held:
+            run.starts += 1
+            run.first = run.first or entry.first
+            run.last = entry.first
+        elif held and not run.holds:
+            run.cease(entry.first)
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """One thing that the event changed, or that the condition is about, before and after the event; empty where that
+    state says nothing of it."""
+
+    subject: str
+    what: str
+    before: str
+    after: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The event at which the condition starts to hold, as the listing has it, its batch's first and last offset, and
+    what it changed. With `namesake` it is about another job of the name than the one that was asked about."""
+
+    event: Line
+    batch: tuple[int, int]
+    changed: tuple[Changed, ...]
+    namesake: bool = False
+
+
+class Closeup:
+    """The closer look: folds up to the entry at which a condition starts to hold, and finds the event in it.
+
+    `state` lies before that entry, and the condition has been told of everything that it has to be.
+    """
+
+    def __init__(self, state: State, condition: Condition, at: int) -> None:
+        self.found: Found | None = None
+        self._condition = condition
+        self._listing = Listing(state, Filter(span=Span(first=Point(offset=at))))
+        self._at = at
+
+    def feed(self, entry: Entry) -> bool:
+        """Take in one entry; False when the event was found. Raises `DamagedEntry`."""
+        self._condition.note(entry)
+        if entry.first != self._at:
+            self._listing.feed(entry)
+            return True
+        content = snapshot.encode(self._listing.state)
+        number = self._number(snapshot.restore(content), entry) if len(entry.batch.events) > 1 else 0
+        changed = self._changed(snapshot.restore(content), entry, number)
+        uid = job_uid_of(entry.batch.events[number], self._listing.state)
+        line = self._listing.feed(entry)[number]
+        namesake = self._is_namesake(uid, line.job)
+        self.found = Found(line, (entry.first, entry.last), tuple(changed), namesake)
+        return False
+
+    def _is_namesake(self, uid: str, name: str) -> bool:
+        """Whether this is another job of the name that the condition is about."""
+        asked = self._condition
+        return bool(uid and asked.job_uid) and uid != asked.job_uid and f"job {name}" == asked.subject
+
+    def _number(self, state: State, entry: Entry) -> int:
+        """The last event of the entry, counted from 0, before which the condition doesn't hold and after which it
+        does."""
+        found, held = len(entry.batch.events) - 1, False
+        for offset in apply_by_event(state, entry, Changes()):
+            if not self._condition.means_something(state):
+                continue
+            holds = self._condition.holds(state)
+            if holds and not held:
+                found = offset - entry.first
+            held = holds
+        return found
+
+    def _changed(self, state: State, entry: Entry, number: int) -> list[Changed]:
+        before: dict[str, Facts] = {}
+        event = entry.batch.events[number]
+        if number == 0:
+            before = self._facts(state, event)
+        for offset in apply_by_event(state, entry, Changes()):
+            if offset == entry.first + number - 1:
+                before = self._facts(state, event)
+            if offset == entry.first + number:
+                return _differences(before, self._facts(state, event))
+        return []
+
+    def _facts(self, state: State, event: k.Event) -> dict[str, Facts]:
+        """What the state says of what the condition is about, and of what the event is about."""
+        facts = {self._condition.subject: self._condition.facts(state)}
+        uid = job_uid_of(event, state)
+        if uid:
+            seen = isinstance(event, (k.JobSeen, k.JobGone))
+            name = f"{event.namespace}/{event.name}" if seen else label_of(state, uid)  # type: ignore[union-attr]
+            earlier = EARLIER if self._is_namesake(uid, name) else ""
+            facts.setdefault(f"job {name}{earlier}", facts_of_job(state, uid))
+        for node in nodes_of(event, state)[:_NODES_SHOWN]:
+            facts.setdefault(f"node {node}", facts_of_node(state, node))
+        return facts
+
+
+class Rival:
+    """Folds what it is fed, takes each recorded cycle again by another configuration, at its own base, and looks for
+    the first one that comes to other decisions. Superseded cycles are left out: nothing came of them.
+
+    `state` must be one at or before the first base of the survey. A configuration can't be compared where it would
+    have decided something at a moment at which no cycle was recorded because there was nothing to say.
+    """
+
+    def __init__(self, state: State, survey: Survey, other: Overrides, policies: Policies = BUILT_IN) -> None:
+        self.state = state
+        #: Cycles compared so far, the differing one included.
+        self.compared = 0
+        #: Cycles left out, because another came first.
+        self.superseded = 0
+        #: Cycles left out, because policy versions took them that aren't installed here.
+        self.other_versions = 0
+        #: Cycles left out, because their base lies before the state.
+        self.out_of_reach = sum(len(of) for base, of in survey.by_base.items() if base < state.offset)
+        self.found: Difference | None = None
+        self._survey = survey
+        self._other = other
+        self._policies = policies
+        self._taken: dict[int, tuple[k.Event, ...]] = {}
+        self._take()
+
+    def feed(self, entry: Entry) -> bool:
+        """Take in one entry; False when a differing cycle was found. Raises `DamagedEntry`."""
+        offset = cycle_offset(entry)
+        other = self._taken.pop(offset, None) if offset else None
+        if other is not None and _base(entry, offset) < self.state.last_cycle:
+            self.superseded += 1
+        elif other is not None:
+            self.compared += 1
+            self.found = _disagreement(entry, offset, other, self.state)
+            if self.found is not None:
+                return False
+        advance(self.state, entry, Changes())
+        self._take()
+        return True
+
+    def _take(self) -> None:
+        for cycle in self._survey.by_base.get(self.state.offset, ()):
+            if cycle.offset <= self.state.offset:
+                continue
+            if self._policies.missing(cycle.config):
+                self.other_versions += 1
+                continue
+            config, policies = self._other.of(cycle.config, self._policies)
+            with self._other.over(self.state):
+                self._taken[cycle.offset] = take_cycle(self.state, config, cycle.told_ms, policies=policies)
+
+
+def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
+    """The first job to which a cycle gives other nodes than are recorded, or that only one of them gives up, by the
+    order of the record. Neither the order of decisions counts nor the reasons of what waits: these are told in turn."""
+    recorded, by_other = _by_job(entry.batch.events), _by_job(other)
+    for uid in dict.fromkeys((*recorded, *by_other)):
+        one, two = recorded.get(uid, ()), by_other.get(uid, ())
+        if plan_digest(one) != plan_digest(two):
+            number = entry.batch.events.index(one[0]) if one else offset - entry.first
+            found = difference(entry.first + number, one, two, state)
+            return msgspec.structs.replace(found, cycle=offset, base=_base(entry, offset))
+    return None
+
+
+def _by_job(events: Iterable[k.Event]) -> dict[str, tuple[k.Event, ...]]:
+    found: dict[str, tuple[k.Event, ...]] = {}
+    for event in events:
+        given_up = isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
+        if given_up or isinstance(event, k.Placed):
+            assert isinstance(event, (k.Placed, k.Waits))
+            found[event.job_uid] = (*found.get(event.job_uid, ()), event)
+    return found
+
+
+def _base(entry: Entry, offset: int) -> int:
+    taken = entry.batch.events[offset - entry.first]
+    assert isinstance(taken, k.CycleTaken)
+    return taken.base
+
+
+def first_disagreement(one: Mapping[int, str], other: Mapping[int, str]) -> int | None:
+    """The first cycle, by offset, for which two tables of plan digests differ; cycles in one of them only don't
+    count. None if there is none."""
+    return next((offset for offset in sorted(one) if other.get(offset, one[offset]) != one[offset]), None)
+
+
+def _differences(before: dict[str, Facts], after: dict[str, Facts]) -> list[Changed]:
+    """What differs, subject by subject."""
+    found = []
+    for subject in dict.fromkeys((*before, *after)):
+        was, now = before.get(subject, {}), after.get(subject, {})
+        for what in dict.fromkeys((*was, *now)):
+            if was.get(what) != now.get(what):
+                found.append(Changed(subject, what, was.get(what, ""), now.get(what, "")))
+    return found

@@ -1,0 +1,243 @@
+"""Explain: one job at a point of the log, put together from its story, the reasons why it waits, and the choices of
+nodes for its pods. See `story`, `waiting` and `choices`; here they become one answer.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.names import pod_name
+from arranger.projections.jobs import JobRecord, compact, expand
+from arranger.projections.state import State
+from arranger.replay.explain.choices import Choice
+from arranger.replay.explain.consequences import Consequence, budget_text, restarts_used
+from arranger.replay.explain.lives import Retaken
+from arranger.replay.explain.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
+from arranger.replay.explain.waiting import Waiting, explain_waiting
+from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a job stands. `pods_seen` are placed pods that were seen, `pods_present` all of its pods that are there,
+    those of earlier attempts and of an ended job included. Times are milliseconds since 1970."""
+
+    job: str
+    uid: str
+    stage: str
+    stage_since_ms: int
+    schedule_state: str
+    scheduled_since_ms: int
+    message: str
+    attempt: int
+    restarts: int
+    priority: int
+    created_ms: int
+    created_at: int
+    version: int
+    leader_address: str
+    pods_wanted: int
+    pods_placed: int
+    pods_seen: int
+    min_workers: int
+    allocation: str
+    ended: bool = False
+    pods_present: int = 0
+    #: Restarts that count against the limit, containers of present pods included, of the leader and each worker set.
+    restarts_used: dict[str, int] = {}
+    restart_limit: int = 0
+    #: The same in words.
+    budget: str = ""
+    #: Offset of the decision that `message` is of, 0 if it wasn't read.
+    message_at: int = 0
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest spell for what
+    (reasons as cycles count them). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
+    says why."""
+
+    further: bool
+    span_ms: int
+    reasons: str
+    offset: int
+
+
+class Spent(msgspec.Struct):
+    """The time in one stage with one thing waited for, all spells of it together."""
+
+    stage: str
+    waiting_for: str
+    span_ms: int = 0
+    times: int = 0
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
+    came earlier isn't in the timeline. `unexplained` placements were decided on states that lie too far back,
+    those counted as `other_versions` by policy versions that aren't installed here."""
+
+    offset: int
+    epoch: int
+    told_ms: int
+    began: int
+    standing: Standing
+    waiting: Waiting | None
+    choices: tuple[Choice, ...]
+    unexplained: int
+    other_versions: int
+    rejected: tuple[Moment, ...]
+    spells: tuple[Spell, ...]
+    timeline: tuple[Moment, ...]
+    waited: tuple[Waited, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
+    spent: tuple[Spent, ...] = ()
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Of the known names those that are like this one, at most three."""
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+
+
+class Roster:
+    """The jobs that a reading came across, by namespace and name, for finding one that isn't there any more."""
+
+    def __init__(self) -> None:
+        #: Label → (UID, offset of the entry in which it was gone, 0 while it is there).
+        self.jobs: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry; nothing is folded."""
+        for event in entry.batch.events:
+            if isinstance(event, k.JobSeen):
+                self.jobs[event.namespace, event.name] = (event.uid, 0)
+            elif isinstance(event, k.JobGone):
+                self.jobs[event.namespace, event.name] = (event.uid, entry.first)
+
+    def nearest(self, name: str) -> list[str]:
+        """Labels of jobs whose name is like this one."""
+        close = nearest(name, {known for _, known in self.jobs})
+        return [f"{namespace}/{known}" for wanted in close for namespace, known in sorted(self.jobs) if known == wanted]
+
+
+def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
+    """The jobs of that name, one in each namespace (the present one where a name was used again)."""
+    namespaces = sorted({job.seen.namespace for job in state.jobs.values() if job.seen.name == name})
+    found = [state.find_job(place, name) for place in namespaces if namespace in (None, place)]
+    return [job for job in found if job is not None]
+
+
+def knows_pod(story: Story, job: JobRecord, pod: str) -> bool:
+    """Whether the job has a pod of this name, among those that were ever placed and those that are wanted."""
+    return pod in _pods(story, job)
+
+
+def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
+    """Names like this one among the job's pods."""
+    return nearest(pod, _pods(story, job))
+
+
+def _pods(story: Story, job: JobRecord) -> dict[str, None]:
+    """The names of the job's pods."""
+    name = job.seen.name
+    found: dict[str, None] = {}
+    for placement in story.placements:
+        for group, index in expand(placement.pods):
+            found[pod_name(name, placement.spec.groups[group].name, index, placement.attempt)] = None
+    if job.spec is not None:
+        for group_of in job.spec.groups:
+            for index in range(group_of.count):
+                found[pod_name(name, group_of.name, index, job.attempt)] = None
+    return found
+
+
+def explanation(
+    story: Story, job: JobRecord, retaken: Retaken, *, policies: Policies = BUILT_IN, node: str = ""
+) -> Explanation:
+    """The answer as of the end of the story; with what keeps the job off a node, if one is named."""
+    state = story.state
+    return Explanation(
+        offset=state.offset,
+        epoch=state.epoch,
+        told_ms=state.told_ms,
+        began=story.began,
+        standing=_standing(story, job),
+        waiting=explain_waiting(story, job, policies, node=node),
+        choices=_with_present(retaken.choices, job),
+        unexplained=retaken.out_of_reach,
+        other_versions=retaken.other_versions,
+        rejected=tuple(story.rejected),
+        spells=tuple(story.spells),
+        timeline=tuple(story.moments),
+        waited=tuple(waited(story.spells)),
+        consequences=tuple(story.consequences),
+        spent=spent(story.spells),
+    )
+
+
+def spent(spells: Sequence[Spell]) -> tuple[Spent, ...]:
+    """The spells added up, the longest first."""
+    found: dict[tuple[str, str], Spent] = {}
+    for spell in spells:
+        of = found.setdefault((spell.stage, spell.waiting_for), Spent(spell.stage, spell.waiting_for))
+        of.span_ms += max(spell.until_ms - spell.since_ms, 0)
+        of.times += 1
+    return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
+
+
+def waited(spells: Sequence[Spell]) -> list[Waited]:
+    """The waits for nodes that are over: at most one for the quorum and one for further pods."""
+    found = []
+    for words in (FOR_QUORUM, FOR_FURTHER):
+        spent = [spell for spell in spells if spell.waiting_for.startswith(words)]
+        if not spent or spent[-1].lasts:
+            continue
+        longest = max(spent, key=lambda spell: spell.until_ms - spell.since_ms)
+        span_ms = sum(spell.until_ms - spell.since_ms for spell in spent)
+        reasons = longest.waiting_for.removeprefix(words)
+        found.append(Waited(words == FOR_FURTHER, span_ms, reasons, longest.since_offset))
+    return found
+
+
+def _with_present(choices: Iterable[Choice], job: JobRecord) -> tuple[Choice, ...]:
+    """The choices, each with whether its pod is still where it was put."""
+    groups = job.spec.groups if job.spec is not None else ()
+    there = {
+        pod_name(job.seen.name, groups[group].name, index, job.attempt): node
+        for (group, index), node in job.placements.items()
+    }
+    return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in choices)
+
+
+def _standing(story: Story, job: JobRecord) -> Standing:
+    spec = job.spec
+    return Standing(
+        job=label(job),
+        uid=job.uid,
+        stage=job.stage,
+        stage_since_ms=job.stage_since_ms,
+        schedule_state=job.schedule_state,
+        scheduled_since_ms=job.scheduled_since_ms,
+        message=message_of(job),
+        attempt=job.attempt,
+        restarts=job.restarts,
+        priority=spec.priority if spec is not None else 0,
+        created_ms=job.seen.created_ms,
+        created_at=story.created_at,
+        version=job.version,
+        leader_address=job.leader_address,
+        pods_wanted=job.pods_wanted(),
+        pods_placed=len(job.placements),
+        pods_seen=len(job.bound),
+        min_workers=spec.min_workers if spec is not None else 0,
+        allocation=pods_text(compact(job.placements), spec),
+        restarts_used=restarts_used(job, story.state),
+        restart_limit=spec.restart_limit if spec is not None else 0,
+        budget=budget_text(job, story.state, None),
+        message_at=story.waits_at if waits_last(job) else story.decided_at,
+        ended=job.ended,
+        pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
+    )

@@ -1,0 +1,281 @@
+"""Why a pod is on its node: the cycle that placed it is taken again, with a witness that keeps the scores.
+
+The pods of one group are placed together, but in the same order and with the same result as one by one; what is
+shown for a pod are the scores at its own turn, when those before it in the cycle were already held.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+import numpy as np
+
+from arranger.model.config import CycleConfig
+from arranger.model.names import pod_name
+from arranger.projections.jobs import PlaceKey, expand, runs
+from arranger.projections.state import State
+from arranger.replay.explain.surroundings import Placement
+from arranger.scheduling.attempt import Attempt, Witness
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.placement import Scores
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.view import Chosen, ClusterView, Taken
+
+#: How many nodes a ranking shows.
+TOP = 5
+#: How many choices are explained at most, unless one pod is asked for.
+MOST = 20
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One part of a score: a resource's weight and how much of the node would be used (0 to 1), or what else counts."""
+
+    name: str
+    weight: int
+    value: float
+    resource: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The value as people read it: a part of a resource, or a number."""
+        return f"{self.value:.1%}" if self.resource else f"{self.value:g}"
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A node that could have taken the pod, with its score: the policy's own, in hundredths of the whole. Among equal
+    scores the higher `preference` wins: preferred node affinity, and `PreferNoSchedule` taints."""
+
+    node: str
+    score: float
+    terms: tuple[Term, ...]
+    preference: int = 0
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Another node beside the one chosen: its place among those that could take the pod (from 1) with its score, or
+    0 and why it couldn't."""
+
+    node: str
+    place: int
+    refused: str
+    ranked: Ranked | None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Why one pod, and `together` those that followed it onto the same node, went there.
+
+    `passed` of `nodes` could take it; `refused` counts the others by reason. `ranking` has the best, the winner
+    first. `retaken_on` is the node that the cycle gives it now: another one only if the cycle can't be repeated.
+    `lasts`: at the point asked about the pod still has that node.
+    """
+
+    pod: str
+    node: str
+    together: str
+    offset: int
+    cycle: int
+    base: int
+    told_ms: int
+    nodes: int
+    passed: int
+    refused: tuple[tuple[str, int], ...]
+    ranking: tuple[Ranked, ...]
+    why: str
+    retaken_on: str
+    lasts: bool = True
+    compared: Compared | None = None
+
+
+def choices_of(
+    state: State, placement: Placement, *, place: PlaceKey | None, compare: str, policies: Policies = BUILT_IN
+) -> list[Choice]:
+    """A placement explained on the state at the base of its cycle: the pod of `place`, or without it the first pod of
+    every node, `MOST` at most; each with the node `compare` beside the best, if one is named.
+
+    None of the policy versions that the cycle was taken with may be missing.
+    """
+    witness = ChoiceWitness(placement, place, compare)
+    recorded = policies.recorded(placement.config)
+    take_cycle(state, placement.config, placement.cycle_told_ms, witness, policies=recorded)
+    return witness.choices
+
+
+class ChoiceWitness(Witness):
+    """Keeps the scores of one job's placement while its cycle is taken."""
+
+    def __init__(self, placement: Placement, place: PlaceKey | None, compare: str = "") -> None:
+        self._placement = placement
+        self._wanted = expand(placement.pods)
+        self._place = place
+        self._compare = compare
+        self.choices: list[Choice] = []
+
+    def placing(
+        self,
+        attempt: Attempt,
+        group: int,
+        *,
+        ask: Ask,
+        indices: Sequence[int],
+        chosen: Chosen,
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
+        if attempt.job.uid != self._placement.job_uid:
+            return
+        request, mark = view.request(ask.shape), view.mark()
+        ends = list(accumulate(count for _, count in chosen))
+        run_of = {row: indices[end - count : end] for (row, count), end in zip(chosen, ends, strict=True)}
+        asked_about = sum(self._explains(group, index, run) for run in run_of.values() for index in run)
+        asked_about = min(asked_about, MOST - len(self.choices))
+        left = dict(chosen)
+        taken: list[Taken] = []
+        while asked_about:
+            at = _at_turn(ask, taken, filters)
+            row = self._next_row(attempt.policy, view, at, left)
+            run, turn = run_of[row], len(run_of[row]) - left[row]
+            if self._explains(group, run[turn], run):
+                asked_about -= 1
+                self.choices.append(
+                    self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
+                )
+            taken.append(([(row, 1)], request))
+            view.take(*taken[-1], ask.pod)
+            left[row] -= 1
+            if not left[row]:
+                del left[row]
+        view.give_back(mark, taken)
+
+    def undone(self, attempt: Attempt) -> None:
+        """What was tried for the job came to nothing: another split of its quorum is tried, if there is one."""
+        if attempt.job.uid == self._placement.job_uid:
+            self.choices.clear()
+
+    def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
+        """Whether this pod, of those that go to the same node, is one to be explained."""
+        if self._place is None:
+            return index == run[0] and (group, index) in self._wanted
+        return self._place == (group, index)
+
+    def _next_row(self, policy: PodPolicy, view: ClusterView, ask: Ask, left: dict[int, int]) -> int:
+        """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
+        if policy.rising:
+            return next(iter(left))
+        scores = ask.preferring(policy.scores(view, ask, self._placement.config))
+        return min(left, key=lambda row: (-scores[row], row))
+
+    def _choice(
+        self,
+        policy: PodPolicy,
+        ask: Ask,
+        group: int,
+        run: Sequence[int],
+        turn: int,
+        *,
+        row: int,
+        view: ClusterView,
+        filters: Filters,
+    ) -> Choice:
+        placement = self._placement
+        place = (group, run[turn])
+        name = placement.spec.groups[group].name
+        job = placement.job.partition("/")[2]
+        room = filters.room(ask.shape, ask.pod)
+        order = _order(policy, view, room, ask, placement.config)
+        ranking = _ranked(policy, view, order[:TOP], ask, placement.config)
+        compared = None
+        if self._compare:
+            compared = self._compared(policy, ask, order, view=view, filters=filters)
+        return Choice(
+            pod=pod_name(job, name, run[turn], placement.attempt),
+            node=self._wanted.get(place, ""),
+            together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
+            offset=placement.offset,
+            cycle=placement.cycle,
+            base=placement.base,
+            told_ms=placement.cycle_told_ms,
+            nodes=len(view),
+            passed=int((room > 0).sum()),
+            refused=tuple(reason for reason in filters.reasons(ask.shape, ask.pod) if reason[0] != "fit"),
+            ranking=ranking,
+            why=_why(ranking),
+            retaken_on=view.names[row],
+            compared=compared,
+        )
+
+    def _compared(
+        self, policy: PodPolicy, ask: Ask, order: list[int], *, view: ClusterView, filters: Filters
+    ) -> Compared:
+        """How the node asked about stands among those in `order`."""
+        row = view.roster.rows().get(self._compare)
+        if row is None:
+            return Compared(self._compare, 0, "there was no such node then", None)
+        if row not in order:
+            return Compared(self._compare, 0, filters.refusal(ask.shape, row, ask.pod), None)
+        (ranked,) = _ranked(policy, view, [row], ask, self._placement.config)
+        return Compared(self._compare, order.index(row) + 1, "", ranked)
+
+
+def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
+    """What is asked for when those pods have their nodes, one each, and the view holds them."""
+    of_job = ask.of_job
+    if of_job is not None:
+        of_job = of_job.copy()
+        for chosen, _ in taken:
+            of_job[chosen[0][0]] += 1
+    unplaced = tuple(
+        dataclasses.replace(
+            one,
+            pods=one.pods - (len(taken) if one is ask.unplaced[0] else 0),
+            room=filters.room(one.shape, one.pod),
+        )
+        for one in ask.unplaced
+    )
+    return dataclasses.replace(ask, count=ask.count - len(taken), of_job=of_job, unplaced=unplaced)
+
+
+def _order(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> list[int]:
+    """The nodes with room, by score and then by name."""
+    scores = policy.scores(view, ask, config)
+    rows = np.flatnonzero(room > 0)
+    best: list[int] = rows[np.argsort(-ask.preferring(scores)[rows], kind="stable")].tolist()
+    return best
+
+
+def _ranked(
+    policy: PodPolicy, view: ClusterView, rows: Sequence[int], ask: Ask, config: CycleConfig
+) -> tuple[Ranked, ...]:
+    """These nodes with their scores, term by term."""
+    scores = policy.scores(view, ask, config)
+    terms = list(policy.terms(view, ask, config))
+    resources = {resource for resource, _ in ask.shape.requests}
+    return tuple(
+        Ranked(
+            view.names[row],
+            int(scores[row]) * 100 / ONE,
+            tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
+            int(ask.preference[row]) if ask.preference is not None else 0,
+        )
+        for row in rows
+    )
+
+
+def _why(ranking: tuple[Ranked, ...]) -> str:
+    if len(ranking) < 2:
+        return "the only node that could take it"
+    winner, second = ranking[:2]
+    if winner.score == second.score:
+        same = f"it scores the same as {second.node}, {winner.score:.4f}"
+        if winner.preference != second.preference:
+            return f"{same}; its node is preferred, {winner.preference} against {second.preference}"
+        return f"{same}; the lower name wins"
+    pairs = zip(winner.terms, second.terms, strict=True)
+    a, b = max(pairs, key=lambda pair: abs(pair[0].weight * (pair[0].value - pair[1].value)))
+    return (
+        f"it scores {winner.score:.4f} against {second.score:.4f} of {second.node}, most of it by {a.name}: "
+        f"{a.shown} against {b.shown}, weight {a.weight}"
+    )

@@ -1,0 +1,312 @@
+"""One reading of the log for all that `explain` tells of a job: its name is looked up, its life is kept, and the cycles
+that placed it are taken again, all while every entry is folded once.
+
+A cycle is taken on a state that lies a little before its record in the log. So entries wait in a window before they are
+folded: what comes is seen early enough to stop at the right state.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.names import pod_name
+from arranger.model.pod import TERMINAL
+from arranger.projections.jobs import PlaceKey, expand
+from arranger.projections.state import Changes, State
+from arranger.replay.explain.choices import MOST, Choice, choices_of
+from arranger.replay.explain.story import Story
+from arranger.replay.explain.surroundings import Placement, Surroundings
+from arranger.replay.reading.describe import label
+from arranger.replay.reading.history import advance
+from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Events that are held back before they are folded. Cycles that were taken on an older state aren't explained.
+WINDOW = 20_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked about the job of this name: in which namespace (None: any), why one of its pods is where it is
+    (without `pod`: why each is, in the present attempt), and how `node` compares with those chosen."""
+
+    name: str
+    namespace: str | None = None
+    pod: str = ""
+    node: str = ""
+
+
+class Retaken(msgspec.Struct):
+    """What came of the placements of one job in one attempt. `out_of_reach` were decided on states that weren't met,
+    `other_versions` by policy versions that aren't here."""
+
+    choices: list[Choice] = msgspec.field(default_factory=list)
+    out_of_reach: int = 0
+    other_versions: int = 0
+
+
+class _Expected(msgspec.Struct, frozen=True):
+    """A placement of ours further on in the log."""
+
+    offset: int
+    told_ms: int
+    event: k.Placed
+    cycle_at: int
+    cycle: k.CycleTaken
+
+
+class Lives:
+    """Folds what it is fed, a window late, and keeps the stories of all jobs of one name. Call `finish` at the end.
+
+    `leaving` is called just before an entry is folded in which such a job goes: with its story as it stands then, and
+    the offset at which it goes.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        asked: Asked,
+        *,
+        policies: Policies = BUILT_IN,
+        window: int = WINDOW,
+        leaving: Callable[[Story, int], object] | None = None,
+    ) -> None:
+        self.state = state
+        self.around = Surroundings()
+        self.stories: dict[str, Story] = {}
+        #: Those of them that went, by UID → the offset of the event.
+        self.gone: dict[str, int] = {}
+        self._asked = asked
+        self._policies = policies
+        self._window = window
+        self._leaving = leaving
+        self._began = state.offset
+        self._pods: dict[str, str] = {}
+        self._waiting: deque[Entry] = deque()
+        self._held = 0
+        #: First offsets of entries in which a job of the name goes.
+        self._partings: dict[int, None] = {}
+        self._expected: dict[int, list[_Expected]] = {}
+        self._taken: dict[int, list[Choice] | None] = {}
+        self._retaken: dict[tuple[str, int], Retaken] = {}
+        for job in list(state.jobs.values()):
+            if self._named(job.seen.namespace, job.seen.name):
+                self._begin(job.uid)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def retaken(self, uid: str, attempt: int | None = None) -> Retaken:
+        """What came of a job's placements in an attempt, or in all of them."""
+        found = [of for (job, n), of in self._retaken.items() if job == uid and attempt in (None, n)]
+        return Retaken(
+            [choice for of in found for choice in of.choices],
+            sum(of.out_of_reach for of in found),
+            sum(of.other_versions for of in found),
+        )
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry. Raises `DamagedEntry`."""
+        self._look_ahead(entry)
+        self._waiting.append(entry)
+        self._held += len(entry.batch.events)
+        while self._held > self._window:
+            self._fold_next()
+
+    def finish(self) -> None:
+        """Nothing more is fed."""
+        while self._waiting:
+            self._fold_next()
+        for story in self.stories.values():
+            story.finish()
+
+    def _look_ahead(self, entry: Entry) -> None:
+        cycle: tuple[int, k.CycleTaken] | None = None
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            kind = type(event)
+            if kind is k.CycleTaken:
+                assert isinstance(event, k.CycleTaken)
+                cycle = offset, event
+            elif kind is k.Placed:
+                assert isinstance(event, k.Placed)
+                if cycle is not None and event.job_uid in self.stories:
+                    expected = _Expected(offset, entry.batch.told_ms, event, *cycle)
+                    self._expected.setdefault(cycle[1].base, []).append(expected)
+            elif kind is k.JobSeen:
+                assert isinstance(event, k.JobSeen)
+                if self._named(event.namespace, event.name) and event.uid not in self.stories:
+                    self._begin(event.uid)
+            elif kind is k.JobGone and event.uid in self.stories:  # type: ignore[union-attr]
+                self._partings[entry.first] = None
+
+    def _fold_next(self) -> None:
+        self._take_cycles()
+        entry = self._waiting.popleft()
+        self._take_leave(entry)
+        self._held -= len(entry.batch.events)
+        changes = Changes()
+        numbers = self._concerning(entry)
+        if numbers:
+            self._note(fold_noting(self.state, entry, changes, numbers), entry)
+        else:
+            advance(self.state, entry, changes)
+        for uid, story in self.stories.items():
+            if uid in changes.jobs:
+                story.keep_spell(entry)
+
+    def _take_leave(self, entry: Entry) -> None:
+        if self._leaving is None or entry.first not in self._partings:
+            return
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if isinstance(event, k.JobGone) and event.uid in self.stories and event.uid in self.state.jobs:
+                self.stories[event.uid].finish()
+                self._leaving(self.stories[event.uid], offset)
+
+    def _concerning(self, entry: Entry) -> list[int]:
+        """Which events of an entry concern a story or what is around it; those around are noted at once."""
+        numbers = []
+        stories, pods, came = self.stories, self._pods, self.around.came
+        for number, event in enumerate(entry.batch.events):
+            kind = type(event)
+            if kind is k.PodSeen:
+                owner = event.owner  # type: ignore[union-attr]
+                if owner is None:
+                    if event.node and event.uid not in came and event.uid not in self.state.pods:  # type: ignore[union-attr]
+                        self.around.pod_came(entry.first + number, entry.batch.told_ms, event)  # type: ignore[arg-type]
+                    continue
+                if event.phase in TERMINAL:  # type: ignore[union-attr, operator]
+                    self.around.pod_ended(entry.first + number, self.state, event)  # type: ignore[arg-type]
+                if owner.job_uid in stories:
+                    pods[event.uid] = owner.job_uid  # type: ignore[union-attr]
+                    numbers.append(number)
+            elif kind is k.PodGone:
+                if event.uid in pods:  # type: ignore[union-attr]
+                    numbers.append(number)
+                self.around.pod_gone(entry.first + number, entry.batch.told_ms, self.state, event)  # type: ignore[arg-type]
+            elif self._other_concerns(entry, number, event):
+                numbers.append(number)
+        return numbers
+
+    def _other_concerns(self, entry: Entry, number: int, event: k.Event) -> bool:
+        """The same for all but pods; nodes, jobs and cycles are noted."""
+        offset, told_ms = entry.first + number, entry.batch.told_ms
+        if isinstance(event, (k.NodeSeen, k.NodeGone)):
+            self.around.node(offset, told_ms, self.state, event)
+            return False
+        if isinstance(event, k.JobSeen):
+            self.around.job(offset, told_ms, self.state, event)
+            return event.uid in self.stories
+        if isinstance(event, (k.CycleTaken, k.Placed, k.JobGone)):
+            return True
+        return getattr(event, "job_uid", "") in self.stories
+
+    def _note(self, found: list[Judged], entry: Entry) -> None:
+        cycle: tuple[int, k.CycleTaken] | None = None
+        told_ms = entry.batch.told_ms
+        for judged in found:
+            event = judged.event
+            if isinstance(event, k.CycleTaken):
+                cycle = judged.offset, event
+                self.around.cycle(judged.offset, told_ms, event.config)
+                continue
+            if isinstance(event, k.Placed) and cycle is not None:
+                self._note_placed(judged, event, cycle, told_ms)
+            elif isinstance(event, k.JobGone) and judged.verdict != VOID:
+                self._note_gone(judged.offset, event)
+            story = self.stories.get(judged.job_uid)
+            if story is not None:
+                story.note(judged, told_ms)
+
+    def _note_gone(self, offset: int, event: k.JobGone) -> None:
+        self.around.gone[event.uid] = offset
+        if event.uid in self.stories:
+            self.gone[event.uid] = offset
+        elif not self.stories:
+            self.around.forget(event.uid)
+
+    def _note_placed(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int) -> None:
+        placement = self._placement(judged.offset, event, cycle, told_ms)
+        taken = self._taken.pop(judged.offset, None)
+        if judged.verdict != ACCEPTED or placement is None:
+            return
+        self.around.placements.setdefault(placement.job_uid, []).append(placement)
+        story = self.stories.get(placement.job_uid)
+        if story is None:
+            return
+        story.placements.append(placement)
+        of_attempt = self._retaken.setdefault((story.uid, placement.attempt), Retaken())
+        if taken is not None:
+            of_attempt.choices += taken[: MOST - len(of_attempt.choices)]
+        elif self._policies.missing(placement.config):
+            of_attempt.other_versions += 1
+        else:
+            of_attempt.out_of_reach += 1
+
+    def _placement(
+        self, offset: int, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int
+    ) -> Placement | None:
+        job = self.state.jobs.get(event.job_uid)
+        if job is None or job.spec is None:
+            return None
+        at, taken = cycle
+        return Placement(
+            offset=offset,
+            cycle=at,
+            base=taken.base,
+            cycle_told_ms=taken.told_ms,
+            config=taken.config,
+            told_ms=told_ms,
+            job=label(job),
+            job_uid=job.uid,
+            attempt=event.attempt,
+            spec=job.spec,
+            pods=event.pods,
+        )
+
+    # --- cycles taken again --------------------------------------------------------------------------------
+
+    def _take_cycles(self) -> None:
+        """Take again the cycles that placed a job of ours on the state where this reading stands."""
+        for expected in self._expected.pop(self.state.offset, ()):
+            placement = self._placement(
+                expected.offset, expected.event, (expected.cycle_at, expected.cycle), expected.told_ms
+            )
+            if placement is None or self._policies.missing(placement.config):
+                continue
+            place = self._place_asked(placement)
+            done = self._retaken.get((placement.job_uid, placement.attempt))
+            if (self._asked.pod and place is None) or (done is not None and len(done.choices) >= MOST):
+                self._taken[expected.offset] = []
+                continue
+            self._taken[expected.offset] = choices_of(
+                self.state, placement, place=place, compare=self._asked.node, policies=self._policies
+            )
+
+    def _place_asked(self, placement: Placement) -> PlaceKey | None:
+        """The place of the pod that is asked about, if this is the decision that placed it."""
+        if not self._asked.pod:
+            return None
+        groups: Sequence[str] = [group.name for group in placement.spec.groups]
+        for group, index in expand(placement.pods):
+            if group < len(groups):
+                pod = pod_name(self._asked.name, groups[group], index, placement.attempt)
+                if pod == self._asked.pod:
+                    return group, index
+        return None
+
+    # --- parts ---------------------------------------------------------------------------------------------
+
+    def _named(self, namespace: str, name: str) -> bool:
+        return name == self._asked.name and self._asked.namespace in (None, namespace)
+
+    def _begin(self, uid: str) -> None:
+        """A story begins; what is known of its job at the start of this reading is taken over."""
+        story = self.stories[uid] = Story(self.state, uid, self.around, began=self._began)
+        for pod in self.state.pods_of.get(uid, {}).values():
+            self._pods[pod.uid] = uid
+        job = self.state.jobs.get(uid)
+        if job is not None:
+            story.fates.begin(job, self.state)

@@ -1,0 +1,146 @@
+"""What exactly would give a waiting job its nodes: changes to the cluster, the queue or the job, each tried by taking
+the cycle again with it, and the events that such a change would undo: they are what keeps the job waiting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from arranger.replay.explain.changes import Case, Change, Join, Steps, families
+from arranger.replay.what_if.hypothesis import supposed
+from arranger.scheduling.cycle import turn_of
+
+#: Cycles that are taken at most to find remedies, in a cluster of up to `_SMALL` nodes; fewer in a larger one.
+TRIES = 80
+_SMALL = 500
+_FEWEST_TRIES = 24
+#: Of one kind, so many changes are tried alone before another kind has its turn.
+_ALONE = 4
+#: Changes of one kind that are thought of together at most, and of those that help together so many that each of them
+#: is looked at whether it could be left out.
+_TOGETHER = 64
+_THINNED = 12
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """A change with which a cycle taken at that point gives the job nodes for `pods` pods more than without, 0 where it
+    only comes into the queue by it. `undoes` is the offset of the event that it takes back, and `undone` what that
+    was; 0 where none is known. `several`: it is the newest of several, and taking back no other wouldn't help."""
+
+    kind: str
+    text: str
+    pods: int
+    undoes: int
+    undone: str
+    several: bool = False
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """An event without which a cycle would give the job nodes now."""
+
+    offset: int
+    text: str
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """What was found to help, the cheapest first, and how many changes were tried. `untried` is how many more there are
+    of kinds of which one helps: there were too many to try them all."""
+
+    found: tuple[Remedy, ...] = ()
+    tried: int = 0
+    untried: int = 0
+
+
+def remedies(case: Case) -> Sought:
+    """What helps."""
+    search = _Search(case)
+    of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
+    for family in families(case):
+        if family.least:
+            of_kinds.append((search.least(family.alone), ()))
+            continue
+        found = search.alone(family.alone[:_ALONE])
+        of_kinds.append((found, family.alone[_ALONE:] if found else ()))
+        if not found and family.together is not None and len(family.alone) > 1:
+            found += search.together(family.alone[:_TOGETHER], family.together)
+    # Every kind has had its turn: what cycles are left are for more of the same.
+    for found, more in of_kinds:
+        found.extend(search.alone(more))
+    return Sought(tuple(one for found, _ in of_kinds for one in found), search.tried, search.untried)
+
+
+def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
+    """The events undone that came after the job, and those from before, the newest first, each once."""
+    since = case.story.created_at or case.story.began
+    alone = [remedy for remedy in reversed(found) if remedy.undoes and remedy.pods and not remedy.several]
+    texts = {remedy.undoes: remedy.undone for remedy in alone}
+    events = [Blocker(offset, texts[offset]) for offset in sorted(texts, reverse=True)]
+    return tuple(one for one in events if one.offset >= since), tuple(one for one in events if one.offset < since)
+
+
+class _Search:
+    """Takes cycles with changes, no more of them than are allowed."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        nodes = max(len(case.state.nodes.by_name()), 1)
+        self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
+        self.tried = self.untried = 0
+        self._now = self._pods(Change("", ""))
+
+    def alone(self, changes: Sequence[Change]) -> list[Remedy]:
+        """Those that help by themselves."""
+        tried = min(len(changes), self._left)
+        self.untried += len(changes) - tried
+        return [remedy for change in changes[:tried] for remedy in self._tried(change)]
+
+    def least(self, changes: Sequence[Change]) -> list[Remedy]:
+        """The first of an ordered list that helps; the further on, the more a change does."""
+        return self._least(changes)[1]
+
+    def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
+        """As many of the changes as it takes, from the first on, without those of them that it doesn't take."""
+        last, found = self._least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
+        parts = list(changes[: last + 2]) if found else []
+        for part in list(parts) if len(parts) <= _THINNED else ():
+            fewer = [other for other in parts if other is not part]
+            helps = self._tried(join(fewer) if len(fewer) > 1 else fewer[0]) if fewer else []
+            if helps:
+                found, parts = helps, fewer
+        return found
+
+    def _least(self, changes: Sequence[Change]) -> tuple[int, list[Remedy]]:
+        low, high = 0, len(changes)
+        if not changes or not self._tried(changes[-1]):
+            return 0, []
+        best: list[Remedy] = []
+        while low < high:
+            middle = (low + high) // 2
+            helps = self._tried(changes[middle])
+            if helps:
+                best, high = helps, middle
+            else:
+                low = middle + 1
+        return (low, best) if best else (len(changes) - 1, self._tried(changes[-1]))
+
+    def _tried(self, change: Change) -> list[Remedy]:
+        if self._left <= 0:
+            return []
+        self._left -= 1
+        self.tried += 1
+        pods = self._pods(change)
+        if pods <= self._now:
+            return []
+        several = change.several and not (change.alone and self._pods(replace(change, events=change.alone)) > self._now)
+        more = pods - max(self._now, 0)
+        return [Remedy(change.kind, change.text, more, change.undoes, change.undone, several)]
+
+    def _pods(self, change: Change) -> int:
+        """How many pods a cycle places with the change; -1 if the job isn't even in its queue."""
+        case = self._case
+        state = supposed(case.state, change.events)
+        told_ms = change.told_ms or case.state.told_ms
+        config, uid = change.config or case.config, case.job.uid
+        attempt = turn_of(state, uid, config, told_ms, policies=case.policies, further=True)
+        return attempt.pods if attempt is not None else -1

@@ -1,0 +1,241 @@
+"""One job's life: everything that concerned it, how long it was in each state and what it waited for then, the
+decisions that placed it, those that gave nodes to others meanwhile, and what each turn of its life came of.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import ScheduleState, Stage
+from arranger.projections.fold import SUPERSEDED
+from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.state import State
+from arranger.replay.explain.consequences import RESTARTED, Consequence, Fates
+from arranger.replay.explain.surroundings import Placement, Surroundings
+from arranger.replay.reading.describe import SEEN_AGAIN, describe
+from arranger.replay.reading.edits import changed
+from arranger.replay.reading.verdicts import ACCEPTED, REJECTED, Judged
+
+#: How a spell says that nodes were waited for; the reasons follow.
+FOR_QUORUM = "nodes for its quorum: "
+FOR_FURTHER = "nodes for further pods: "
+
+#: How it says that none are sought for a while.
+BACK_OFF = "its back-off to end"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Something that concerned the job: an observation, a decision with its verdict, or an outcome. `again`: the job
+    was seen with nothing changed. `superseded`: of a cycle that another overtook, as is usual with several schedulers.
+    """
+
+    offset: int
+    told_ms: int
+    kind: str
+    subject: str
+    text: str
+    verdict: str
+    reason: str
+    again: bool = False
+    superseded: bool = False
+
+
+class Spell(msgspec.Struct):
+    """A time in one state. `until_ms` is that of the point asked about where the state still lasts (`lasts`)."""
+
+    stage: str
+    schedule_state: str
+    waiting_for: str
+    since_offset: int
+    since_ms: int
+    until_ms: int
+    lasts: bool = True
+
+
+class Story:
+    """What concerns one job, by UID, among what it is shown; `state` is the state that its reader folds."""
+
+    def __init__(self, state: State, uid: str, around: Surroundings, *, began: int) -> None:
+        self.state = state
+        self.uid = uid
+        self.around = around
+        #: Where this reading began: 0 unless it began at a snapshot.
+        self.began = began
+        self.moments: list[Moment] = []
+        self.spells: list[Spell] = []
+        self.placements: list[Placement] = []
+        #: Decisions that aren't the usual way of things, with what they came of.
+        self.consequences: list[Consequence] = []
+        self.fates = Fates(uid, around)
+        #: Pods by name → the UID seen last, and the offset at which it went, 0 if it is there.
+        self._pods: dict[str, tuple[str, int]] = {}
+        #: Offsets of the last accepted Waits, and of the last accepted decision on the stage; 0 if none was read.
+        self.waits_at = 0
+        self.decided_at = 0
+        self.created_at = 0
+
+    @property
+    def config(self) -> CycleConfig | None:
+        """The configuration of the last cycle in the log."""
+        return self.around.config
+
+    def note(self, judged: Judged, told_ms: int) -> None:
+        """An event about the job, after it was folded."""
+        event, offset = judged.event, judged.offset
+        job = self.state.jobs.get(self.uid)
+        if isinstance(event, k.JobSeen):
+            self.created_at = self.created_at or offset
+            self.fates.job_seen(offset, told_ms)
+        elif isinstance(event, k.PodSeen):
+            self.consequences += self.fates.seen(offset, told_ms, event, job, self.state)
+        elif isinstance(event, k.PodGone):
+            self.fates.pod_gone(offset, told_ms, event.uid)
+        elif isinstance(event, k.EffectFailed):
+            self.fates.effect_failed(offset, told_ms, event)
+        elif judged.verdict == ACCEPTED:
+            self._note_decision(offset, told_ms, event, job)
+        self._keep_moment(judged, told_ms)
+
+    def _note_decision(self, offset: int, told_ms: int, event: k.Event, job: JobRecord | None) -> None:
+        if isinstance(event, k.Placed):
+            self.fates.placed(event)
+            if job is not None and job.decided == k.start(self.uid, event.based_on, event.attempt):
+                self.decided_at = offset
+                self.fates.started(offset, told_ms)
+        elif isinstance(event, k.Waits):
+            self.waits_at = offset
+            self.fates.waits(offset, told_ms, event)
+        elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
+            if isinstance(event, k.StageDecided):
+                self.decided_at = offset
+            consequence = self.fates.decided(offset, told_ms, event, job, self.state)
+            if consequence is not None:
+                self._answered(consequence)
+                self.consequences.append(consequence)
+
+    def _answered(self, decided: Consequence) -> None:
+        """A restart that a decision came of is told as its cause, and not twice."""
+        causes = {cause.offset: None for cause in decided.causes}
+        while (
+            self.consequences and self.consequences[-1].reason == RESTARTED and self.consequences[-1].offset in causes
+        ):
+            self.consequences.pop()
+
+    def finish(self) -> None:
+        """Nothing more is shown: the last spell lasts until the state's time."""
+        if self.spells and self.spells[-1].lasts:
+            self.spells[-1].until_ms = self.state.told_ms
+
+    @property
+    def others(self) -> list[Placement]:
+        """The decisions that placed other jobs, in the order of the log: all since this job came, and from before
+        that those of jobs which were still there."""
+        found = [
+            one
+            for uid, of_job in self.around.placements.items()
+            if uid != self.uid
+            for one in of_job
+            if one.offset > self.created_at or self.around.gone.get(uid, self.created_at) >= self.created_at
+        ]
+        return sorted(found, key=lambda one: one.offset)
+
+    @property
+    def rejected(self) -> list[Moment]:
+        """The decisions about the job that took no effect."""
+        return [moment for moment in self.moments if moment.verdict == REJECTED]
+
+    def _keep_moment(self, judged: Judged, told_ms: int) -> None:
+        event = judged.event
+        pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
+        subject = pod.name if pod is not None else ""
+        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else self._text(judged.offset, event)
+        superseded = judged.verdict == REJECTED and judged.reason.startswith(SUPERSEDED)
+        self.moments.append(
+            Moment(
+                judged.offset,
+                told_ms,
+                kind,
+                subject,
+                text,
+                judged.verdict,
+                judged.reason,
+                again=judged.again,
+                superseded=superseded,
+            )
+        )
+
+    def _text(self, offset: int, event: k.Event) -> str:
+        """An event in words, with what it changed."""
+        text = describe(event, self.state)
+        if isinstance(event, k.JobSeen):
+            before = next((one.before for one in self.around.edits.get(self.uid, []) if one.offset == offset), None)
+            if before is not None and event.spec is not None:
+                return f"edited: {changed(before, event.spec)}; {text}"
+        elif isinstance(event, k.PodSeen):
+            uid, gone = self._pods.get(event.name, ("", 0))
+            self._pods[event.name] = (event.uid, gone if uid == event.uid else 0)
+            if uid and uid != event.uid:
+                after = f" after the one that went at offset {gone}" if gone else ""
+                return f"{text}, a new pod{after}"
+        elif isinstance(event, k.PodGone):
+            uid, _ = self._pods.get(event.name, ("", 0))
+            if uid in ("", event.uid):
+                self._pods[event.name] = (event.uid, offset)
+            return "it is gone"
+        return text
+
+    def keep_spell(self, entry: Entry) -> None:
+        """The job was touched by this entry, which is folded."""
+        job = self.state.jobs.get(self.uid)
+        last = self.spells[-1] if self.spells else None
+        now_ms = self.state.told_ms
+        if job is None:
+            if last is not None and last.lasts:
+                last.until_ms, last.lasts = now_ms, False
+            return
+        stage, schedule_state, waiting_for = str(job.stage), str(job.schedule_state), waits_for(self.state, job)
+        if last is not None and (last.stage, last.schedule_state, last.waiting_for) == (
+            stage,
+            schedule_state,
+            waiting_for,
+        ):
+            return
+        if last is not None:
+            last.until_ms, last.lasts = now_ms, False
+        self.spells.append(Spell(stage, schedule_state, waiting_for, entry.first, now_ms, now_ms))
+
+
+def waits_for(state: State, job: JobRecord) -> str:
+    """What a job waits for, in words without numbers, so that equal words mean the same; empty if for nothing."""
+    if job.ended or not job.active:
+        return ""
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        return _waits_for_nodes(state, job)
+    if job.stage == Stage.STARTING:
+        return "enough ready workers" if job.leader_address else "its leader's address"
+    if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
+        return FOR_FURTHER + _kinds(job.waits)
+    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:
+        return BACK_OFF
+    return ""
+
+
+def _waits_for_nodes(state: State, job: JobRecord) -> str:
+    if job.spec is not None and job.spec.suspend:
+        return "its user, who suspended it"
+    if has_earlier_pods(state, job):
+        return "the pods of its earlier attempt to be gone"
+    if job.not_before_ms > state.told_ms:
+        return BACK_OFF
+    if job.schedule_state != ScheduleState.UNSCHEDULED:
+        return "its controller"
+    if job.waits is None:
+        return "a first scheduling cycle"
+    return FOR_QUORUM + _kinds(job.waits)
+
+
+def _kinds(waits: k.Waits) -> str:
+    """The reasons without their numbers."""
+    return ", ".join(reason.split(" (")[0] for reason, _ in waits.reasons) or "there are none"

@@ -1,0 +1,183 @@
+"""Diff: what changed between two points of a log, job by job and node by node.
+
+A `Picture` keeps of a state what is compared, so that one reading of the log can go on to the second point.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec
+from arranger.model.node import NodeFacts
+from arranger.projections.jobs import JobRecord, PlaceKey, compact
+from arranger.projections.state import State
+from arranger.replay.reading.describe import label, pods_text
+from arranger.scheduling import queue
+from arranger.scheduling.filters import amount
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Said of what is in one picture only.
+THERE, NOT_THERE = "there", "not there"
+
+
+class JobPicture(msgspec.Struct, frozen=True):
+    """What is compared of one job: facts by name, and the node of each place."""
+
+    facts: dict[str, str]
+    spec: JobSpec | None
+    placements: dict[PlaceKey, str]
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """What is compared of one state. `jobs` are by UID with their labels, nodes by name, `queue` the labels of the jobs
+    that want nodes, in order."""
+
+    offset: int
+    told_ms: int
+    labels: dict[str, str]
+    jobs: dict[str, JobPicture]
+    nodes: dict[str, dict[str, str]]
+    queue: tuple[str, ...]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One thing that differs: `what` of the job or node, before and after; empty where there is nothing to say."""
+
+    what: str
+    before: str
+    after: str
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Jobs or nodes about which the same differs."""
+
+    names: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What differs between two pictures. `events` counts those between them by kind. `moved` are jobs that stand
+    elsewhere among those that are in both queues."""
+
+    before: tuple[int, int]
+    after: tuple[int, int]
+    events: dict[str, int]
+    jobs: tuple[Changed, ...]
+    nodes: tuple[Changed, ...]
+    queue_before: tuple[str, ...]
+    queue_after: tuple[str, ...]
+    moved: tuple[str, ...]
+
+
+class Between:
+    """Counts the events that it is fed, by kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry."""
+        self.counts.update(k.kind_of(event) for event in entry.batch.events)
+
+
+def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
+    """What is compared of a state."""
+    nodes = state.nodes
+    return Picture(
+        offset=state.offset,
+        told_ms=state.told_ms,
+        labels={uid: label(job) for uid, job in state.jobs.items()},
+        jobs={uid: _job(job) for uid, job in state.jobs.items()},
+        nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
+        queue=tuple(label(job) for job in queue.in_order(state, CycleConfig(), policies)),
+    )
+
+
+def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Difference:
+    """What differs from one picture to the other."""
+    labels = {**one.labels, **other.labels}
+    uids = sorted(labels, key=lambda uid: (labels[uid], uid))
+    common_before = [job for job in one.queue if job in set(other.queue)]
+    common_after = [job for job in other.queue if job in set(one.queue)]
+    return Difference(
+        before=(one.offset, one.told_ms),
+        after=(other.offset, other.told_ms),
+        events=dict(sorted(events.items())),
+        jobs=_grouped((labels[uid], _job_changes(one.jobs.get(uid), other.jobs.get(uid))) for uid in uids),
+        nodes=_grouped(
+            (name, _fact_changes(one.nodes.get(name), other.nodes.get(name)))
+            for name in sorted({**one.nodes, **other.nodes})
+        ),
+        queue_before=one.queue,
+        queue_after=other.queue,
+        moved=tuple(was for was, now in zip(common_before, common_after, strict=True) if was != now),
+    )
+
+
+def _job(job: JobRecord) -> JobPicture:
+    facts = {"stage": str(job.stage), "schedule": str(job.schedule_state)}
+    facts["attempt"] = str(job.attempt or "")
+    facts["pods with nodes"] = f"{len(job.placements)} of {job.pods_wanted()}"
+    facts["pods seen"] = str(len(job.bound) or "")
+    if job.spec is not None:
+        facts["priority"] = str(job.spec.priority)
+        facts["quorum"] = f"leader and {job.spec.min_workers} workers"
+        facts["suspended"] = "yes" if job.spec.suspend else ""
+    waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()
+    facts["waits"] = job.waits.message if waits and job.waits is not None else ""
+    return JobPicture(facts, job.spec, dict(job.placements))
+
+
+def _node(state: State, row: int) -> dict[str, str]:
+    nodes = state.nodes
+    of_node: NodeFacts = nodes.facts[row]
+    facts = {"health": "ready" if of_node.ready else "not ready", "cordoned": "yes" if of_node.cordoned else ""}
+    facts["taints"] = ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints)
+    facts["labels"] = ", ".join(f"{key}={value}" for key, value in of_node.labels)
+    for resource, (used, there) in nodes.amounts(row).items():
+        facts[resource] = amount(resource, there)
+        facts[f"{resource} used"] = amount(resource, used)
+    return facts
+
+
+def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Change, ...]:
+    changes = _fact_changes(one.facts if one else None, other.facts if other else None)
+    before = one.placements if one is not None else {}
+    after = other.placements if other is not None else {}
+    lost = {place: node for place, node in before.items() if after.get(place) != node}
+    gained = {place: node for place, node in after.items() if before.get(place) != node}
+    where = []
+    if lost and one is not None:
+        where.append(Change("leaves", pods_text(compact(lost), one.spec), ""))
+    if gained and other is not None:
+        where.append(Change("gets", "", pods_text(compact(gained), other.spec)))
+    return (*changes, *where)
+
+
+def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> tuple[Change, ...]:
+    """What differs of facts; what came or went is said first, with what it has or had."""
+    found = []
+    if one is None or other is None:
+        found.append(Change("it", NOT_THERE if one is None else THERE, NOT_THERE if other is None else THERE))
+    before, after = one or {}, other or {}
+    for what in dict.fromkeys((*before, *after)):
+        was, now = before.get(what, ""), after.get(what, "")
+        if was != now:
+            found.append(Change(what, was, now))
+    return tuple(found)
+
+
+def _grouped(changed: Iterable[tuple[str, tuple[Change, ...]]]) -> tuple[Changed, ...]:
+    """Those about which exactly the same differs, together, in the order of the first of each."""
+    names: dict[Hashable, list[str]] = {}
+    changes_of: dict[Hashable, Sequence[Change]] = {}
+    for name, changes in changed:
+        if changes:
+            key = tuple((change.what, change.before, change.after) for change in changes)
+            names.setdefault(key, []).append(name)
+            changes_of[key] = changes
+    return tuple(Changed(tuple(names[key]), tuple(changes_of[key])) for key in names)

@@ -1,0 +1,56 @@
+"""What an edit of a TYJob changed, in words."""
+
+from collections.abc import Iterator
+
+from arranger.model.job import JobSpec
+from arranger.replay.reading.describe import amounts_text
+
+_FIELDS = {
+    "min_workers": "minWorkersNum",
+    "priority": "priority",
+    "queue_policy": "queue policy",
+    "pod_policy": "pod policy",
+    "restart_limit": "restartLimit",
+    "suspend": "suspend",
+    "terminating": "terminating",
+    "deadline_s": "activeDeadlineSeconds",
+    "ttl_s": "ttlSecondsAfterFinished",
+    "clean_pod_policy": "cleanPodPolicy",
+    "leader_service": "leaderService",
+}
+
+
+def told_from_before(before: JobSpec, after: JobSpec) -> str:
+    """What would be otherwise without the edit: "minWorkersNum 2 instead of 4"."""
+    said = [f"{what} {old} instead of {new}" if old else f"the former {what}" for what, old, new in _of(before, after)]
+    return ", ".join(said) or "the former spec"
+
+
+def changed(before: JobSpec, after: JobSpec) -> str:
+    """What the edit changed: "minWorkersNum 4 → 2"."""
+    said = [f"{what} {old} → {new}" if old else f"other {what}" for what, old, new in _of(before, after)]
+    return ", ".join(said) or "its spec"
+
+
+def shown(value: object) -> str:
+    """A field's value as people write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value not in ("", None) else "unset"
+
+
+def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
+    """Each difference: what it is in, and both values, empty where they are too much to tell."""
+    for field, words in _FIELDS.items():
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            yield words, shown(old), shown(new)
+    for group, now in zip(before.groups, after.groups, strict=False):
+        if group.count != now.count:
+            yield f"{group.name} counts", str(group.count), str(now.count)
+        if group.shape.requests != now.shape.requests:
+            yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
+        elif group.shape != now.shape:
+            yield f"pods of {group.name}", "", ""
+    if len(before.groups) != len(after.groups):
+        yield "worker sets", "", ""

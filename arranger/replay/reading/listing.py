@@ -1,0 +1,133 @@
+"""The log, event by event: each with what it is about, what it says and the verdict on it, filtered.
+
+The verdict comes from folding, so a listing of a part of the log begins with the state before that part.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.names import pod_name
+from arranger.projections.jobs import expand
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import SEEN_AGAIN, describe, label, nodes_of
+from arranger.replay.reading.history import Span, advance
+from arranger.replay.reading.verdicts import Judged, fold_judged
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which events are wanted; what is empty doesn't restrict. `job` is a name or namespace/name, `kinds` are kinds
+    without their version."""
+
+    span: Span = Span()
+    job: str = ""
+    node: str = ""
+    pod: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One event of the list. `subject` is the job, pod or node that it is about."""
+
+    offset: int
+    told_ms: int
+    writer: str
+    kind: str
+    subject: str
+    job: str
+    verdict: str
+    reason: str
+    text: str
+    event: k.Event
+
+
+class Listing:
+    """Folds what it is fed, and answers the lines that the filter wants."""
+
+    def __init__(self, state: State, wanted: Filter) -> None:
+        self.state = state
+        #: How many lines were answered so far.
+        self.found = 0
+        self._filter = wanted
+        #: Labels of all jobs that were seen: events about a job go on after it is gone.
+        self._labels = {uid: label(job) for uid, job in state.jobs.items()}
+
+    def feed(self, entry: Entry) -> list[Line]:
+        """Take in one entry. Raises `DamagedEntry`."""
+        for event in entry.batch.events:
+            if isinstance(event, k.JobSeen):
+                self._labels[event.uid] = f"{event.namespace}/{event.name}"
+        if not self._filter.span.meets(entry):
+            advance(self.state, entry, Changes())
+            return []
+        judged = fold_judged(self.state, entry, Changes(), self._wanted)
+        lines = [self._line(one, entry) for one in judged if self._filter.span.holds(entry, one.offset)]
+        self.found += len(lines)
+        return lines
+
+    def knows(self, job: str) -> bool:
+        """Whether a job of this name, or namespace/name, was come across."""
+        return any(_named(job, label) for label in self._labels.values())
+
+    def _wanted(self, event: k.Event, job_uid: str) -> bool:
+        """Asked before the event is folded."""
+        wanted = self._filter
+        if wanted.kinds and k.kind_of(event) not in wanted.kinds:
+            return False
+        if wanted.job and not _named(wanted.job, self._labels.get(job_uid, "")):
+            return False
+        if wanted.node and wanted.node not in nodes_of(event, self.state):
+            return False
+        return not wanted.pod or wanted.pod in self._pods(event)
+
+    def _pods(self, event: k.Event) -> tuple[str, ...]:
+        """Names of the pods that an event is about or gives a node to."""
+        if isinstance(event, (k.PodSeen, k.PodGone)):
+            return (event.name, f"{event.namespace}/{event.name}")
+        job = self.state.jobs.get(getattr(event, "job_uid", ""))
+        if job is None or job.spec is None:
+            return ()
+        places: list[tuple[int, int]] = []
+        if isinstance(event, k.Placed):
+            places = list(expand(event.pods))
+        elif isinstance(event, k.EffectFailed) and event.place is not None:
+            places = [(event.place.group, event.place.index)]
+        groups = job.spec.groups
+        attempt: int = getattr(event, "attempt", 0)
+        return tuple(
+            pod_name(job.seen.name, groups[group].name, index, attempt)
+            for group, index in places
+            if group < len(groups)
+        )
+
+    def _line(self, judged: Judged, entry: Entry) -> Line:
+        event = judged.event
+        job = self._labels.get(judged.job_uid, judged.job_uid)
+        return Line(
+            offset=judged.offset,
+            told_ms=entry.batch.told_ms,
+            writer=entry.batch.writer,
+            kind=k.kind_of(event),
+            subject=self._subject(event, job),
+            job=job,
+            verdict=judged.verdict,
+            reason=judged.reason,
+            text=SEEN_AGAIN
+            if judged.again
+            else describe(event, self.state) + (f", was {judged.was}" if judged.was else ""),
+            event=event,
+        )
+
+    @staticmethod
+    def _subject(event: k.Event, job: str) -> str:
+        if isinstance(event, (k.PodSeen, k.PodGone)):
+            return f"{event.namespace}/{event.name}"
+        if isinstance(event, (k.NodeSeen, k.NodeGone)):
+            return event.name
+        if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded)):
+            return str(event.kind)
+        return job
+
+
+def _named(wanted: str, label: str) -> bool:
+    return wanted in (label, label.partition("/")[2])

@@ -1,0 +1,147 @@
+"""The cluster as the projection has it at one point: jobs with their place in the queue, and what nodes hold."""
+
+import heapq
+
+import msgspec
+
+from arranger.events.kinds import PodSeen
+from arranger.model.config import CycleConfig
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.state import State
+from arranger.replay.reading.describe import message_of
+from arranger.scheduling import queue
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+#: Pods of others that are named.
+_LARGEST = 3
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """One job. `queue` is its place among those that want nodes, from 1; 0 where it wants none."""
+
+    queue: int
+    namespace: str
+    name: str
+    uid: str
+    stage: str
+    schedule_state: str
+    priority: int
+    attempt: int
+    restarts: int
+    pods_wanted: int
+    pods_placed: int
+    pods_seen: int
+    created_ms: int
+    message: str
+
+
+class NodeLine(msgspec.Struct, frozen=True):
+    """One node. `used` and `allocatable` are by resource, units as in `PodShape`; what is decided and not yet seen
+    counts as used. A node that isn't `present` is gone, but pods are still held on it."""
+
+    name: str
+    present: bool
+    ready: bool
+    cordoned: bool
+    taints: tuple[str, ...]
+    used: dict[str, int]
+    allocatable: dict[str, int]
+
+
+class OtherPod(msgspec.Struct, frozen=True):
+    """A pod that isn't Arranger's and holds resources of a node, units as in `PodShape`."""
+
+    namespace: str
+    name: str
+    node: str
+    holds: dict[str, int]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """All of it at one offset. `digest` is equal exactly for equal projections. `other_pods` counts the pods that
+    aren't Arranger's and hold something; `largest_other_pods` are those that hold the largest parts of their nodes.
+    """
+
+    offset: int
+    epoch: int
+    told_ms: int
+    digest: str
+    synced: bool
+    last_cycle: int
+    pods: int
+    jobs: tuple[JobLine, ...]
+    nodes: tuple[NodeLine, ...]
+    other_pods: int = 0
+    largest_other_pods: tuple[OtherPod, ...] = ()
+
+
+def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
+    """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
+    waiting = queue.in_order(state, CycleConfig(), policies)
+    places = {job.uid: number for number, job in enumerate(waiting, start=1)}
+    others = [job for job in state.jobs.values() if job.uid not in places]
+    strangers = [pod for pod in state.pods.values() if pod.owner is None and holds(pod)]
+    largest = heapq.nsmallest(
+        _LARGEST, strangers, key=lambda pod: (-_part(state, pod), pod.namespace, pod.name, pod.uid)
+    )
+    others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))
+    return Overview(
+        offset=state.offset,
+        epoch=state.epoch,
+        told_ms=state.told_ms,
+        digest=snapshot.digest(state),
+        synced=state.synced,
+        last_cycle=state.last_cycle,
+        pods=len(state.pods),
+        jobs=tuple(_job_line(job, places.get(job.uid, 0)) for job in [*waiting, *others]),
+        nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
+        other_pods=len(strangers),
+        largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
+    )
+
+
+def _part(state: State, pod: PodSeen) -> float:
+    """The largest part of any of its node's resources that a pod holds; 0 on a node that isn't there."""
+    nodes = state.nodes
+    row = nodes.rows.get(pod.node)
+    if row is None:
+        return 0.0
+    there = nodes.allocatable[row].tolist()
+    amounts = [(held, there[nodes.columns[name]]) for name, held in pod.requests if name in nodes.columns]
+    return max((held / total for held, total in amounts if total), default=0.0)
+
+
+def _job_line(job: JobRecord, place: int) -> JobLine:
+    return JobLine(
+        queue=place,
+        namespace=job.seen.namespace,
+        name=job.seen.name,
+        uid=job.uid,
+        stage=job.stage,
+        schedule_state=job.schedule_state,
+        priority=job.spec.priority if job.spec is not None else 0,
+        attempt=job.attempt,
+        restarts=job.restarts,
+        pods_wanted=job.pods_wanted(),
+        pods_placed=len(job.placements),
+        pods_seen=len(job.bound),
+        created_ms=job.seen.created_ms,
+        message=message_of(job),
+    )
+
+
+def _node_line(state: State, name: str) -> NodeLine:
+    nodes = state.nodes
+    row = nodes.rows[name]
+    facts = nodes.facts[row]
+    amounts = nodes.amounts(row)
+    return NodeLine(
+        name=name,
+        present=nodes.present(row),
+        ready=facts.ready,
+        cordoned=facts.cordoned,
+        taints=tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints),
+        used={resource: used for resource, (used, _) in amounts.items()},
+        allocatable={resource: allocatable for resource, (_, allocatable) in amounts.items() if allocatable},
+    )

@@ -1,0 +1,172 @@
+"""What a log says came after a point: what was observed, and how long each attempt of each job held its nodes.
+
+This is what a what-if goes on with: other decisions meet the same arrivals, the same nodes, and jobs that run as long
+as they did. Pods of jobs aren't kept: they follow from decisions, and those may be others.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.history import advance
+
+#: A job's UID and the number of its attempt.
+AttemptKey = tuple[str, int]
+
+
+class Stint(msgspec.Struct):
+    """One attempt from the moment at which its quorum had nodes until it held none any more, told in milliseconds.
+
+    `released_ms` is 0 for one that the log doesn't show the end of. `stage` is the stage that the job ended in; empty
+    where it was scheduled again (`again`), or deleted while it ran.
+    """
+
+    placed_ms: int
+    released_ms: int = 0
+    stage: str = ""
+    again: bool = False
+    #: It is over, and its pods still hold what they had.
+    going: bool = False
+    #: For so long after its end the next attempt was not scheduled.
+    back_off_ms: int = 0
+
+
+class Recording:
+    """Folds what it is fed on from the state at a point, which it changes, and keeps what came after.
+
+    `observations` are those that a what-if repeats, each with when it was told: nodes, strangers' pods, and TYJobs that
+    came, were changed or were deleted. `told_at` is when the event at `until_offset` was told; 0 before it was met.
+    """
+
+    def __init__(self, state: State, *, begin_ms: int, until_offset: int | None = None) -> None:
+        self.observations: list[tuple[int, k.Event]] = []
+        self.stints: dict[AttemptKey, Stint] = {}
+        self.told_at = 0
+        self._until_offset = until_offset
+        self._state = state
+        #: Attempts that had nodes, by job UID.
+        self._attempts: dict[str, list[int]] = {}
+        #: Attempts that are over and whose pods are not all gone, by job UID.
+        self._going: dict[str, list[int]] = {}
+        #: Pods by UID that outlive what they were there for: their ends are repeated too.
+        self._leftovers = dict.fromkeys(uid for uid, pod in state.pods.items() if _left_over(state, pod))
+        for uid in state.jobs:
+            self._look(uid)
+        for stint in self.stints.values():
+            stint.placed_ms = begin_ms  # from the point on is what counts
+        self._before = dict.fromkeys(self.stints)
+
+    def starts(self, until_ms: int) -> dict[AttemptKey, int]:
+        """When attempts got their quorum after the point, and not after that moment."""
+        return {
+            key: stint.placed_ms
+            for key, stint in self.stints.items()
+            if key not in self._before and stint.placed_ms <= until_ms
+        }
+
+    @property
+    def end_ms(self) -> int:
+        """When the last event fed was told."""
+        return self._state.told_ms
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry. Raises `DamagedEntry`."""
+        told_ms = max(self._state.told_ms, entry.batch.told_ms)
+        terms = self._state.terms
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if type(event) is k.WatchClaimed and not self._state.foreign(event.cluster):
+                terms = {**terms, event.kind: offset}
+            watched = k.WATCHED.get(type(event))
+            if watched is not None and event.term == terms.get(watched) and self._repeated(event):  # type: ignore[union-attr]
+                self.observations.append((told_ms, event))
+        changes = Changes()
+        advance(self._state, entry, changes)
+        for uid in changes.jobs:
+            self._look(uid)
+        if self._until_offset is not None and not self.told_at and entry.last >= self._until_offset:
+            self.told_at = self._state.told_ms
+
+    def _repeated(self, event: k.Event) -> bool:
+        """Whether an observation, judged by the state before its entry, is one that other decisions would meet too."""
+        state = self._state
+        if isinstance(event, k.PodSeen):
+            ours = event.owner is not None and event.uid not in self._leftovers
+            return not ours and _moves(state.pods.get(event.uid), event)
+        if isinstance(event, k.PodGone):
+            pod = state.pods.get(event.uid)
+            return pod is not None and (pod.owner is None or event.uid in self._leftovers)
+        if isinstance(event, k.JobSeen):
+            job = state.jobs.get(event.uid)
+            seen = job.seen if job is not None else None
+            now = (event.spec, event.invalid, event.deleting)
+            return seen is None or (seen.spec, seen.invalid, seen.deleting) != now
+        return True
+
+    def _look(self, uid: str) -> None:
+        """Note what became of a job's attempts."""
+        job, now_ms = self._state.jobs.get(uid), self._state.told_ms
+        for attempt in list(self._going.get(uid, ())):
+            self._release(uid, attempt, now_ms)
+        if job is None:
+            for attempt in self._open(uid):
+                self._over(uid, attempt, stage="", again=False)
+            return
+        for attempt in [a for a in self._open(uid) if a != job.attempt]:
+            self.stints[uid, attempt].back_off_ms = max(job.not_before_ms - now_ms, 0)
+            self._over(uid, attempt, stage="", again=True)
+        self._look_at_present(job, now_ms)
+
+    def _look_at_present(self, job: JobRecord, now_ms: int) -> None:
+        key = (job.uid, job.attempt)
+        stint = self.stints.get(key)
+        if job.ended:
+            if stint is not None and not stint.released_ms and not stint.going:
+                self._over(job.uid, job.attempt, stage=str(job.stage), again=False)
+        elif stint is None and job.quorum_placed():
+            self.stints[key] = Stint(now_ms)
+            self._attempts.setdefault(job.uid, []).append(job.attempt)
+        elif stint is not None and not stint.going and not job.quorum_placed() and not job.placements:
+            del self.stints[key]  # it gave them up before it had started
+            self._attempts[job.uid].remove(job.attempt)
+
+    def _open(self, uid: str) -> list[int]:
+        attempts = self._attempts.get(uid, [])
+        return [a for a in attempts if not self.stints[uid, a].released_ms and not self.stints[uid, a].going]
+
+    def _over(self, uid: str, attempt: int, *, stage: str, again: bool) -> None:
+        stint = self.stints[uid, attempt]
+        stint.stage, stint.again, stint.going = stage, again, True
+        self._going.setdefault(uid, []).append(attempt)
+        self._release(uid, attempt, self._state.told_ms)
+
+    def _release(self, uid: str, attempt: int, now_ms: int) -> None:
+        """The end of a stint, once none of its pods holds anything."""
+        pods = self._state.pods_of.get(uid, {}).values()
+        if any(pod.owner is not None and pod.owner.attempt == attempt and holds(pod) for pod in pods):
+            return
+        stint = self.stints[uid, attempt]
+        stint.released_ms, stint.going = now_ms, False
+        self._going[uid].remove(attempt)
+
+    def finish(self) -> None:
+        """Nothing more is fed: what is over and still held something is taken to end with the log."""
+        for uid, attempts in self._going.items():
+            for attempt in attempts:
+                self.stints[uid, attempt].released_ms = self.end_ms
+
+
+def _left_over(state: State, pod: k.PodSeen) -> bool:
+    """Whether a pod's job has ended or is gone, or is in a later attempt."""
+    if pod.owner is None:
+        return False
+    job = state.jobs.get(pod.owner.job_uid)
+    return job is None or job.ended or pod.owner.attempt < job.attempt
+
+
+def _moves(old: k.PodSeen | None, new: k.PodSeen) -> bool:
+    """Whether a sighting changes what a pod holds, or what others see of it."""
+    if old is None:
+        return True
+    return (holds(old), old.node, old.requests, old.traits) != (holds(new), new.node, new.requests, new.traits)

@@ -1,0 +1,87 @@
+"""Folding with a verdict on every event: which decisions took effect, and which observations were void."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import job_uid_of, what_it_was
+from arranger.replay.reading.history import advance
+
+ACCEPTED = "accepted"
+REJECTED = "rejected"
+#: An observation by a watcher whose term was over.
+VOID = "void"
+
+
+class Judged(msgspec.Struct):
+    """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
+    observation, an outcome. `job_uid` names the job that it is about. `again`: a job seen with nothing changed that
+    decisions depend on, as after every write of its status. `was`: what is gone, as it was known before."""
+
+    offset: int
+    event: k.Event
+    job_uid: str
+    again: bool
+    was: str
+    verdict: str = ""
+    reason: str = ""
+
+
+Wanted = Callable[[k.Event, str], bool]
+
+
+def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) -> list[Judged]:
+    """Fold one entry; answers those of its events that are `wanted(event, job UID)`, with their verdicts."""
+    numbers = [number for number, event in enumerate(entry.batch.events) if wanted(event, job_uid_of(event, state))]
+    return fold_noting(state, entry, changes, numbers)
+
+
+def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:
+    """Fold one entry; answers its events of these numbers, ascending from 0, with their verdicts."""
+    found = [_unjudged(entry.first + number, entry.batch.events[number], state) for number in numbers]
+    _void(state, entry, found)
+    known = len(changes.verdicts)
+    advance(state, entry, changes)
+    verdicts = {verdict.offset: verdict for verdict in changes.verdicts[known:]}
+    for judged in found:
+        verdict = verdicts.get(judged.offset)
+        if verdict is not None:
+            judged.verdict = ACCEPTED if verdict.accepted else REJECTED
+            judged.reason = verdict.reason
+    return found
+
+
+def _unjudged(offset: int, event: k.Event, state: State) -> Judged:
+    return Judged(offset, event, job_uid_of(event, state), _again(event, state), what_it_was(event, state))
+
+
+def _void(state: State, entry: Entry, found: list[Judged]) -> None:
+    """Mark what was observed under a term that was over, or claimed for another cluster."""
+    claims = [
+        (entry.first + number, event.kind)
+        for number, event in enumerate(entry.batch.events)
+        if type(event) is k.WatchClaimed and not state.foreign(event.cluster)
+    ]
+    for judged in found:
+        if type(judged.event) is k.WatchClaimed and state.foreign(judged.event.cluster):
+            judged.verdict, judged.reason = VOID, "its watcher watches another Kubernetes cluster"
+        watched = k.WATCHED.get(type(judged.event))
+        if watched is None:
+            continue
+        term = state.terms.get(watched)
+        for offset, kind in claims:
+            if kind == watched and offset < judged.offset:
+                term = offset
+        if term != judged.event.term:  # type: ignore[union-attr]
+            judged.verdict, judged.reason = VOID, "its watcher's term was over"
+
+
+def _again(event: k.Event, state: State) -> bool:
+    job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
+    if job is None or not isinstance(event, k.JobSeen):
+        return False
+    seen = job.seen
+    return (seen.spec, seen.invalid, seen.deleting) == (event.spec, event.invalid, event.deleting)

@@ -1,0 +1,1 @@
+"""What would have been: cycles taken with something otherwise, and what would have come of it."""

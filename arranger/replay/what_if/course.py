@@ -1,0 +1,218 @@
+"""How well a cluster was used over a stretch of time: waiting, utilisation, fragmentation, makespan."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from arranger.model.pod import PodShape
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.replay.reading.recording import AttemptKey
+from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
+
+#: Typical pods make up this share of those that came.
+_TYPICAL_PERCENT = 95
+#: Nodes with more GPUs than this aren't looked at for fragmentation: it counts them one by one.
+_MOST_GPUS = 64
+#: Points of a curve that are kept.
+CURVE = 400
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The cluster at one moment: GPUs in use or decided, GPUs there, jobs that wait for their quorum, and GPUs that are
+    idle but of no use to typical pods."""
+
+    told_ms: int
+    gpus_used: int
+    gpus: int
+    waiting: int
+    fragmented: float
+
+
+class Course(msgspec.Struct, frozen=True):
+    """One variant from `begin_ms` to `end_ms`. Waiting times are from when a job came, or began to wait again, until
+    its quorum had nodes; those of jobs that still wait at the end count as long as they have waited so far.
+
+    `gpu_utilisation` and `gpu_fragmentation` are means over time, parts of all GPUs (0 to 1), None without any.
+    `makespan_ms` is the time to the last end of a job, None if none ended. `endless` attempts have no end in the log;
+    `endless_jobs` are their jobs. `started` counts attempts, `jobs_started` the jobs that they are of.
+    """
+
+    begin_ms: int
+    end_ms: int
+    started: int
+    ended: int
+    waiting_at_end: int
+    endless: int
+    wait_mean_ms: int
+    wait_p50_ms: int
+    wait_p95_ms: int
+    gpu_utilisation: float | None
+    gpu_fragmentation: float | None
+    makespan_ms: int | None
+    curve: tuple[Sample, ...]
+    #: (job UID, attempt) → when its quorum had nodes, told in milliseconds.
+    starts: dict[AttemptKey, int] = {}
+    jobs_started: int = 0
+    endless_jobs: tuple[str, ...] = ()
+
+
+class Likeness(msgspec.Struct, frozen=True):
+    """How close the unchanged variant comes to the log: of `common` starts that both have, `equal` are within a second,
+    and the farthest are `farthest_ms` apart. `only_log` and `only_here` are starts that only one of them has."""
+
+    common: int
+    equal: int
+    farthest_ms: int
+    only_log: int
+    only_here: int
+
+
+def likeness(recorded: dict[AttemptKey, int], here: dict[AttemptKey, int]) -> Likeness:
+    """Starts of the log beside those of a course over the same time."""
+    apart = [abs(recorded[key] - here[key]) for key in recorded if key in here]
+    return Likeness(
+        common=len(apart),
+        equal=sum(span <= 1000 for span in apart),
+        farthest_ms=max(apart, default=0),
+        only_log=len(recorded) - len(apart),
+        only_here=len(here) - len(apart),
+    )
+
+
+class Meter:
+    """Looks on while a variant goes on. Fragmentation is measured for `typical` pods, see `typical_pods`."""
+
+    def __init__(self, typical: Mix | None, begin_ms: int) -> None:
+        self.endless = 0
+        #: Names of the jobs whose attempts have no end.
+        self.endless_jobs: dict[str, None] = {}
+        self._begin_ms = begin_ms
+        self._typical = typical
+        #: Since when jobs wait for their quorum, told in milliseconds.
+        self._since: dict[AttemptKey, int] = {}
+        self._waits: list[int] = []
+        self._starts: dict[AttemptKey, int] = {}
+        self._ended: dict[str, int] = {}
+        #: Jobs that had ended before anything went on.
+        self._ended_before: dict[str, None] = {}
+        self._samples: list[Sample] = []
+        self._changes = -1
+
+    def begin(self, state: State) -> None:
+        """The state from which it goes on: what has ended by then is no end of the course."""
+        self._ended_before = {uid: None for uid, job in state.jobs.items() if job.ended}
+
+    def look(self, state: State, uid: str, now_ms: int) -> None:
+        """A job may have begun or ceased to wait."""
+        job = state.jobs.get(uid)
+        if job is None or not _waits(job):
+            for key in [key for key in self._since if key[0] == uid] if job is None else [(uid, job.attempt)]:
+                since_ms = self._since.pop(key, None)
+                if since_ms is not None and job is not None and job.quorum_placed():
+                    self._waits.append(now_ms - since_ms)
+                    self._starts[key] = now_ms
+            if job is not None and job.ended and uid not in self._ended and uid not in self._ended_before:
+                self.ended(uid, now_ms, final=True)
+            return
+        key = (uid, job.attempt)
+        if key not in self._since:
+            began_ms = job.stage_since_ms if now_ms == self._begin_ms else now_ms
+            self._since[key] = min(began_ms, now_ms)
+
+    def ended(self, uid: str, now_ms: int, *, final: bool) -> None:
+        """An attempt is over; `final`: and the job with it."""
+        if final:
+            self._ended[uid] = now_ms
+
+    def sample(self, state: State, now_ms: int) -> None:
+        """The state as it is from now on."""
+        if state.nodes.changes == self._changes and self._samples and self._samples[-1].waiting == len(self._since):
+            return
+        self._changes = state.nodes.changes
+        used, there, fragmented = self._gpus(state)
+        taken = Sample(now_ms, used, there, len(self._since), fragmented)
+        if self._samples and self._samples[-1].told_ms == now_ms:
+            self._samples[-1] = taken
+        else:
+            self._samples.append(taken)
+
+    def course(self, state: State, end_ms: int) -> Course:
+        """The figures up to that moment."""
+        end_ms = max(end_ms, self._begin_ms)
+        waits = sorted([*self._waits, *(end_ms - since_ms for since_ms in self._since.values())])
+        ends = [moment for moment in self._ended.values() if moment <= end_ms]
+        return Course(
+            begin_ms=self._begin_ms,
+            end_ms=end_ms,
+            started=len(self._waits),
+            ended=len(ends),
+            waiting_at_end=len(self._since),
+            endless=self.endless,
+            wait_mean_ms=sum(waits) // len(waits) if waits else 0,
+            wait_p50_ms=_nearest_rank(waits, 50),
+            wait_p95_ms=_nearest_rank(waits, 95),
+            gpu_utilisation=self._mean([sample.gpus_used for sample in self._samples], end_ms),
+            gpu_fragmentation=self._mean([sample.fragmented for sample in self._samples], end_ms),
+            makespan_ms=max(ends) - self._begin_ms if ends else None,
+            curve=tuple(_thinned(self._samples)),
+            starts=self._starts,
+            jobs_started=len({uid for uid, _ in self._starts}),
+            endless_jobs=tuple(self.endless_jobs),
+        )
+
+    def _mean(self, amounts: Sequence[float], end_ms: int) -> float | None:
+        """The mean over time of amounts, one for each sample, as a part of the GPUs there."""
+        moments = [*(sample.told_ms for sample in self._samples[1:]), end_ms]
+        spans = [max(until - sample.told_ms, 0) for sample, until in zip(self._samples, moments, strict=True)]
+        there = sum(sample.gpus * span for sample, span in zip(self._samples, spans, strict=True))
+        return sum(amount * span for amount, span in zip(amounts, spans, strict=True)) / there if there else None
+
+    def _gpus(self, state: State) -> tuple[int, int, float]:
+        """GPUs in use, there, and fragmented, on nodes that are there."""
+        nodes = state.nodes
+        rows = nodes.by_name()
+        columns = [column for name, column in sorted(nodes.columns.items()) if name.endswith("/gpu")]
+        if not columns or not len(rows):
+            return 0, 0, 0.0
+        there = nodes.allocatable[rows][:, columns].sum(axis=1)
+        free = np.maximum(nodes.free()[rows][:, columns].sum(axis=1), 0)
+        fragmented = 0.0
+        if self._typical is not None and self._typical.total_weight and 0 < int(there.max()) <= _MOST_GPUS:
+            with_gpus = there > 0
+            devices = (np.arange(int(there.max())) < free[with_gpus][:, None]) * GPU_MILLI
+            cpu = np.maximum(nodes.free()[rows[with_gpus], nodes.columns["cpu"]], 0)
+            states = NodeStates(cpu, devices.astype(np.int64), np.zeros(len(cpu), np.int64))
+            total = int(fragments(states, self._typical).sum())
+            fragmented = total / (GPU_MILLI * self._typical.total_weight)
+        return int((there - free).sum()), int(there.sum()), fragmented
+
+
+def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
+    """What fragmentation is measured by: the most frequent of these pods, each shape with how many there are."""
+    counts: dict[Request, int] = {}
+    for shape, count in shapes:
+        cpu = next((amount for name, amount in shape.requests if name == "cpu"), 0)
+        gpus = sum(amount for name, amount in shape.requests if name.endswith("/gpu"))
+        request = Request(cpu, gpus, GPU_MILLI if gpus else 0)
+        counts[request] = counts.get(request, 0) + count
+    return Mix(covering(counts, share_percent=_TYPICAL_PERCENT), [""])
+
+
+def _waits(job: JobRecord) -> bool:
+    """Whether it waits for its quorum, by nobody's wish."""
+    if not job.active or job.spec is None or job.spec.suspend or job.spec.terminating:
+        return False
+    return not job.quorum_placed()
+
+
+def _nearest_rank(ordered: Sequence[int], percent: int) -> int:
+    return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else 0
+
+
+def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
+    if len(samples) <= CURVE:
+        return samples
+    step = len(samples) / CURVE
+    return [samples[int(number * step)] for number in range(CURVE - 1)] + [samples[-1]]

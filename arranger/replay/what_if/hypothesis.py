@@ -1,0 +1,134 @@
+"""What if something else had been said: a state with some events more, made without touching the state it comes from.
+
+A supposition is told in events, so it means what the fold makes of them: a cordon taken back is the node seen again
+without it, a job that ends is the job and its pods gone.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import JobSpec
+from arranger.model.node import NodeFacts
+from arranger.projections.fold import apply_entry, forget_assumed
+from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.state import Changes, State
+from arranger.replay.what_if.quota_account import accounted
+
+
+def supposed(state: State, events: Sequence[k.Event]) -> State:
+    """The state with these events after all that it holds, and no pod coming but those they tell of. What they don't
+    touch is shared between the two."""
+    of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
+    events = accounted(state, events)
+    fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
+    if events:
+        first = state.offset + 1
+        batch = k.Batch("supposed", 1, state.told_ms, tuple(events))
+        changes = Changes()
+        apply_entry(fork, Entry(first, state.offset + len(events), "", batch), changes)
+        forget_assumed(fork, [pod for pod in fork.assumed.values() if pod != state.assumed.get(pod.owner)], changes)
+    return fork
+
+
+def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
+    """The node with these facts, as its watcher would tell it."""
+    row = state.nodes.rows.get(name)
+    known = row is not None and state.nodes.present(row)
+    uid = state.nodes.uids[row] if known and row is not None else f"supposed-{name}"
+    return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)
+
+
+def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
+    """The job after an edit that gives it this spec."""
+    term = state.terms.get(k.Watched.JOB, 0)
+    return msgspec.structs.replace(job.seen, term=term, spec=spec, generation=job.seen.generation + 1)
+
+
+def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
+    """The job and all its pods gone."""
+    seen = job.seen
+    gone = k.JobGone(state.terms.get(k.Watched.JOB, 0), seen.namespace, seen.name, job.uid)
+    return (gone, *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+
+
+def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> tuple[k.Event, ...]:
+    """The job gone and what it holds in these places: what it holds in others is held as before."""
+    gone = [state.pods[uid] for place, uid in job.bound.items() if place in places]
+    term = state.terms.get(k.Watched.POD, 0)
+    stay = tuple(
+        k.PodSeen(
+            term,
+            job.seen.namespace,
+            f"supposed-{group}-{index}",
+            f"supposed-{group}-{index}",
+            "",
+            node,
+            "Pending",
+            job.valid_spec.groups[group].shape.requests,
+            None,
+            False,
+            False,
+        )
+        for (group, index), node in job.placements.items()
+        if (group, index) not in places and (group, index) not in job.bound
+    )
+    return (job_gone(job, state)[0], *pods_gone(state, gone), *stay)
+
+
+def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
+    """These pods gone."""
+    term = state.terms.get(k.Watched.POD, 0)
+    return tuple(k.PodGone(term, pod.namespace, pod.name, pod.uid) for pod in pods)
+
+
+def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:
+    """The pod seen again."""
+    return msgspec.structs.replace(pod, term=state.terms.get(k.Watched.POD, 0), deleting=False)
+
+
+def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
+    """The UIDs of jobs that events change."""
+    for event in events:
+        if isinstance(event, (k.JobSeen, k.JobGone)):
+            yield event.uid
+        elif isinstance(event, (k.PodSeen, k.PodGone)):
+            pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
+            yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
+
+
+def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
+    """A state of its own in all that the events change: pods are many, and most events aren't of them."""
+    jobs = dict(state.jobs)
+    pods_of = dict(state.pods_of) if of_pods else state.pods_of
+    for uid in touched:
+        if uid in jobs:
+            jobs[uid] = _copied(jobs[uid])
+        if of_pods and uid in pods_of:
+            pods_of[uid] = dict(pods_of[uid])
+    return dataclasses.replace(
+        state,
+        nodes=state.nodes.copy(),
+        pods=dict(state.pods) if of_pods else state.pods,
+        pods_of=pods_of,
+        repelling=dict(state.repelling) if of_pods else state.repelling,
+        jobs=jobs,
+        assumed=dict(state.assumed),
+        terms=dict(state.terms),
+        listed=dict(state.listed),
+        verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
+        quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
+        unwatched=dict(state.unwatched),
+    )
+
+
+def _copied(job: JobRecord) -> JobRecord:
+    copied = dataclasses.replace(job)
+    for field in dataclasses.fields(job):
+        value = getattr(job, field.name)
+        if isinstance(value, dict):
+            setattr(copied, field.name, dict(value))
+    return copied

@@ -1,0 +1,370 @@
+"""What if: a cycle at a point of the log, taken as it was or would have been, and with something otherwise: another
+configuration, a job or a node more or less; and what differs.
+
+What is added or removed is folded as one more entry of observations, so it comes about as it would in the log.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
+from arranger.model.node import NodeFacts
+from arranger.model.stages import StageReason
+from arranger.projections.fold import apply_entry, forget_assumed
+from arranger.projections.jobs import LEADER, JobRecord, expand
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import amounts_text, label, pods_text
+from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.quota_account import accounted
+from arranger.scheduling import queue
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
+from arranger.scheduling.cycle import describe_shortage, take_cycle
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.filters import amount as quantity
+from arranger.scheduling.policies.base import Ask
+from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.view import Chosen, ClusterView
+
+
+class Variation(msgspec.Struct, frozen=True):
+    """What is to be otherwise: the configuration, things that are there too (observations; their terms don't matter),
+    jobs by UID and nodes by name that aren't there."""
+
+    overrides: Overrides = Overrides()
+    added: tuple[k.Event, ...] = ()
+    without_jobs: tuple[str, ...] = ()
+    without_nodes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.overrides or self.added or self.without_jobs or self.without_nodes)
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    """What a cycle does for one job. `queue` is its place, from 1; 0 for one that wants no nodes. `held` of `wanted`
+    pods had nodes before; `nodes` are the nodes of the pods that it places, each with its pods in words; `waits` says
+    why the rest, or all of it, waits."""
+
+    job: str
+    queue: int
+    priority: int
+    queue_policy: str
+    wanted: int
+    held: int
+    placed: int
+    nodes: dict[str, str]
+    waits: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A cycle on the state at `offset`, told `told_ms`: who gets which nodes, in queue order. `given` are the amounts
+    that it gives, in words."""
+
+    offset: int
+    told_ms: int
+    queue_policy: str
+    pod_policy: str
+    weights: tuple[tuple[str, int], ...]
+    pods: int
+    given: str
+    quorums: int
+    waiting: int
+    jobs: tuple[JobPlan, ...]
+
+
+class JobDifference(msgspec.Struct, frozen=True):
+    """One job about which two plans differ; None where it isn't in a plan. `differs` names fields, of `COMPARED`."""
+
+    job: str
+    one: JobPlan | None
+    other: JobPlan | None
+    differs: tuple[str, ...]
+
+
+#: The fields of a `JobPlan` that are compared.
+COMPARED = ("queue", "held", "nodes", "waits")
+
+
+def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
+    """The jobs about which two plans differ, in the order of the first, then of the second."""
+    ones, others = {plan.job: plan for plan in one.jobs}, {plan.job: plan for plan in other.jobs}
+    found = []
+    for job in dict.fromkeys((*ones, *others)):
+        a, b = ones.get(job), others.get(job)
+        differs = COMPARED if a is None or b is None else tuple(x for x in COMPARED if getattr(a, x) != getattr(b, x))
+        if differs:
+            found.append(JobDifference(job, a, b, differs))
+    return tuple(found)
+
+
+def take_plan(
+    state: State, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
+) -> tuple[Plan, tuple[k.Event, ...]]:
+    """The cycle as a plan, and as the events that it would record."""
+    before = {job.uid: len(job.placements) for job in queue.waiting(state, told_ms)} if state.synced else {}
+    turns = _Turns()
+    events = take_cycle(state, config, told_ms, turns, policies=policies)
+    placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
+    in_order = [job.uid for job in queue.in_order(state, config, policies, told_ms=told_ms)] if before else []
+    uids = dict.fromkeys((*turns.attempts, *in_order))
+    jobs = [
+        _job_plan(
+            state.jobs[uid],
+            turns.attempts.get(uid),
+            placed.get(uid),
+            place=place,
+            queue_policy=queue.policy_name(state.jobs[uid], config, policies),
+        )
+        for place, uid in enumerate(uids, start=1)
+    ]
+    given: dict[str, int] = {}
+    for event in placed.values():
+        _add_up(given, state.jobs[event.job_uid], event)
+    plan = Plan(
+        offset=state.offset,
+        told_ms=told_ms,
+        queue_policy=config.queue_policy,
+        pod_policy=config.pod_policy,
+        weights=config.weights,
+        pods=sum(job.placed for job in jobs),
+        given=amounts_text(tuple(sorted(given.items()))),
+        quorums=sum(1 for uid in placed if not state.jobs[uid].quorum_placed()),
+        waiting=sum(bool(job.waits) for job in jobs),
+        jobs=tuple(jobs),
+    )
+    return plan, events
+
+
+def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
+    for group, _ in expand(event.pods):
+        for resource, amount in job.valid_spec.groups[group].shape.requests:
+            given[resource] = given.get(resource, 0) + amount
+
+
+def _job_plan(
+    job: JobRecord, attempt: Attempt | None, placed: k.Placed | None, *, place: int, queue_policy: str
+) -> JobPlan:
+    pods = placed.pods if placed is not None else ()
+    nodes = dict.fromkeys(one.node for one in pods)
+    by_node = {
+        node: pods_text(tuple(one for one in pods if one.node == node), job.valid_spec).partition(": ")[2]
+        for node in nodes
+    }
+    shortage = attempt.shortage if attempt is not None else None
+    waits = ""
+    if attempt is not None and shortage is not None:
+        group = job.valid_spec.groups[shortage.group].name
+        waits = describe_shortage(group, shortage, whole=not attempt.quorum_stands)
+    return JobPlan(
+        job=label(job),
+        queue=place,
+        priority=job.valid_spec.priority,
+        queue_policy=queue_policy,
+        wanted=job.pods_wanted(),
+        held=len(job.placements),
+        placed=len(expand(pods)),
+        nodes=by_node,
+        waits=waits,
+    )
+
+
+class _Turns(Witness):
+    """The attempts of a cycle, in the order of first turns."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[str, Attempt] = {}
+
+    def placing(
+        self,
+        attempt: Attempt,
+        group: int,
+        *,
+        ask: Ask,
+        indices: Sequence[int],
+        chosen: Chosen,
+        view: ClusterView,
+        filters: Filters,
+    ) -> None:
+        """Keep whose turn it is."""
+        self.attempts[attempt.job.uid] = attempt
+
+    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+        """Keep whose turn it is."""
+        self.attempts[attempt.job.uid] = attempt
+
+
+# --- what is otherwise ---------------------------------------------------------------------------------------
+
+
+def vary(state: State, variation: Variation, told_ms: int) -> None:
+    """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
+
+    A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
+    had their leader or their quorum there begin again, others have those places placed anew.
+    """
+    if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
+        say(state, told_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
+        say(state, told_ms, [k.ListingEnded(k.Watched.QUOTA, _term(state, k.Watched.QUOTA), "")])
+    nodes = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
+    events: list[k.Event] = [
+        k.NodeGone(_term(state, k.Watched.NODE), state.nodes.names[row], state.nodes.uids[row]) for row in nodes
+    ]
+    events += _pods_gone(state, variation)
+    events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
+    events += [msgspec.structs.replace(one, term=_term(state, k.WATCHED[type(one)])) for one in variation.added]
+    say(state, told_ms, events)
+    if variation.overrides.every_job:
+        for job in state.jobs.values():
+            job.spec = variation.overrides.spec(job.spec)
+            job.seen = msgspec.structs.replace(job.seen, spec=variation.overrides.spec(job.seen.spec))
+    lost = frozenset(variation.without_nodes)
+    for uid in sorted(state.jobs) if lost else ():
+        decided = _bereaved(state.jobs[uid], lost)
+        say(state, told_ms, decided)
+        if any(isinstance(event, k.StageDecided) for event in decided):
+            say(state, told_ms, [pod_gone(state, pod) for pod in state.pods_of.get(uid, {}).values()])
+
+
+def say(state: State, told_ms: int, events: Sequence[k.Event]) -> Changes:
+    """Fold supposed events as one more entry; answers what that touched. Of them no pod comes but those they tell."""
+    changes = Changes()
+    events = accounted(state, events)
+    if events:
+        first, assumed = state.offset + 1, dict(state.assumed)
+        batch = k.Batch("what-if", first, told_ms, events)
+        apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
+        forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
+    return changes
+
+
+def pod_gone(state: State, pod: k.PodSeen) -> k.PodGone:
+    """That a pod is no longer there, as its present watcher would say it."""
+    return k.PodGone(_term(state, k.Watched.POD), pod.namespace, pod.name, pod.uid)
+
+
+def _term(state: State, kind: k.Watched) -> int:
+    return state.terms.get(kind, 0)
+
+
+def _pods_gone(state: State, variation: Variation) -> list[k.Event]:
+    nodes, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)
+    return [
+        pod_gone(state, pod)
+        for uid, pod in sorted(state.pods.items())
+        if pod.node in nodes or (pod.owner is not None and pod.owner.job_uid in jobs)
+    ]
+
+
+def _job_gone(state: State, uid: str) -> k.Event:
+    seen = state.jobs[uid].seen
+    return k.JobGone(_term(state, k.Watched.JOB), seen.namespace, seen.name, uid)
+
+
+def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
+    """What controllers would decide on a job with places on nodes that aren't there."""
+    places = [place for place, node in sorted(job.placements.items()) if node in lost]
+    if not places or job.spec is None or job.ended:
+        return []
+    left = len(job.placements) - len(places)
+    if job.stage in (Stage.STARTING, Stage.RUNNING) and (LEADER in places or left <= job.spec.min_workers):
+        lost_node = job.placements[LEADER if LEADER in places else places[0]]
+        reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)
+        return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts)]
+    if LEADER in places:
+        return []  # decided and not started: a cycle can't take that back, and its controller will
+    workers = tuple(
+        k.EndedWorker(Place(*place), job.bound.get(place, ""), Replacement.ELSEWHERE, False)
+        for place in places
+        if place[0] != LEADER_GROUP
+    )
+    cause = EndCause(EndKind.LOST, workers[0].place, len(workers), node=job.placements[places[0]])
+    return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))]
+
+
+def edit_text(event: k.Event, state: State) -> str:
+    """What an added observation changes of a node or job that is there, in words; empty if it is a new one."""
+    if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
+        changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
+        return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
+    if isinstance(event, k.QuotaSeen) and event.name in state.quotas.get(event.namespace, {}):
+        return f"quota {event.namespace}/{event.name}: it limits what the file says"
+    if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
+        return ""
+    job = state.jobs[event.uid]
+    changed = "its spec is replaced by the one in the file" if job.spec != event.spec else "nothing is changed"
+    return f"job {label(job)}: {changed}"
+
+
+def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
+    """What differs between a node's facts, each as "what: before → after"."""
+    amounts = dict(had.allocatable), dict(has.allocatable)
+    labels = dict(had.labels), dict(has.labels)
+    found = [
+        (name, *(quantity(name, of.get(name, 0)) for of in amounts))
+        for name in dict.fromkeys((*amounts[0], *amounts[1]))
+    ]
+    found += [
+        (f"label {name}", *(of.get(name, "-") for of in labels)) for name in dict.fromkeys((*labels[0], *labels[1]))
+    ]
+    found.append(("taints", _taints(had), _taints(has)))
+    found.append(("cordoned", _yes(had.cordoned), _yes(has.cordoned)))
+    found.append(("ready", _yes(had.ready), _yes(has.ready)))
+    return [f"{what}: {before} → {after}" for what, before, after in found if before != after]
+
+
+def _taints(facts: NodeFacts) -> str:
+    return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints) or "none"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+# --- the point -----------------------------------------------------------------------------------------------
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What a cycle is taken on: the state at `base`, the configuration and the time that it is told. `cycle` is the
+    offset of the recorded cycle that this is, 0 for one that nobody took."""
+
+    base: int
+    told_ms: int
+    config: CycleConfig
+    cycle: int = 0
+
+
+class Scout:
+    """Reads on, folding nothing, and keeps the last cycle recorded and the one in the last entry, if any."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Entry, int, k.CycleTaken] | None = None
+        self._end: Entry | None = None
+
+    def feed(self, entry: Entry) -> bool:
+        """Take in one entry."""
+        self._end = entry
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if type(event) is k.CycleTaken:
+                self._last = entry, offset, event
+        return True
+
+    def first_cycle(self, entry: Entry) -> bool:
+        """Take in one entry; False once a cycle was met."""
+        self.feed(entry)
+        return self._last is None
+
+    @property
+    def config(self) -> CycleConfig | None:
+        """The configuration of the last cycle met."""
+        return self._last[2].config if self._last is not None else None
+
+    def cycle(self, offset: int) -> tuple[Inputs, tuple[k.Event, ...]] | None:
+        """The cycle of which the record or a decision stands at this offset of the last entry, and its record."""
+        if self._last is None or self._end is not self._last[0] or not self._end.first <= offset <= self._end.last:
+            return None
+        entry, at, taken = self._last
+        return Inputs(taken.base, taken.told_ms, taken.config, at), entry.batch.events

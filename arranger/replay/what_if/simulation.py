@@ -1,0 +1,236 @@
+"""What the scheduler would do with a cluster that was described rather than seen: a log in memory, cycle after cycle.
+
+The description comes as the observations that a watcher would append, and is folded like any log; then cycles are
+taken as in production. What one of them places is held as decided for the next, and no pod ever starts or ends.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_name
+from arranger.model.quantity import quantity
+from arranger.projections.fold import apply_entry
+from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import message_of
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.neighbours import around, neighbour_of
+from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.view import ClusterView
+
+#: The term of each kind of observation in a simulated log.
+TERMS = {kind: offset for offset, kind in enumerate(k.Watched, start=2)}
+
+#: Counted among the reasons of a pod that has none: nodes that would take it.
+NOT_THE_QUORUM = "have room for it, but not for the whole quorum"
+HAS_ROOM = "have room for it"
+
+Reasons = tuple[tuple[str, int], ...]
+
+
+class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod that the cycles gave a node. `worker_set` is None for the leader."""
+
+    pod: str
+    role: str
+    worker_set: str | None
+    index: int
+    node: str
+
+
+class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod without a node; `reasons` count every node of the cluster once."""
+
+    pod: str
+    role: str
+    worker_set: str | None
+    index: int
+    reasons: dict[str, int]
+
+
+class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What came of one job. `queue_position` counts from 1; 0 for a job that wanted no node or is invalid. `found_room`
+    pods found room and don't hold it, for the quorum isn't whole: the reasons of the others are told beside them."""
+
+    namespace: str
+    name: str
+    schedule_state: str
+    queue_position: int
+    placed: tuple[PlacedPod, ...]
+    unplaced: tuple[UnplacedPod, ...]
+    message: str
+    found_room: int = 0
+
+
+class NodeOutcome(msgspec.Struct, frozen=True):
+    """A node after the cycles, amounts as Kubernetes writes them. What was used before counts too."""
+
+    name: str
+    allocatable: dict[str, str]
+    used: dict[str, str]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The plan: jobs in the order of their first turns, then those that had none by name; nodes by name."""
+
+    jobs: tuple[JobOutcome, ...]
+    nodes: tuple[NodeOutcome, ...]
+
+
+class Simulation:
+    """A cluster in memory: what these observations tell, under `TERMS` and at `told_ms`, and nothing else."""
+
+    def __init__(
+        self,
+        observations: Sequence[k.Event],
+        config: CycleConfig,
+        *,
+        told_ms: int,
+        policies: Policies = BUILT_IN,
+    ) -> None:
+        self.state = State()
+        self.told_ms = told_ms
+        self._config = config
+        self._policies = policies
+        self._seq = 0
+        self._witness = _Reasons()
+        #: Jobs by UID in the order of their first turns.
+        self._turns: dict[str, None] = {}
+        self._say([k.EpochBegun(1, 0, "simulated"), *(k.claim(kind, "simulated") for kind in k.Watched)])
+        self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
+        #: What each job had to begin with.
+        self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
+
+    def cycle(self) -> tuple[k.Event, ...]:
+        """Take one cycle and hold what it decides; answers its record, nothing when there was nothing to say."""
+        events = take_cycle(self.state, self._config, self.told_ms, self._witness, policies=self._policies)
+        for event in events:
+            if isinstance(event, (k.Placed, k.Waits)):
+                self._turns.setdefault(event.job_uid)
+        if events:
+            self._say(events)
+        return events
+
+    def pass_time(self, span_ms: int) -> None:
+        """Later cycles are told so much later."""
+        self.told_ms += span_ms
+
+    def outcome(self) -> Outcome:
+        """What came of it so far."""
+        taken = [self.state.jobs[uid] for uid in self._turns]
+        others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
+        others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
+        view = ClusterView(self.state.nodes)
+        view.neighbours = around(self.state, view.roster.rows())
+        filters = Filters(view, self._policies.filters)
+        return Outcome(
+            jobs=(
+                *(self._job(job, place, filters) for place, job in enumerate(taken, start=1)),
+                *(self._job(job, 0, filters) for job in others),
+            ),
+            nodes=tuple(self._node(name) for name in view.names),
+        )
+
+    def _say(self, events: Sequence[k.Event]) -> None:
+        self._seq += 1
+        first = self.state.offset + 1
+        batch = k.Batch("simulated", self._seq, self.told_ms, tuple(events))
+        apply_entry(self.state, Entry(first, first + len(events) - 1, "", batch), Changes())
+
+    def _job(self, job: JobRecord, position: int, filters: Filters) -> JobOutcome:
+        before = self._before[job.uid]
+        places = [] if job.spec is None or not job.active else [
+            (number, index) for number, group in enumerate(job.spec.groups) for index in range(group.count)
+        ]  # fmt: skip
+        placed = tuple(
+            PlacedPod(*_named(job, place), job.placements[place])
+            for place in places
+            if place in job.placements and place not in before
+        )
+        unplaced = tuple(
+            UnplacedPod(*_named(job, place), self._reasons(job, place[0], filters))
+            for place in places
+            if place not in job.placements
+        )
+        return JobOutcome(
+            namespace=job.seen.namespace,
+            name=job.seen.name,
+            schedule_state=job.schedule_state,
+            queue_position=position,
+            placed=placed,
+            unplaced=unplaced,
+            message=_message(job, placed, unplaced),
+            found_room=self._witness.room.get(job.uid, 0) if unplaced else 0,
+        )
+
+    def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
+        """Why a pod of this group has no node: as it was at the job's turn; as it is now where it had none."""
+        reasons = self._witness.found.get((job.uid, group))
+        if reasons is None:
+            found = filters.reasons(job.valid_spec.groups[group].shape, neighbour_of(job, group))
+            reasons = _with_room_as(HAS_ROOM, found)
+        return dict(reasons)
+
+    def _node(self, name: str) -> NodeOutcome:
+        nodes = self.state.nodes
+        row = nodes.rows[name]
+        amounts = nodes.amounts(row)
+        return NodeOutcome(
+            name,
+            {resource: quantity(resource, allocatable) for resource, (_, allocatable) in amounts.items()},
+            {resource: quantity(resource, used) for resource, (used, _) in amounts.items()},
+        )
+
+
+class _Reasons(Witness):
+    """Keeps why pods found no node, by job and group, as of the last cycle in which they were tried."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, int], Reasons] = {}
+        #: Job UID → pods of its quorum that found room in vain.
+        self.room: dict[str, int] = {}
+        self._last: Attempt | None = None
+
+    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+        """A quorum may be tried in several splits: the first is the one that is told."""
+        job = attempt.job
+        if not attempt.quorum_stands and self._last is not attempt:
+            for group, of in enumerate(job.valid_spec.groups):
+                if shortage.quota is not None:
+                    self.found[job.uid, group] = shortage.reasons
+                    continue
+                found = filters.reasons(of.shape, neighbour_of(job, group))
+                self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, found)
+        if attempt.quorum_stands or self._last is not attempt:
+            self.room[job.uid] = 0 if attempt.quorum_stands else shortage.found
+            self.found[job.uid, shortage.group] = shortage.reasons
+        self._last = attempt
+
+
+def _with_room_as(text: str, reasons: Reasons) -> Reasons:
+    return tuple((text if reason == "fit" else reason, count) for reason, count in reasons)
+
+
+def _named(job: JobRecord, place: PlaceKey) -> tuple[str, str, str | None, int]:
+    """A pod's name, role, worker set and index."""
+    number, index = place
+    name = job.valid_spec.groups[number].name
+    pod = pod_name(job.seen.name, name, index, job.attempt)
+    return (pod, LEADER_ROLE, None, index) if number == LEADER_GROUP else (pod, WORKER_ROLE, name, index)
+
+
+def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[UnplacedPod]) -> str:
+    if job.seen.invalid or (unplaced and job.waits is not None):
+        return message_of(job)
+    if placed:
+        nodes = len({pod.node for pod in placed})
+        pods = f"{len(placed)} pod{'' if len(placed) == 1 else 's'}"
+        return f"{pods} placed on {nodes} node{'' if nodes == 1 else 's'}"
+    return message_of(job) or ("no node is sought for it now" if unplaced else "it asks for no node")
