@@ -16,8 +16,8 @@ from arranger.model.job import Place, Replacement
 from arranger.model.node import Taint
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.fold import lacking
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.judging import lacking
 from arranger.projections.state import State
 
 #: How the reason of a pod begins whose end isn't its program's doing: it doesn't eat the restart budget, and a program

@@ -209,3 +209,14 @@ def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 def holds(pod: PodSeen) -> bool:
     """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
     return pod.node != "" and pod.phase not in TERMINAL
+
+
+def exists(spec: JobSpec, place: PlaceKey) -> bool:
+    """Whether a job of this spec has the slot."""
+    group, index = place
+    return 0 <= group < len(spec.groups) and 0 <= index < spec.groups[group].count
+
+
+def requests_of(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:
+    """What the pod of a slot requests, as in `PodShape`."""
+    return job.valid_spec.groups[place[0]].shape.requests

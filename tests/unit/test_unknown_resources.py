@@ -7,7 +7,7 @@ from arranger.model.job import ScheduleState
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.projections import snapshot
-from arranger.projections.fold import lacking
+from arranger.projections.judging import lacking
 from arranger.projections.nodes import NodeTable
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.view import ClusterView

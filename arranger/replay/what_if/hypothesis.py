@@ -13,8 +13,9 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
-from arranger.projections.fold import apply_entry, forget_assumed
+from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.quota_account import accounted
 

@@ -15,8 +15,9 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.stages import StageReason
-from arranger.projections.fold import apply_entry, forget_assumed
+from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import LEADER, JobRecord, expand
+from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import amounts_text, label, pods_text
 from arranger.replay.what_if.overrides import Overrides

@@ -1,0 +1,219 @@
+"""A job's record while one entry is folded: how it begins, enters its stages, takes edits, and loses and gains pods."""
+
+from arranger.events import kinds as k
+from arranger.events.earlier import facts_of, reason_of
+from arranger.model.job import JobSpec, PlacedPods, Replacement, ScheduleState, Stage
+from arranger.model.pod import REFUSALS, TERMINAL, Phase
+from arranger.model.stages import StageReason
+from arranger.model.tyjob import refused_change
+from arranger.projections.backoff import NO_BACK_OFF, BackOff
+from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, exists, expand, requests_of
+from arranger.projections.ownership import disowned, is_own
+from arranger.projections.slots import Slots
+
+_FAILED = Phase.FAILED
+
+#: What a status may say; another program's words there are not adopted.
+_STAGES = frozenset(Stage)
+_SCHEDULE_STATES = frozenset(ScheduleState)
+
+
+class JobLife(Slots):
+    """What observations and accepted decisions mean for the records of jobs."""
+
+    __slots__ = ()
+
+    def _begin_job(self, offset: int, event: k.JobSeen) -> None:
+        job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
+        self.state.jobs[event.uid] = job
+        self.state.job_changes += 1
+        self.changes.schedulable = True
+        if event.status is not None and event.status.stage in _STAGES:
+            self._adopt(job, offset, event)
+        self._disown_strangers(job)
+        self._bind_waiting(job)
+        self._note_short(job)
+        if self.state.listed.get(k.Watched.POD):
+            job.leaving = ()
+
+    def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
+        """Architecture rule 5: what an earlier epoch had decided stands in the status."""
+        status = event.status
+        assert status is not None
+        job.adopted_at = offset
+        job.stage = Stage(status.stage)
+        if status.schedule_state in _SCHEDULE_STATES:
+            job.schedule_state = ScheduleState(status.schedule_state)
+        job.attempt, job.restarts = status.attempt, status.restarts
+        job.spent = dict(status.worker_restarts)
+        job.leader_address = status.leader_address
+        job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
+        reason = reason_of(status.reason or StageReason.ADOPTED)
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(status.message))
+        ours = dict(job.conditions())
+        job.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
+        self._note_turns(job)
+        if job.spec is None:
+            return
+        job.given_up.update(dict.fromkeys(_workers_of(job.spec, status.given_up)))
+        if job.ended:
+            return
+        for place, node in expand(status.allocations).items():
+            if exists(job.spec, place) and place not in job.given_up:
+                self._reserve(job, place, node)
+        job.leaving = tuple(_workers_of(job.spec, status.replacing))
+
+    def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
+        """Take a changed spec over, unless the user changed what a started job may not change any more.
+
+        Where nobody edited it, another version of Arranger reads the same TYJob in another way: that refuses nothing.
+        """
+        started = job.stage != Stage.PENDING and not job.ended
+        if edited and started and job.spec is not None:
+            job.refused = refused_change(job.spec, spec)
+        if not job.refused:
+            self._take_spec(job, spec)
+        if edited:
+            self._end_back_off(job)
+
+    def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
+        """A job enters the stage that was decided."""
+        self._note_back_off(job, event)
+        before, job.stage = job.stage, event.stage
+        job.decided = event
+        job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
+        job.stage_since_ms = self.told_ms
+        self.changes.jobs[job.uid] = None
+        if job.stage == Stage.STARTING and not job.start_ms:
+            job.start_ms = self.told_ms
+        if job.stage == Stage.RESCHEDULING:
+            self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
+        if job.stage == Stage.PENDING:
+            self._begin_anew(job, before)
+        if job.ended:
+            self._release_all(job, before)
+            job.completion_ms = self.told_ms
+        self._note_turns(job)
+        self._note_short(job)
+
+    def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
+        """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
+        job.restarts += failed
+        self._unschedule(job, before)
+        job.failing_since.clear()
+        job.refused_places.clear()
+        job.further_back_off = NO_BACK_OFF
+        job.attempt += 1
+        job.leader_address, job.leader_ended = "", None
+        job.waits = job.failure = None
+        if job.refused and job.seen.spec is not None:
+            job.refused = ""
+            self._take_spec(job, job.seen.spec)
+
+    def _begin_anew(self, job: JobRecord, before: Stage) -> None:
+        """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""
+        if before != Stage.PENDING:
+            self._begin_attempt(job, before, failed=False)
+        else:
+            self._unschedule(job, before)
+        job.start_ms = job.infeasible_since_ms = 0
+        job.waits = None
+
+    def _note_back_off(self, job: JobRecord, event: k.StageDecided) -> None:
+        """What a decision on the stage, in which the job isn't yet, means for its back-off and its place in line."""
+        held_ms = self.told_ms - job.stage_since_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
+        if event.back_off_ms:
+            times = job.back_off.in_a_row(self.told_ms, held_ms=held_ms)
+            job.back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
+        if event.reason == StageReason.QUORUM_REFUSED:
+            job.held_back = True
+        elif event.stage == Stage.RUNNING:
+            job.held_back = False
+        elif event.stage == Stage.PENDING:
+            self._end_back_off(job)
+
+    def _end_back_off(self, job: JobRecord) -> None:
+        """Its user did something about it: it is scheduled as one of which nothing is known."""
+        job.back_off = job.further_back_off = NO_BACK_OFF
+        job.held_back = False
+
+    def _replace(self, job: JobRecord, place: PlaceKey, worker: k.EndedWorker) -> None:
+        """Take one ended worker's pod from its place, and the place from its node unless it is filled there again."""
+        if worker.how == Replacement.SAME_NODE:
+            self._count_restarts(job, place, self.state.pods[job.bound.pop(place)])
+            self.state.nodes.hold(job.placements[place], requests_of(job, place))
+        else:
+            self._unplace(job, place, job.stage)
+        if worker.how == Replacement.GIVEN_UP:
+            job.given_up[place] = None
+        elif worker.pod_uid:
+            job.retired[worker.pod_uid] = None
+
+    def _note_pod(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+        """A pod that claims a place of the job's present attempt was seen."""
+        if place not in job.bound:
+            self._bind(job, place, pod)
+        elif place == LEADER and job.bound[LEADER] == pod.uid:
+            self._note_address(job, pod)
+        if pod.restarts or pod.phase == _FAILED:
+            self._note_failure(job, place, old, pod)
+
+    def _note_failure(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+        """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
+        waits to see whether the leader fails."""
+        assert pod.owner is not None
+        failed = pod.phase == _FAILED and (old is None or old.phase != _FAILED)
+        restarted = pod.restarts > (old.restarts if old is not None else 0)
+        if not (failed or restarted) or job.bound.get(place) != pod.uid:
+            return
+        if failed and pod.reason.startswith(REFUSALS):
+            job.refusals[pod.node] = self.told_ms
+            self.state.job_changes += 1
+        if place == LEADER:
+            return
+        since_ms = job.failing_since.get(pod.owner.group_name, 0)
+        if self.told_ms - since_ms > k.FAILURES_APART_MS:
+            job.failing_since[pod.owner.group_name] = self.told_ms
+
+    def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
+        assert pod.owner is not None
+        uid = pod.owner.job_uid
+        self.changes.jobs[uid] = None
+        of_job = self.state.pods_of[uid]
+        del of_job[pod.uid]
+        self._unretire(uid, pod)
+        self.state.job_changes += 1  # a job that waits for its old pods to go may now be placed
+        if not of_job:
+            del self.state.pods_of[uid]
+        job = self.state.jobs.get(uid)
+        place = job.place_of(pod.owner) if job is not None else None
+        if job is None or place is None or job.bound.get(place) != pod.uid:
+            return
+        del job.bound[place]
+        if place == LEADER and pod.phase in TERMINAL:
+            job.leader_ended = pod
+        self._count_restarts(job, place, pod)
+        self._keep_or_release(job, place, pod)
+        self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
+        self._note_short(job)
+
+    def _disown_strangers(self, job: JobRecord) -> None:
+        """Take pods from a job that name it as their owner and are not its own."""
+        if not self.state.exact_slots:
+            return
+        for pod in [pod for pod in self.state.pods_of.get(job.uid, {}).values() if not is_own(job, pod)]:
+            self._forget_pod_of_job(pod)
+            self.state.pods[pod.uid] = disowned(pod)
+            if pod.uid in self.state.repelling:
+                self.state.repelling[pod.uid] = self.state.pods[pod.uid]
+
+    def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
+        job = self.state.jobs.get(job_uid)
+        if job is not None:
+            job.retired.pop(pod.uid, None)
+
+
+def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[PlaceKey]:
+    """Places of workers that a status names by group and runs of indices, as far as the job has them."""
+    places = expand(tuple(PlacedPods("", group, indices) for group, indices in told))
+    return [place for place in places if place != LEADER and exists(spec, place)]

@@ -1,0 +1,110 @@
+"""Whether a decision is still valid at its own offset, judged from the events before it alone (architecture rule 3).
+
+Each function returns why it isn't, in words for the verdict, and an empty text if it is.
+"""
+
+import numpy as np
+
+from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
+from arranger.model.job import GANG, Replacement, Stage
+from arranger.model.stages import may_enter
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, exists, requests_of
+from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
+from arranger.projections.openness import closed_to_next
+
+
+def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
+    """Why a decision on a job is no longer current; empty if it is."""
+    if job is None:
+        return "the job is gone"
+    if job.ended:
+        return f"the job has ended as {job.stage}"
+    if job.version != based_on:
+        return f"the job changed at offset {job.version}, the decision is based on {based_on}"
+    if attempt is not None and job.attempt != attempt:
+        return f"the job is in attempt {job.attempt}, the decision is for {attempt}"
+    if spec_needed and not job.active:
+        return "the job is being deleted or invalid"
+    return ""
+
+
+def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
+    """Why a job doesn't enter a stage from the one that it is in; empty if it may."""
+    if job is None:
+        return ""
+    if not may_enter(job.stage, event.reason, event.stage):
+        return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
+    if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
+        return f"it can't be {event.stage}: its quorum has no nodes"
+    return ""
+
+
+def misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) -> str:
+    """Why the pods of a placement have no free slots in their job, or don't make its quorum whole."""
+    spec, nodes_decided = job.valid_spec, len(wanted) + len(job.placements)
+    for place in wanted:
+        if place in job.placements:
+            return f"place {place} has a node already"
+        if not exists(spec, place):
+            return f"the job has no place {place}"
+    if not wanted.keys() | job.placements.keys() >= {LEADER}:
+        return "the quorum is not whole: the leader has no node"
+    if nodes_decided <= spec.min_workers:
+        return f"the quorum is not whole: {spec.min_workers} workers needed"
+    if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_wanted():
+        return f"the gang is not whole: {job.pods_wanted()} pods needed"
+    return ""
+
+
+def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:
+    """Why the workers of a decision aren't those that fill their places, or what the rooms of those kept lack."""
+    again: dict[PlaceKey, str] = {}
+    met: set[PlaceKey] = set()
+    for worker in event.workers:
+        place = (worker.place.group, worker.place.index)
+        if place == LEADER or place not in job.placements or place in met:
+            return f"no worker has place {place}, or it is named twice"
+        met.add(place)
+        if job.bound.get(place, "") != worker.pod_uid:
+            return f"place {place} is filled by another pod"
+        if worker.how == Replacement.SAME_NODE:
+            if not worker.pod_uid:
+                return f"place {place} has no pod"
+            again[place] = job.placements[place]
+    refused = lacking(nodes, job, again)
+    if not refused and event.verdicts >= 1:
+        refused = closed_to_next(nodes, job.valid_spec, again)
+    return refused
+
+
+def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+    """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
+    counts: dict[tuple[str, int], int] = {}
+    for (group, _), node in wanted.items():
+        counts[node, group] = counts.get((node, group), 0) + 1
+    need: dict[str, Amounts] = {}
+    for (node, group), count in counts.items():
+        amounts = nodes.vector(job.valid_spec.groups[group].shape.requests) * count
+        need[node] = need[node] + amounts if node in need else amounts
+    rows = [nodes.rows[node] for node in need if nodes.has(node)]
+    if not rows:
+        return f"node {next(iter(need))} is gone" if need else ""
+    asked = np.array(list(need.values()))
+    if len(rows) == len(need) and not ((nodes.used[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any():
+        return ""
+    return _lacking_one_by_one(nodes, job, wanted, need)
+
+
+def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str], need: dict[str, Amounts]) -> str:
+    """Which node it is that doesn't take what is needed there."""
+    for node, amounts in need.items():
+        if not nodes.has(node):
+            return f"node {node} is gone"
+        row = nodes.rows[node]
+        short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
+        if short.any():
+            names = {name for name, column in nodes.columns.items() if short[column] and name != NOWHERE}
+            asked = [requests_of(job, place) for place, at in wanted.items() if at == node]
+            return f"node {node} lacks {min(names.union(name for each in asked for name, _ in nodes.unknown(each)))}"
+    return ""

@@ -1,0 +1,205 @@
+"""What the slots of jobs hold: nodes that were decided, the pods that fill them, and the room that each has.
+
+A placement holds the room itself until its pod is observed, from then on the pod's own requests count (architecture
+rule 7). Whoever changes a slot goes through here, so that no room is held twice and none is lost.
+"""
+
+from collections.abc import Sequence
+
+from arranger.events import kinds as k
+from arranger.model.job import JobSpec, Place, ScheduleState, Stage
+from arranger.model.pod import TERMINAL
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, exists, holds, requests_of
+from arranger.projections.judging import lacking
+from arranger.projections.state import Assumed, Changes, State
+
+
+def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
+    """Nobody waits any more for these pods of `state.assumed`: they were seen and count themselves, or won't come."""
+    for pod in pods:
+        del state.assumed[pod.owner]
+        state.nodes.release(pod.node, pod.requests)
+        changes.schedulable = True
+
+
+class Slots:
+    """The slots of all jobs, while one entry is folded: the state, what it touches, and the entry's time."""
+
+    __slots__ = ("changes", "state", "told_ms")
+
+    def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
+        self.state = state
+        self.changes = changes
+        self.told_ms = told_ms
+
+    def _bind_waiting(self, job: JobRecord) -> None:
+        """Bind the pods of a job that fill no place yet, in an order that every process shares."""
+        pods = self.state.pods_of.get(job.uid, {})
+        if len(pods) > len(job.bound):
+            for uid in sorted(pods):
+                self._bind_if_placed(job, pods[uid])
+
+    def _bind_if_placed(self, job: JobRecord, pod: k.PodSeen) -> None:
+        assert pod.owner is not None
+        place = job.place_of(pod.owner)
+        if place is not None and place not in job.bound:
+            self._bind(job, place, pod)
+
+    def _bind(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """Let a pod fill the place that it claims and that no pod fills yet, if it may."""
+        if job.ended or not pod.node or pod.uid in job.retired:
+            return
+        if place in job.leaving and _was_replaced(job, place, pod):
+            job.leaving = tuple(each for each in job.leaving if each != place)
+            job.retired[pod.uid] = None
+            return
+        if place in job.placements:
+            if self.state.exact_slots and pod.node != job.placements[place]:
+                return  # created for an earlier decision: it has to go before the decided one can come
+            self.state.nodes.release(job.placements[place], requests_of(job, place))
+            job.placements[place] = pod.node
+        elif job.adopted_at == job.version and place not in job.given_up and pod.phase not in TERMINAL:
+            self.state.job_changes += 1
+            job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
+        else:
+            return
+        job.bound[place] = pod.uid
+        if place == LEADER:
+            self._note_address(job, pod)
+        if self.state.quotas and job.seen.namespace in self.state.quotas:
+            self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
+            self.changes.schedulable = True
+        job.refused_places.pop(place, None)
+        if job.failure is not None and job.failure.place == Place(*place):
+            job.failure = None  # it got there after all
+        if job.short_since_ms:
+            self._note_short(job)
+
+    def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
+        """Workers are told the first address that the leader's pod shows. Where a name stands for it (its Service) they
+        find the next one there; else they have to be started again with that, which a controller decides."""
+        if not self.state.pod_addresses or leader.ip in ("", job.leader_address):
+            return
+        lasts = leader.phase not in TERMINAL and not leader.deleting
+        if lasts and (not job.leader_address or job.valid_spec.leader_service):
+            job.leader_address = leader.ip
+
+    def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
+        job.placements[place] = node
+        self.state.nodes.hold(node, requests_of(job, place))
+
+    def _unplace(self, job: JobRecord, place: PlaceKey, stage: Stage) -> None:
+        """Give up a place of a job that was in that stage so far."""
+        node = job.placements.pop(place)
+        uid = job.bound.pop(place, None)
+        job.refused_places.pop(place, None)
+        if uid is not None:
+            self._count_restarts(job, place, self.state.pods[uid])
+        elif _may_come(job, place, stage) and not self.state.nodes.overbooked(node, requests_of(job, place)):
+            self._assume(job, place, node)
+        else:  # it can't have been created, or its kubelet refuses it
+            self.state.nodes.release(node, requests_of(job, place))
+
+    def _assume(self, job: JobRecord, place: PlaceKey, node: str) -> None:
+        """Keep the room of a place for the pod that may come there."""
+        owner = job.owner_of(place)
+        if owner in self.state.assumed:  # since an earlier decision on the same place
+            forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
+        until_ms = self.told_ms + k.ASSUMED_MS
+        self.state.assumed[owner] = Assumed(owner, node, requests_of(job, place), until_ms)
+
+    def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """A pod leaves its place: what its containers restarted is kept."""
+        if place == LEADER:
+            job.restarts += pod.restarts
+        elif pod.restarts and job.spec is not None:
+            name = job.spec.groups[place[0]].name
+            job.spent[name] = job.spent.get(name, 0) + pod.restarts
+
+    def _release_all(self, job: JobRecord, stage: Stage) -> None:
+        for place in sorted(job.placements):  # the order in which they are assumed is part of the state
+            self._unplace(job, place, stage)
+        self.changes.schedulable = True
+
+    def _keep_or_release(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
+        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now, or
+        nobody fills it any more because its job is being deleted."""
+        node = job.placements[place]
+        if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {place: node})):
+            self.state.nodes.hold(node, requests_of(job, place))
+            return
+        del job.placements[place]
+        job.refused_places.pop(place, None)
+        self._settle_schedule(job)
+        self.changes.schedulable = True
+
+    def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
+        """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
+        for place in sorted(place for place in job.placements if not exists(spec, place) and place not in job.bound):
+            self._unplace(job, place, job.stage)
+        kept, filled = dict(job.placements), dict(job.bound)
+        restarts, spent, refused = job.restarts, dict(job.spent), dict(job.refused_places)
+        if job.spec is not None:
+            self._release_all(job, Stage.PENDING)  # held again below: no pod is given up by that
+        job.spec, job.restarts, job.spent = spec, restarts, spent
+        if job.ended:
+            return
+        job.given_up = {place: None for place in job.given_up if exists(spec, place)}
+        for place, node in kept.items():
+            if exists(spec, place):
+                self._reserve(job, place, node)
+        job.refused_places = {place: since_ms for place, since_ms in refused.items() if place in job.placements}
+        for place, uid in filled.items():
+            self._bind_if_placed(job, self.state.pods[uid])
+            if place not in job.bound and place[0] < len(spec.groups):
+                self._count_restarts(job, place, self.state.pods[uid])
+        self._bind_waiting(job)
+        self._settle_schedule(job)
+
+    def _settle_schedule(self, job: JobRecord) -> None:
+        """What the schedule is after a change of the spec. A job that hasn't started never holds part of a quorum."""
+        if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
+            self._unschedule(job, job.stage)
+            job.infeasible_since_ms = 0
+        elif len(job.placements) == job.pods_wanted():
+            self._schedule_state(job, ScheduleState.SUCCEED)
+            job.waits = None
+        elif job.schedule_state == ScheduleState.SUCCEED:
+            self._schedule_state(job, ScheduleState.PARTLY)
+        self._note_short(job)
+
+    def _unschedule(self, job: JobRecord, before: Stage) -> None:
+        self._release_all(job, before)
+        self._schedule_state(job, ScheduleState.UNSCHEDULED)
+
+    def _note_short(self, job: JobRecord) -> None:
+        """Since when a part of the quorum lacks: who starts may hold the other part only for a while."""
+        if not job.short():
+            job.short_since_ms = 0
+        elif not job.short_since_ms:
+            job.short_since_ms = self.told_ms
+
+    def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
+        if job.schedule_state != new:
+            job.schedule_state = new
+            job.scheduled_since_ms = self.told_ms
+            self._note_turns(job)
+
+    def _note_turns(self, job: JobRecord) -> None:
+        """Since when each condition holds, or doesn't any more."""
+        for name, is_so in job.conditions():
+            if is_so != job.turned.get(name, (False, 0))[0]:
+                job.turned[name] = (is_so, self.told_ms)
+
+
+def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:
+    """Whether the pod of a place that was being filled anew is the old one: it ended, goes, or is somewhere else."""
+    return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(place)
+
+
+def _may_come(job: JobRecord, place: PlaceKey, stage: Stage) -> bool:
+    """Whether a pod that nobody has seen may be at a place, or on its way there, in a stage: the leader's until it has
+    an address, those of workers from then on, and none that the API server finds invalid."""
+    if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
+        return False
+    return (place == LEADER) == (job.leader_address == "")
