@@ -1,7 +1,7 @@
 """Histories by chance: a list of small numbers read as what a cluster, its users and the workers did.
 
-`steps()` is the hypothesis strategy, `live_through` plays a list of steps in a `World`, and `assert_sound` is what must
-hold of a state after every step, worked out anew from pods, nodes and jobs.
+`steps()` is the hypothesis strategy, and `live_through` plays a list of steps in a `World`. `State.validate` is what
+must hold of a state after every step.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm, PodTraits, Requirement
-from arranger.projections.jobs import JobRecord, holds
-from arranger.projections.state import State
+from arranger.projections.jobs import JobRecord
 from tests.world import World, shape
 
 #: What happens, and two numbers that say to whom and how.
@@ -64,47 +63,6 @@ def calm_down(world: World) -> None:
         if quiet:
             world.pass_time(400)  # longer than every grace and back-off
     raise AssertionError("the world doesn't come to rest")
-
-
-def assert_sound(state: State) -> None:
-    """What no history may break: nothing leaks, nothing is booked twice, quorums are whole."""
-    expected: dict[str, dict[str, int]] = {}
-    for pod in state.pods.values():
-        if holds(pod):
-            _add(expected, pod.node, pod.requests)
-    for job in state.jobs.values():
-        _assert_job_sound(state, job)
-        for place, node in job.placements.items():
-            if place not in job.bound:
-                assert job.spec is not None
-                _add(expected, node, job.spec.groups[place[0]].shape.requests)
-    for pod in state.assumed.values():
-        _add(expected, pod.node, pod.requests)
-    assert state.repelling == {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}
-    nodes = state.nodes
-    present = {name for name, row in nodes.rows.items() if nodes.present(row)}
-    assert set(nodes.rows) == present | set(expected), "a row lives while its node is there or anything is on it"
-    for name, row in nodes.rows.items():
-        held = {resource: used for resource, (used, _) in nodes.amounts(row).items() if used}
-        assert held == {r: v for r, v in expected.get(name, {}).items() if v}, name
-
-
-def _assert_job_sound(state: State, job: JobRecord) -> None:
-    if job.ended:
-        assert not job.placements and not job.bound
-    if job.placements and job.stage in ("Pending", "Rescheduling"):
-        assert job.quorum_placed(), "half a job holds resources"
-    assert job.bound.keys() <= job.placements.keys()
-    assert len(set(job.bound.values())) == len(job.bound)
-    for place, uid in job.bound.items():
-        owner = state.pods[uid].owner
-        assert owner is not None and owner.job_uid == job.uid and job.place_of(owner) == place
-
-
-def _add(expected: dict[str, dict[str, int]], node: str, amounts: Iterable[tuple[str, int]]) -> None:
-    held = expected.setdefault(node, {})
-    for resource, amount in (*amounts, ("pods", 1)):
-        held[resource] = held.get(resource, 0) + amount
 
 
 # --- steps -------------------------------------------------------------------------------------------------------

@@ -4,18 +4,27 @@
 `Changes`, which is not part of the state: it only spares the readers a full look.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from arranger.events.kinds import PodSeen, QuotaSeen, Watched
 from arranger.model.pod import PodOwner
+from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 
 #: Without these nobody decides anything.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
+
+
+class InconsistentState(ValueError):
+    """A state at odds with itself; `found` says in what."""
+
+    def __init__(self, found: Sequence[Inconsistency]) -> None:
+        super().__init__("\n".join(map(str, found)))
+        self.found = found
 
 
 @dataclass(slots=True)
@@ -101,6 +110,11 @@ class State:
             return False
         quota = Watched.QUOTA
         return quota not in self.terms or self.listed.get(quota, False) or quota in self.unwatched
+
+    def validate(self) -> None:
+        """Raise `InconsistentState` unless the state is consistent; slow for a large one."""
+        if found := [*inconsistencies(self)]:
+            raise InconsistentState(found)
 
     def foreign(self, cluster: str) -> bool:
         """Whether a Kubernetes cluster is known to be another than the log's; one that isn't known is not."""

@@ -393,8 +393,9 @@ class Checks:
                 raise Violation(f"the stranger's pod {name} was deleted")
 
     def projections_agree(self) -> None:
-        """Every process that is at the log's end holds the oracle's bytes."""
+        """The oracle's state is consistent, and every process that is at the log's end holds its bytes."""
         state = self._world.oracle.state
+        state.validate()
         told = None
         for process in self._world.processes:
             theirs = process.follower.state

@@ -7,7 +7,6 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.replay.what_if.one_cycle import say
 from arranger.scheduling.cycle import Cycles
-from tests.random_worlds import assert_sound
 from tests.unit.replay_worlds import explained
 from tests.world import Edited, World, shape, starting
 
@@ -31,7 +30,7 @@ def test_the_room_of_a_pod_that_may_come_is_given_to_nobody_for_a_while() -> Non
     world.pass_time(0.001)
     world.cycle()  # time alone frees it: nothing else was said
     assert other.placements == {LEADER: "n1"}
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_who_looks_only_when_something_has_changed_looks_again_when_nobody_waits_for_the_pod_any_more() -> None:
@@ -49,7 +48,7 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
     assert not world.state.assumed and world.used("n1") == 2000
     world.pod_gone(uid)
     assert world.used("n1") == 0
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
@@ -62,7 +61,7 @@ def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world.pod_gone(job.bound[LEADER])
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert not world.state.assumed
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_room_for_a_while() -> None:
@@ -75,14 +74,14 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     assert len(job.placements) == 6
     elastic.edit(workers=3)
     assert [owner.index for owner in world.state.assumed] == [3, 4] and world.used("n1") == 6000
-    assert_sound(world.state)
+    world.state.validate()
     elastic.edit(workers=5)  # it grows again: these places are other rooms until those pods are there or aren't
     world.cycle()
     assert len(job.placements) == 4
     world.wait_for_late_pods()
     world.settle()
     assert len(job.bound) == 6 and not world.state.assumed
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_deleted_jobs_late_pods_keep_their_room_too() -> None:

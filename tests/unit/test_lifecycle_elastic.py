@@ -5,7 +5,6 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import wanted_pods, wanted_status
 from arranger.model.job import ScheduleState, Stage
-from tests.random_worlds import assert_sound
 from tests.world import Edited, World, shape
 
 LEADER = (0, 0)
@@ -22,7 +21,7 @@ class Elastic(Edited):
 
     def settle(self) -> None:
         self.world.settle()
-        assert_sound(self.world.state)
+        self.world.state.validate()
 
     @property
     def workers(self) -> list[int]:

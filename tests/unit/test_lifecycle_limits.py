@@ -6,7 +6,6 @@ from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.wanted import expires_ms, wanted_pods, wanted_status
 from arranger.model.job import ScheduleState, Stage
-from tests.random_worlds import assert_sound
 from tests.world import Edited, World
 
 LEADER = (0, 0)
@@ -22,7 +21,7 @@ class Asked(Edited):
 
     def settle(self) -> tuple[Stage, str]:
         self.world.settle()
-        assert_sound(self.world.state)
+        self.world.state.validate()
         assert self.job.decided is not None
         return self.job.stage, self.job.decided.reason
 

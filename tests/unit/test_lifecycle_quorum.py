@@ -4,7 +4,6 @@ from arranger.events import kinds as k
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Place, Stage
 from arranger.projections import snapshot
-from tests.random_worlds import assert_sound
 from tests.world import starting
 
 
@@ -27,7 +26,7 @@ def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, len(job.bound)) == (Stage.RUNNING, 5)
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_minimum_raised_and_lowered_again_in_time_costs_a_starting_job_nothing() -> None:
@@ -57,7 +56,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     world.wait_for_late_pods()
     world.settle()
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 1, 3)
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_nodes_up() -> None:

@@ -13,7 +13,6 @@ from arranger.model.node import Taint
 from arranger.model.pod import Toleration
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from tests.random_worlds import assert_sound
 from tests.world import World, shape, starting
 
 LEADER = (0, 0)
@@ -45,7 +44,7 @@ FIRST_S = 10.0
 def later(world: World, seconds: float = FIRST_S) -> None:
     world.pass_time(seconds)
     world.settle()
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def decided(world: World) -> k.WorkersReplaced:
@@ -108,7 +107,7 @@ def test_a_worker_whose_room_was_taken_meanwhile_goes_elsewhere() -> None:
     world.settle()
     assert job.placements[(1, 1)] == "n2" and job.schedule_state == ScheduleState.SUCCEED
     assert job.spent == {"actors": 1}
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_worker_fails_over_from_a_node_that_is_cordoned_or_not_ready() -> None:
@@ -129,7 +128,7 @@ def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> No
     kept = k.EndedWorker(k.Place(1, 1), uid, "SameNode", True)
     world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ()))
     assert "lacks cpu" in world.verdict("WorkersReplaced").reason and job.bound[(1, 1)] == uid
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_decision_on_another_pod_than_the_place_has_is_void() -> None:
@@ -250,7 +249,7 @@ def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
         world.settle()
     assert (job.stage, job.attempt, restarts(world, job), job.given_up) == (Stage.RUNNING, 0, (0, 0), {})
     assert len(job.bound) == 4
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_worker_that_ends_well_because_its_node_shuts_down_is_replaced_and_one_that_finished_is_not() -> None:
@@ -317,7 +316,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     new.settle()
     shown = wanted_status(new.state, again)
     assert {name: shown[name] for name in ("restarts", "workers")} == {n: status[n] for n in ("restarts", "workers")}
-    assert_sound(new.state)
+    new.state.validate()
 
 
 def test_a_status_of_an_earlier_version_counts_as_the_leaders_restarts() -> None:
@@ -420,7 +419,7 @@ def test_workers_of_a_node_that_is_not_ready_are_replaced_after_the_grace_and_no
     assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n4", {})
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_node_that_flaps_within_the_grace_loses_nothing() -> None:
@@ -566,7 +565,7 @@ def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_neve
     world.node("n2", cpu=2)
     world.settle()
     assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
@@ -580,7 +579,7 @@ def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
     assert wanted_pods(world.state, job).create == []
     world.settle()
     assert (job.stage, job.attempt, job.placements[place], job.spent) == (Stage.RUNNING, 0, "n3", {})
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has_it() -> None:
@@ -601,7 +600,7 @@ def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has
     world.wait_for_late_pods()
     world.settle()
     assert sorted(str(job.stage) for job in jobs) == ["Rescheduling", "Running"]
-    assert_sound(world.state)
+    world.state.validate()
 
 
 CLOSED = {
@@ -627,7 +626,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     assert replaced_text(job.replacement, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
-    assert_sound(world.state)
+    world.state.validate()
 
 
 def test_a_failed_worker_on_a_node_that_was_tainted_since_is_replaced_elsewhere() -> None:

@@ -1,0 +1,99 @@
+"""Whether a state is consistent: nothing leaks, no room is held twice, and every quorum is whole or absent.
+
+The fold keeps a state so, whatever the log says. What is found here is a defect of the fold, or of a state that was put
+together by hand.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord, holds, requests_of
+
+if TYPE_CHECKING:
+    from arranger.projections.state import State
+
+#: Node → resource → amount held there, in the resource's units; pods are counted as a resource.
+_Held = dict[str, dict[str, int]]
+
+
+class Inconsistency(msgspec.Struct, frozen=True):
+    """What is wrong with a state, and of the job concerned, if one is, what is known: one fact a line."""
+
+    problem: str
+    job_uid: str = ""
+    story: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n  ".join((self.problem, *self.story))
+
+
+def inconsistencies(state: "State") -> Iterator[Inconsistency]:
+    """All that is wrong with a state; nothing for a consistent one."""
+    held: _Held = {}
+    for pod in state.pods.values():
+        if holds(pod):
+            _add(held, pod.node, pod.requests)
+    for assumed in state.assumed.values():
+        _add(held, assumed.node, assumed.requests)
+    for job in state.jobs.values():
+        for problem in _of_job(state, job):
+            yield Inconsistency(problem, job.uid, _story(job))
+        if job.spec is not None:
+            for place, node in job.placements.items():
+                if place not in job.bound:
+                    _add(held, node, requests_of(job, place))
+    yield from map(Inconsistency, _of_nodes(state, held))
+    if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
+        yield Inconsistency("the index of pods that keep others away isn't that of the pods")
+
+
+def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
+    if job.ended and (job.placements or job.bound):
+        yield "it has ended and has slots"
+    if job.placements and job.spec is None:
+        yield "it has slots and no spec"
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.placements and not job.quorum_placed():
+        yield "it hasn't started and holds a part of its quorum"
+    if not job.bound.keys() <= job.placements.keys():
+        yield f"pods fill slots without a node: {sorted(job.bound.keys() - job.placements.keys())}"
+    if len(set(job.bound.values())) < len(job.bound):
+        yield "a pod fills two slots"
+    for place, uid in job.bound.items():
+        pod = state.pods.get(uid)
+        if pod is None:
+            yield f"the pod {uid} in slot {place} isn't there"
+        elif pod.owner is None or pod.owner.job_uid != job.uid or job.place_of(pod.owner) != place:
+            yield f"the pod {pod.name} in slot {place} claims another"
+
+
+def _of_nodes(state: "State", held: _Held) -> Iterator[str]:
+    nodes = state.nodes
+    present = {name for name, row in nodes.rows.items() if nodes.present(row)}
+    if nodes.rows.keys() != present | held.keys():
+        needless = sorted(nodes.rows.keys() ^ (present | held.keys()))
+        yield f"a node has a row while it is there or something is on it, and these differ: {needless}"
+    for name, row in nodes.rows.items():
+        used = {resource: amount for resource, (amount, _) in nodes.amounts(row).items() if amount}
+        expected = {resource: amount for resource, amount in held.get(name, {}).items() if amount}
+        if used != expected:
+            yield f"node {name} counts {used} as used, its pods and slots hold {expected}"
+
+
+def _add(held: _Held, node: str, amounts: Iterable[tuple[str, int]]) -> None:
+    of_node = held.setdefault(node, {})
+    for resource, amount in (*amounts, ("pods", 1)):
+        of_node[resource] = of_node.get(resource, 0) + amount
+
+
+def _story(job: JobRecord) -> tuple[str, ...]:
+    last = [f"{told_ms}: {step.stage} ({step.reason}), based on {step.based_on}" for step, told_ms in job.steps]
+    return (
+        f"job {job.seen.namespace}/{job.seen.name}, UID {job.uid}",
+        f"{job.stage}, {job.schedule_state}, attempt {job.attempt}, version {job.version}, adopted at {job.adopted_at}",
+        f"slots on nodes: {job.placements}",
+        f"filled by: {job.bound}; given up: {[*job.given_up]}; pods that go: {[*job.retired]}",
+        *last,
+    )

@@ -1,0 +1,58 @@
+"""A state says what is wrong with it, and tells the story of the job concerned."""
+
+from collections.abc import Callable
+
+import pytest
+
+from arranger.model.job import Stage
+from arranger.projections.jobs import LEADER
+from arranger.projections.state import InconsistentState
+from tests.world import World
+
+
+def running() -> World:
+    world = World()
+    world.node("n1", cpu=8)
+    world.job("ppo", workers=2, min_workers=2)
+    world.settle()
+    world.state.validate()
+    return world
+
+
+def half_a_quorum(world: World) -> None:
+    job = world.state.jobs["uid-ppo"]
+    job.stage = Stage.PENDING
+    del job.placements[LEADER], job.bound[LEADER]
+
+
+TAMPERED: dict[str, Callable[[World], object]] = {
+    "counts {'cpu': 2000": lambda world: world.state.nodes.release("n1", (("cpu", 1000),)),
+    "it has ended and has slots": lambda world: setattr(world.state.jobs["uid-ppo"], "stage", Stage.FAILED),
+    "it hasn't started and holds a part of its quorum": half_a_quorum,
+    "pods fill slots without a node: [(0, 0)]": lambda world: world.state.jobs["uid-ppo"].placements.pop(LEADER),
+    "isn't there": lambda world: world.state.pods.pop(world.state.jobs["uid-ppo"].bound[LEADER]),
+    "a pod fills two slots": lambda world: world.state.jobs["uid-ppo"].bound.update({(1, 0): "x", (1, 1): "x"}),
+    "claims another": lambda world: setattr(world.state.jobs["uid-ppo"], "attempt", 7),
+}
+
+
+@pytest.mark.parametrize("problem", TAMPERED)
+def test_a_state_that_was_tampered_with_says_in_what(problem: str) -> None:
+    world = running()
+    TAMPERED[problem](world)
+    with pytest.raises(InconsistentState) as raised:
+        world.state.validate()
+    assert problem in str(raised.value)
+
+
+def test_the_story_of_the_job_concerned_is_told() -> None:
+    world = running()
+    world.state.jobs["uid-ppo"].stage = Stage.SUCCEEDED
+    with pytest.raises(InconsistentState) as raised:
+        world.state.validate()
+    (found,) = raised.value.found
+    assert found.job_uid == "uid-ppo" and found.story[0] == "job default/ppo, UID uid-ppo"
+    assert [line.partition(": ")[2] for line in found.story[-2:]] == [
+        f"Starting (Scheduled), based on {world.state.jobs['uid-ppo'].steps[0][0].based_on}",
+        f"Running (WorkersReady), based on {world.state.jobs['uid-ppo'].steps[1][0].based_on}",
+    ]
