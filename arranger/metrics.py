@@ -36,66 +36,80 @@ class Metrics:
         GCCollector(registry=registry)
         registry.register(_HeardAge(self))
 
-        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-            return Gauge(f"arranger_{name}", text, labels, registry=registry)
+        self._measure_log()
+        self._measure_roles()
+        self._measure_store()
 
-        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-            return Counter(f"arranger_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
-            return Histogram(f"arranger_{name}", text, labels, buckets=buckets, registry=registry)
-
-        self.lag_events = gauge("lag_events", "Events in the log that this reader hasn't folded.", ["reader"])
-        self.lag_seconds = gauge(
+    def _measure_log(self) -> None:
+        """Reading and writing the log, and what is observed."""
+        self.lag_events = self._gauge("lag_events", "Events in the log that this reader hasn't folded.", ["reader"])
+        self.lag_seconds = self._gauge(
             "lag_seconds", "Since when the log holds an event that this reader hasn't folded.", ["reader"]
         )
-        self.epoch = gauge("epoch", "Epoch of the log that this process reads.")
-        self.offset = gauge("offset", "Offset of the last event folded.", ["reader"])
-        self.events = counter("events_appended", "Events that this process appended, by kind.", ["kind"])
-        self.appends = counter(
+        self.epoch = self._gauge("epoch", "Epoch of the log that this process reads.")
+        self.offset = self._gauge("offset", "Offset of the last event folded.", ["reader"])
+        self.events = self._counter("events_appended", "Events that this process appended, by kind.", ["kind"])
+        self.appends = self._counter(
             "appends",
             "Batches that this process appended: ok, duplicate, superseded (watch), lost (epoch), clock (it is off) or "
             "unavailable.",
             ["result"],
         )
-        self.writes_refused = gauge(
+        self.writes_refused = self._gauge(
             "writes_refused", "1 while Redis refuses what this process writes: it is full, or a replica."
         )
-        self.append_seconds = histogram("append_seconds", "Time that one append took.", _CYCLE_BUCKETS)
-        self.observations = counter("observations", "Observations from Kubernetes, by kind of object.", ["kind"])
-        self.relists = counter("relists", "Full listings, by kind of object and reason.", ["kind", "reason"])
-        self.missed_observations = counter(
+        self.append_seconds = self._histogram("append_seconds", "Time that one append took.", _CYCLE_BUCKETS)
+        self.observations = self._counter("observations", "Observations from Kubernetes, by kind of object.", ["kind"])
+        self.relists = self._counter("relists", "Full listings, by kind of object and reason.", ["kind", "reason"])
+        self.missed_observations = self._counter(
             "missed_observations", "Objects of which a periodic comparison found what the watch had missed.", ["kind"]
         )
-        self.cycles = counter("cycles", "Scheduling cycles: taken, idle (nothing to decide) or superseded.", ["result"])
-        self.cycle_seconds = histogram("cycle_seconds", "Duration of one scheduling cycle.", _CYCLE_BUCKETS)
-        self.decisions = counter(
+
+    def _measure_roles(self) -> None:
+        """Cycles, decisions, and effects on the cluster."""
+        self.cycles = self._counter(
+            "cycles", "Scheduling cycles: taken, idle (nothing to decide) or superseded.", ["result"]
+        )
+        self.cycle_seconds = self._histogram("cycle_seconds", "Duration of one scheduling cycle.", _CYCLE_BUCKETS)
+        self.decisions = self._counter(
             "decisions_folded", "Decisions folded by this process, by kind and verdict.", ["kind", "verdict"]
         )
-        self.requests = counter(
+        self.requests = self._counter(
             "api_requests", "Requests to the API server; code 0: no answer.", ["verb", "resource", "code"]
         )
-        self.request_seconds = histogram(
+        self.request_seconds = self._histogram(
             "api_request_seconds", "Time to the answer of the API server.", _REQUEST_BUCKETS, ["verb", "resource"]
         )
-        self.effects_in_flight = gauge("effects_in_flight", "Effects that the applier is carrying out now.")
-        self.effects = counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
-        self.snapshots = counter("snapshots", "Snapshots stored, by result.", ["result"])
-        self.trimmed = counter("trimmed_entries", "Entries trimmed from the log.")
-        self.archived = gauge("archived_offset", "Offset up to which the archive holds this epoch of the log.")
-        self.archiving = counter("archiving", "Rounds of archiving, by result: ok or failed.", ["result"])
-        self.archive_age = gauge(
+        self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
+        self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
+
+    def _measure_store(self) -> None:
+        """Snapshots, the archive, ticks, and the process itself."""
+        self.snapshots = self._counter("snapshots", "Snapshots stored, by result.", ["result"])
+        self.trimmed = self._counter("trimmed_entries", "Entries trimmed from the log.")
+        self.archived = self._gauge("archived_offset", "Offset up to which the archive holds this epoch of the log.")
+        self.archiving = self._counter("archiving", "Rounds of archiving, by result: ok or failed.", ["result"])
+        self.archive_age = self._gauge(
             "archive_success_age_seconds", "Seconds since a round of archiving last didn't fail; 0 without an archive."
         )
-        self.archived_bytes = counter("archived_bytes", "Bytes of the files put into the archive.")
-        self.ticks = counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
-        self.ticks_dropped = counter(
+        self.archived_bytes = self._counter("archived_bytes", "Bytes of the files put into the archive.")
+        self.ticks = self._counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
+        self.ticks_dropped = self._counter(
             "ticks_dropped", "Jobs in rq's queues of ticks that are no ticks and were dropped, by queue.", ["tick"]
         )
-        self.clock_offset = gauge(
+        self.clock_offset = self._gauge(
             "clock_offset_seconds", "How far this process's clock is ahead of the log's server; negative: behind."
         )
-        self.ready = gauge("ready", "1 if this process is ready.")
+        self.ready = self._gauge("ready", "1 if this process is ready.")
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(f"arranger_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(f"arranger_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(f"arranger_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def lag(self, reader: str, *, events: int, seconds: float) -> None:
         """How far a reader is behind the end of the log."""

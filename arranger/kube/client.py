@@ -237,12 +237,16 @@ class HttpCluster:
             if fresh is not credentials:
                 response.release()
                 response = await send(fresh)
-        if response.status < 300:
-            return response
+        if response.status >= 300:
+            await self._refuse(response, f"{verb} {path}")
+        return response
+
+    async def _refuse(self, response: aiohttp.ClientResponse, what: str) -> None:
+        """Raise what an answer says that isn't a good one."""
         try:
             raw = await response.read()
         except _FAULTS as error:
-            raise _unavailable(f"{verb} {path}", error) from error
+            raise _unavailable(what, error) from error
         finally:
             response.release()
         raise _refusal(_status_of(raw), code=response.status, retry_after=response.headers.get("Retry-After", ""))
