@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import Object
+from arranger.model.checks import FieldError
 from arranger.sandbox import resources
-from arranger.sandbox.status import FieldError, bad_request
+from arranger.sandbox.status import bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
 
 METADATA_FIELDS = frozenset(

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import PODS, Object, Resource
+from arranger.model.checks import FieldError
 from arranger.sandbox.history import Collection, Stored
 from arranger.sandbox.kinds import Kind
-from arranger.sandbox.status import FieldError, conflict
+from arranger.sandbox.status import conflict
 
 #: The finalizer of an object that waits for its dependents to go first.
 FOREGROUND = "foregroundDeletion"

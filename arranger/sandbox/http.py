@@ -17,6 +17,7 @@ import yaml
 from aiohttp import web
 
 from arranger.kube.cluster import Object, Resource
+from arranger.model.checks import FieldError
 from arranger.sandbox import discovery, protobuf, tables
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -24,7 +25,7 @@ from arranger.sandbox.history import Collection, Event, Stored, Watch
 from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Listing, Selection
 from arranger.sandbox.patching import APPLY
-from arranger.sandbox.status import FieldError, Refusal, bad_request, invalid, no_such_resource, unsupported_media_type
+from arranger.sandbox.status import Refusal, bad_request, invalid, no_such_resource, unsupported_media_type
 from arranger.sandbox.store import Answer, Store, parsed_version
 from arranger.sandbox.validation import required, unsupported
 

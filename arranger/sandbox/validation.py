@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from arranger.model.checks import CauseReason, FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
-from arranger.sandbox.status import CauseReason, FieldError
 
 #: Causes that keep the rules from being asked at all, as on the real server.
 _BLOCKING = frozenset(
@@ -28,23 +29,9 @@ _UNCHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
-_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (dict, "object"),
-    (list, "array"),
-    (type(None), "null"),
-)
 #: How many good values are remembered for one schema.
 _GOOD_KEPT = 1024
 _METADATA = ("apiVersion", "kind", "metadata")
-
-
-def type_name(value: Any) -> str:
-    """JSON schema's name of a value's type."""
-    return next(name for kind, name in _TYPES if isinstance(value, kind))
 
 
 def _child(path: str, name: str) -> str:
@@ -150,7 +137,7 @@ class Schema:
         if value is None and self.nullable:
             return []
         if not self._right_type(value):
-            name = type_name(value)
+            name = json_type(value)
             wanted = self.type or "integer,string"
             text = f'Invalid value: "{name}": {path} in body must be of type {wanted}: "{name}"'
             return [FieldError(path, text, "FieldValueTypeInvalid")]
@@ -166,7 +153,7 @@ class Schema:
             return isinstance(value, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)
         if not self.type:
             return True
-        name = type_name(value)
+        name = json_type(value)
         if isinstance(value, float) and value.is_integer() and self.type == "integer":
             return True
         return name == self.type or (self.type == "number" and name == "integer")
@@ -261,7 +248,7 @@ class Schema:
             enough = {"anyOf": fitting >= 1, "oneOf": fitting == 1, "allOf": fitting == len(options)}[name]
             if not enough:
                 how = {"anyOf": "at least one schema", "oneOf": "one and only one schema", "allOf": "all the schemas"}
-                text = f'Invalid value: "{type_name(value)}": {path} in body must validate {how[name]} ({name})'
+                text = f'Invalid value: "{json_type(value)}": {path} in body must validate {how[name]} ({name})'
                 found.append(FieldError(path, text))
         return found
 
@@ -282,7 +269,7 @@ class Schema:
         if self._good is not None and content in self._good:
             return []  # most templates ask for what others ask for
         scope.enter(value, old)
-        broken = [rule.broken(scope, path, type_name(value)) for rule in self.rules]
+        broken = [rule.broken(scope, path, json_type(value)) for rule in self.rules]
         found = [error for error in broken if error is not None]
         if self._good is not None and not found:
             if len(self._good) >= _GOOD_KEPT:
@@ -306,9 +293,7 @@ class Schema:
         if any(error.reason in _BLOCKING for error in found):
             return [*found, FieldError("<nil>", _UNCHECKED)]
         broken = self.broken_rules(value, old)
-        for error in broken:
-            error.field = error.field.removeprefix(".") or "<nil>"
-        return found + broken
+        return found + [replace(error, field=error.field.removeprefix(".") or "<nil>") for error in broken]
 
 
 def required(path: str, message: str = "") -> FieldError:
