@@ -21,6 +21,7 @@ VERSION = {
     "compiler": "",
     "platform": "",
 }
+_INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS_VERBS = ["get", "patch", "update"]
 
@@ -28,15 +29,13 @@ _STATUS_VERBS = ["get", "patch", "update"]
 OPENAPI_V2 = b"\x0a\x032.0"
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 #: The same in JSON.
-OPENAPI_V2_JSON: Object = {
-    "swagger": "2.0",
-    "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-    "paths": {},
-    "definitions": {},
-}
+OPENAPI_V2_JSON: Object = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
 
 _TOP = ("api", "apis", "healthz", "livez", "openapi/v2", "openapi/v3", "readyz", "version")
-_REVIEWS = ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+_REVIEWS = [
+    {"name": f"{kind.lower()}s", "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
+    for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+]
 _POD_SUBRESOURCES = (
     ("binding", "Binding", "", "v1", ["create"]),
     ("eviction", "Eviction", "policy", "v1", ["create"]),
@@ -69,19 +68,6 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     return entries
 
 
-def _reviews() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": kind.lower() + "s",
-            "singularName": kind.lower(),
-            "namespaced": False,
-            "kind": kind,
-            "verbs": ["create"],
-        }
-        for kind in _REVIEWS
-    ]
-
-
 def _groups(kinds: Iterable[Kind]) -> dict[str, str]:
     """API groups and the version of each, without the core group."""
     found = {kind.resource.group: kind.resource.version for kind in kinds if kind.resource.group}
@@ -106,7 +92,7 @@ def _one_group(kinds: Iterable[Kind], *, group: str) -> Object | None:
 def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Object | None:
     """The resources of a version of a group (empty: the core group); None when it isn't served."""
     if (group, version) == ("authorization.k8s.io", "v1"):
-        entries = _reviews()
+        entries = _REVIEWS
     else:
         served = [kind for kind in kinds if (kind.resource.group, kind.resource.version) == (group, version)]
         entries = [entry for kind in served for entry in _resources(kind)]
@@ -145,12 +131,7 @@ def _document(kinds: list[Kind]) -> Object:
         paths[kind.resource.path("{namespace}", "{name}")] = _operations(kind)
         if kind.schema is not None:
             schemas[_schema_name(kind)] = _described(kind, kind.schema.declared)
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _schema_name(kind: Kind) -> str:

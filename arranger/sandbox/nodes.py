@@ -64,14 +64,7 @@ class Requests:
 class SimulatedNodes:
     """The nodes of simulated kubelets. `heartbeat_s` is how often each renews its conditions."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        clock: Clock,
-        requests: Requests,
-        heartbeat_s: float,
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, clock: Clock, requests: Requests, heartbeat_s: float) -> None:
         self._cluster = cluster
         self._clock = clock
         self._call = requests

@@ -16,15 +16,7 @@ from arranger.model.checks import CauseReason, FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
 
 #: Causes that keep the rules from being asked at all, as on the real server.
-_BLOCKING = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
-)
+_BLOCKING = frozenset(f"FieldValue{how}" for how in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
 _UNCHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
@@ -170,9 +162,7 @@ class Schema:
     def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
         options = self.declared.get("enum")
         if options is not None and value not in options:
-            supported = ", ".join(
-                f'"{option}"' if isinstance(option, str) else f'"{_json(option)}"' for option in options
-            )
+            supported = ", ".join(f'"{option if isinstance(option, str) else _json(option)}"' for option in options)
             text = f"Unsupported value: {_json(value)}: supported values: {supported}"
             yield FieldError(path, text, "FieldValueNotSupported")
         if isinstance(value, str):
