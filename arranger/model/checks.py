@@ -7,16 +7,29 @@ null where a field may be absent counts as absent.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+#: How a field is wrong: Kubernetes' codes, as they appear in `details.causes[].reason` of a refusal.
+CauseReason = Literal[
+    "FieldValueInvalid",
+    "FieldValueRequired",
+    "FieldValueNotSupported",
+    "FieldValueForbidden",
+    "FieldValueDuplicate",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+]
+
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with which field: `spec.priority`, and a message that says what is allowed."""
+    """One wrong field: its path (`spec.priority`), a message that says what is allowed, and the code for the cause."""
 
     field: str
     message: str
+    reason: CauseReason = "FieldValueInvalid"
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -24,6 +37,16 @@ class FieldError(msgspec.Struct, frozen=True):
 
 Errors = Iterator[FieldError]
 Check = Callable[[Any, str], Errors]
+
+#: JSON schema's names of types; a bool is an int as well, so it comes first.
+_TYPES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (dict, "object"),
+    (type(None), "null"),
+)
 
 #: A quoted value in a message is cut after this many characters.
 _QUOTED = 60
@@ -41,17 +64,7 @@ def shown(value: object) -> str:
 
 def json_type(value: object) -> str:
     """The name that JSON schema has for the value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    names: tuple[tuple[type, str], ...] = (
-        (str, "string"),
-        (int, "integer"),
-        (float, "number"),
-        (dict, "object"),
-    )
-    return next((name for kind, name in names if isinstance(value, kind)), "array")
+    return next((name for kind, name in _TYPES if isinstance(value, kind)), "array")
 
 
 def invalid(path: str, value: object, reason: str) -> FieldError:
@@ -61,7 +74,8 @@ def invalid(path: str, value: object, reason: str) -> FieldError:
 
 def wrong_type(path: str, value: object, wanted: str) -> FieldError:
     """A value of another type than `wanted`."""
-    return FieldError(path, f'Invalid value: "{json_type(value)}": must be of type {wanted}')
+    message = f'Invalid value: "{json_type(value)}": must be of type {wanted}'
+    return FieldError(path, message, "FieldValueTypeInvalid")
 
 
 def whole(minimum: int, maximum: int) -> Check:
@@ -104,7 +118,7 @@ def text(
         elif len(value) < least:
             yield invalid(path, value, f"should be at least {least} chars long")
         elif most is not None and len(value) > most:
-            yield FieldError(path, f"Too long: may not be more than {most} characters")
+            yield FieldError(path, f"Too long: may not be more than {most} characters", "FieldValueTooLong")
         elif form is not None and form.fullmatch(value) is None:
             yield invalid(path, value, reason)
 
@@ -119,7 +133,8 @@ def one_of(*allowed: str) -> Check:
         if not isinstance(value, str):
             yield wrong_type(path, value, "string")
         elif value not in allowed:
-            yield FieldError(path, f"Unsupported value: {shown(value)}: supported values: {listed}")
+            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
+            yield FieldError(path, message, "FieldValueNotSupported")
 
     return check
 
@@ -137,7 +152,7 @@ def items(
         if len(value) < least:
             yield FieldError(path, f"Invalid value: {len(value)}: should have at least {least} items")
         if most is not None and len(value) > most:
-            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items")
+            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
             return
         for position, item in enumerate(value):
             yield from of(item, f"{path}[{position}]")
@@ -157,7 +172,8 @@ def _same_keys(entries: Sequence[Any], path: str, keys: Sequence[str]) -> Errors
             continue
         if names in seen:
             told = ", ".join(f"{key} {shown(name)}" for key, name in zip(keys, names, strict=True))
-            yield FieldError(f"{path}[{position}]", f"Duplicate value: {told} must be used once")
+            message = f"Duplicate value: {told} must be used once"
+            yield FieldError(f"{path}[{position}]", message, "FieldValueDuplicate")
         seen.add(names)
 
 
@@ -167,7 +183,8 @@ def _same_values(entries: Sequence[Any], path: str) -> Errors:
         if isinstance(item, (dict, list)):
             continue
         if item in seen:
-            yield FieldError(f"{path}[{position}]", f"Duplicate value: {shown(item)} must be used once")
+            message = f"Duplicate value: {shown(item)} must be used once"
+            yield FieldError(f"{path}[{position}]", message, "FieldValueDuplicate")
         seen.add(item)
 
 
@@ -178,7 +195,8 @@ def keyed(of: Check, *, most: int | None = None) -> Check:
         if not isinstance(value, dict):
             yield wrong_type(path, value, "object")
         elif most is not None and _present(value) > most:
-            yield FieldError(path, f"Too many: {_present(value)}: must have at most {most} items")
+            message = f"Too many: {_present(value)}: must have at most {most} items"
+            yield FieldError(path, message, "FieldValueTooMany")
         else:
             for name in value:
                 if value[name] is not None:
@@ -209,13 +227,14 @@ def record(
             return
         for name in required:
             if value.get(name) is None:
-                yield FieldError(_below(path, name), "Required value")
+                yield FieldError(_below(path, name), "Required value", "FieldValueRequired")
         if least and _present(value) < least:
             yield FieldError(
                 path, f"Invalid value: {_present(value)}: should have at least {least} properties: {listed}"
             )
         if most is not None and _present(value) > most:
-            yield FieldError(path, f"Too many: {_present(value)}: must have at most {most} items: {listed}")
+            message = f"Too many: {_present(value)}: must have at most {most} items: {listed}"
+            yield FieldError(path, message, "FieldValueTooMany")
         # Most of a pod's many fields are absent: looking at those present costs a fraction.
         for name in sorted((name for name in value if name in order), key=order.__getitem__):
             if value[name] is not None:

@@ -33,7 +33,7 @@ def quantity(value: Any, path: str) -> Errors:
         elif value >= 1 << 63:
             yield invalid(path, value, "should be less than 2^63: write it as a text, as in '10E'")
     elif len(value) > 32:
-        yield FieldError(path, "Too long: may not be more than 32 characters")
+        yield FieldError(path, "Too long: may not be more than 32 characters", "FieldValueTooLong")
     elif _QUANTITY.fullmatch(value) is None:
         yield invalid(path, value, _QUANTITY_REASON)
 
@@ -55,7 +55,8 @@ def _requests_and_limits(resources: dict[str, Any], path: str) -> Errors:
     for name, request in requests.items():
         if name not in limits:
             if name not in _DIVISIBLE:
-                yield FieldError(f"{path}.limits", f"Required value: {name} is requested: it must have an equal limit")
+                message = f"Required value: {name} is requested: it must have an equal limit"
+                yield FieldError(f"{path}.limits", message, "FieldValueRequired")
         elif name not in _DIVISIBLE and exact(request) != exact(limits[name]):
             yield refused(f"{path}.requests", f"{name} must be equal to its limit of {limits[name]}, here {request}")
         elif exact(request) > exact(limits[name]):
@@ -101,7 +102,8 @@ def _toleration(toleration: dict[str, Any], path: str) -> Errors:
 def _values_fit(requirement: dict[str, Any], path: str) -> Errors:
     operator, values = requirement["operator"], requirement.get("values")
     if operator in ("In", "NotIn") and not values:
-        yield FieldError(f"{path}.values", "Required value: must be given where the operator is In or NotIn")
+        message = "Required value: must be given where the operator is In or NotIn"
+        yield FieldError(f"{path}.values", message, "FieldValueRequired")
     if operator in ("Exists", "DoesNotExist") and values:
         yield refused(f"{path}.values", "must be empty where the operator is Exists or DoesNotExist")
 

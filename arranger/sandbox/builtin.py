@@ -4,55 +4,31 @@ Only what a scheduler or kubectl can notice is here; the rest of a pod's fields 
 """
 
 import base64
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from arranger.kube.cluster import Object
+from arranger.model.checks import FieldError
+from arranger.model.schema import definitions
 from arranger.sandbox import resources
-from arranger.sandbox.status import FieldError, bad_request
+from arranger.sandbox.names import label_errors, name_errors
+from arranger.sandbox.status import bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
-
-METADATA_FIELDS = frozenset(
-    {
-        "name",
-        "generateName",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "labels",
-        "annotations",
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-        "selfLink",
-    }
-)
 
 
 def _words(*lines: str) -> frozenset[str]:
     return frozenset(word for line in lines for word in line.split())
 
 
-_POD_FIELDS = _words(
-    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks",
-    "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets",
-    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates",
-    "resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup",
-    "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain",
-    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef",
+METADATA_FIELDS = _words(
+    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName generation",
+    "labels managedFields name namespace ownerReferences resourceVersion selfLink uid",
 )
-_CONTAINER_FIELDS = _words(
-    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy",
-    "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce targetContainerName",
-    "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
-)
+#: Templates of pods have no ephemeral containers, so the schema of templates leaves out what is theirs alone.
+_POD_FIELDS = {*definitions()["PodSpec"]["properties"], "ephemeralContainers"}
+_CONTAINER_FIELDS = {*definitions()["Container"]["properties"], "targetContainerName"}
 
 
 class _Owner(msgspec.Struct):
@@ -120,36 +96,9 @@ class _Pod(msgspec.Struct):
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _CLASSES = {
-    "Pod": {"apiVersion", "kind", "metadata", "spec", "status"},
-    "Node": {"apiVersion", "kind", "metadata", "spec", "status"},
-    "Namespace": {"apiVersion", "kind", "metadata", "spec", "status"},
+    **{kind: {"apiVersion", "kind", "metadata", "spec", "status"} for kind in ("Pod", "Node", "Namespace")},
     "ConfigMap": {"apiVersion", "kind", "metadata", "data", "binaryData", "immutable"},
 }
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_LABEL = re.compile(rf"{_LABEL}\Z")
-_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*\Z")
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-_LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_KEY_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 
 
 def without_nulls(value: Any) -> Any:
@@ -159,29 +108,6 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(part) for part in value]
     return value
-
-
-def name_errors(name: str, path: str, *, label: bool = False) -> list[FieldError]:
-    """What is wrong with a name: a DNS subdomain of 253 characters, or a DNS label of 63."""
-    limit, pattern, text = (63, _DNS_LABEL, _LABEL_TEXT) if label else (253, _DNS_SUBDOMAIN, _SUBDOMAIN_TEXT)
-    found = []
-    if len(name) > limit:
-        found.append(wrong(path, name, f"must be no more than {limit} characters"))
-    if not pattern.match(name):
-        found.append(wrong(path, name, text))
-    return found
-
-
-def _label_errors(labels: dict[str, str]) -> list[FieldError]:
-    found = []
-    for key, value in labels.items():
-        if not _QUALIFIED.match(key.rpartition("/")[2]):
-            found.append(wrong("metadata.labels", key, _KEY_TEXT))
-        if value and not _QUALIFIED.match(value):
-            found.append(wrong("metadata.labels", value, _VALUE_TEXT))
-        if len(value) > 63:
-            found.append(wrong("metadata.labels", value, "must be no more than 63 characters"))
-    return found
 
 
 def _owner_errors(references: list[dict[str, Any]]) -> list[FieldError]:
@@ -201,7 +127,7 @@ def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
     if not name:
         return [required("metadata.name", "name or generateName is required")]
     found = name_errors(name, "metadata.name", label=kind == "Namespace")
-    found += _label_errors(metadata.get("labels") or {})
+    found += label_errors(metadata.get("labels") or {})
     return found + _owner_errors(metadata.get("ownerReferences") or [])
 
 
@@ -221,7 +147,7 @@ def unknown_fields(kind: str, body: Object) -> list[str]:
     return unknown
 
 
-def _drop(fields: dict[str, Any], known: frozenset[str], path: str) -> list[str]:
+def _drop(fields: dict[str, Any], known: set[str], path: str) -> list[str]:
     unknown = [name for name in fields if name not in known]
     for name in unknown:
         del fields[name]
@@ -279,14 +205,6 @@ def _settle_amounts(asked: dict[str, Any]) -> None:
             asked[side] = _amounts(asked[side])
 
 
-def _default_pod_resources(spec: dict[str, Any]) -> None:
-    if "overhead" in spec:
-        spec["overhead"] = _amounts(spec["overhead"])
-    if "resources" in spec:
-        _settle_amounts(spec["resources"])
-        resources.default_pod_level(spec)
-
-
 def _default_container(container: dict[str, Any]) -> None:
     image = container.get("image") or ""
     latest = ":" not in image.rpartition("/")[2] or image.endswith(":latest")
@@ -302,10 +220,18 @@ def _default_container(container: dict[str, Any]) -> None:
 def settle_pod(pod: Object) -> None:
     """Bring an updated pod into the form in which the API server keeps it, in place."""
     hold_pod_types(pod)
+    _settle_spec(pod["spec"])
+
+
+def _settle_spec(spec: dict[str, Any]) -> None:
     for field in _CONTAINER_LISTS:
-        for container in pod["spec"].get(field) or []:
+        for container in spec.get(field) or []:
             _default_container(container)
-    _default_pod_resources(pod["spec"])
+    if "overhead" in spec:
+        spec["overhead"] = _amounts(spec["overhead"])
+    if "resources" in spec:
+        _settle_amounts(spec["resources"])
+        resources.default_pod_level(spec)
 
 
 def quality(spec: dict[str, Any]) -> str:
@@ -325,10 +251,7 @@ def default_pod(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
     for name, value in _POD_DEFAULTS.items():
         spec.setdefault(name, value)
-    for field in _CONTAINER_LISTS:
-        for container in spec.get(field) or []:
-            _default_container(container)
-    _default_pod_resources(spec)
+    _settle_spec(spec)
     tolerations = spec.get("tolerations") or []
     keys = {(each.get("key"), each.get("effect")) for each in tolerations}
     if not any(each.get("operator") == "Exists" and not each.get("key") for each in tolerations):

@@ -1,7 +1,7 @@
 """What the server says about itself: version, groups, resources, and as much OpenAPI as kubectl asks for."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ VERSION = {
     "compiler": "",
     "platform": "",
 }
+_INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS_VERBS = ["get", "patch", "update"]
 
@@ -28,14 +29,13 @@ _STATUS_VERBS = ["get", "patch", "update"]
 OPENAPI_V2 = b"\x0a\x032.0"
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 #: The same in JSON.
-OPENAPI_V2_JSON: Object = {
-    "swagger": "2.0",
-    "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-    "paths": {},
-    "definitions": {},
-}
+OPENAPI_V2_JSON: Object = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
 
-_REVIEWS = ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+_TOP = ("api", "apis", "healthz", "livez", "openapi/v2", "openapi/v3", "readyz", "version")
+_REVIEWS = [
+    {"name": f"{kind.lower()}s", "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
+    for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+]
 _POD_SUBRESOURCES = (
     ("binding", "Binding", "", "v1", ["create"]),
     ("eviction", "Eviction", "policy", "v1", ["create"]),
@@ -68,28 +68,10 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     return entries
 
 
-def _reviews() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": kind.lower() + "s",
-            "singularName": kind.lower(),
-            "namespaced": False,
-            "kind": kind,
-            "verbs": ["create"],
-        }
-        for kind in _REVIEWS
-    ]
-
-
-def groups(kinds: Iterable[Kind]) -> dict[str, str]:
+def _groups(kinds: Iterable[Kind]) -> dict[str, str]:
     """API groups and the version of each, without the core group."""
     found = {kind.resource.group: kind.resource.version for kind in kinds if kind.resource.group}
     return {**found, "authorization.k8s.io": "v1"}
-
-
-def api_versions() -> Object:
-    """The answer at `/api`."""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def _group(name: str, version: str) -> dict[str, Any]:
@@ -97,27 +79,26 @@ def _group(name: str, version: str) -> dict[str, Any]:
     return {"name": name, "versions": [entry], "preferredVersion": entry}
 
 
-def group_list(kinds: Iterable[Kind]) -> Object:
-    """The answer at `/apis`."""
-    listed = [_group(name, version) for name, version in groups(kinds).items()]
+def _group_list(kinds: Iterable[Kind]) -> Object:
+    listed = [_group(name, version) for name, version in _groups(kinds).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
-def group(name: str, kinds: Iterable[Kind]) -> Object | None:
-    """The answer at `/apis/GROUP`."""
-    version = groups(kinds).get(name)
-    return None if version is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, version)}
+def _one_group(kinds: Iterable[Kind], *, group: str) -> Object | None:
+    version = _groups(kinds).get(group)
+    return None if version is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(group, version)}
 
 
-def resource_list(name: str, version: str, kinds: Iterable[Kind]) -> Object | None:
-    """The answer at `/api/v1` and `/apis/GROUP/VERSION`."""
-    served = [kind for kind in kinds if (kind.resource.group, kind.resource.version) == (name, version)]
-    entries = [entry for kind in served for entry in _resources(kind)]
-    if (name, version) == ("authorization.k8s.io", "v1"):
-        entries = _reviews()
+def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Object | None:
+    """The resources of a version of a group (empty: the core group); None when it isn't served."""
+    if (group, version) == ("authorization.k8s.io", "v1"):
+        entries = _REVIEWS
+    else:
+        served = [kind for kind in kinds if (kind.resource.group, kind.resource.version) == (group, version)]
+        entries = [entry for kind in served for entry in _resources(kind)]
     if not entries:
         return None
-    group_version = f"{name}/{version}" if name else version
+    group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
@@ -130,8 +111,8 @@ def _documents(kinds: Iterable[Kind]) -> dict[str, list[Kind]]:
     return documents
 
 
-def openapi_index(kinds: Iterable[Kind]) -> Object:
-    """The answer at `/openapi/v3`: where each group's document is, with a hash of what it says."""
+def _openapi_index(kinds: Iterable[Kind]) -> Object:
+    """Where each group's document is, with a hash of what it says."""
     paths = {}
     for name, served in _documents(kinds).items():
         digest = hashlib.sha256(msgspec.json.encode(_document(served))).hexdigest().upper()
@@ -139,8 +120,7 @@ def openapi_index(kinds: Iterable[Kind]) -> Object:
     return {"paths": paths}
 
 
-def openapi(name: str, kinds: Iterable[Kind]) -> Object | None:
-    """The answer at `/openapi/v3/NAME`."""
+def _openapi(kinds: Iterable[Kind], *, name: str) -> Object | None:
     served = _documents(kinds).get(name)
     return None if served is None else _document(served)
 
@@ -151,12 +131,7 @@ def _document(kinds: list[Kind]) -> Object:
         paths[kind.resource.path("{namespace}", "{name}")] = _operations(kind)
         if kind.schema is not None:
             schemas[_schema_name(kind)] = _described(kind, kind.schema.declared)
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _schema_name(kind: Kind) -> str:
@@ -199,3 +174,17 @@ def _described(kind: Kind, declared: dict[str, Any]) -> dict[str, Any]:
     }
     properties = {**implied, **(declared.get("properties") or {})}
     return {**declared, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(kind)]}
+
+
+#: What the server says at each path; a function gets the served kinds and the variable parts of the path.
+DOCUMENTS: dict[str, Callable[..., Object | None]] = {
+    "": lambda _: {"paths": [f"/{path}" for path in _TOP]},
+    "/version": lambda _: VERSION,
+    "/api": lambda _: {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+    "/apis": _group_list,
+    "/apis/{group}": _one_group,
+    "/api/{version}": resource_list,
+    "/apis/{group}/{version}": resource_list,
+    "/openapi/v3": _openapi_index,
+    "/openapi/v3/{name:.+}": _openapi,
+}

@@ -10,9 +10,10 @@ import yaml
 
 from arranger.kube.cluster import CRDS
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.http import BOOKMARK_S, ApiServer
+from arranger.sandbox.http import ApiServer
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
 from arranger.sandbox.store import Store
+from arranger.sandbox.watching import BOOKMARK_S
 
 
 class EmbeddedCluster:

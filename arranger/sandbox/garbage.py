@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import PODS, Object, Resource
+from arranger.model.checks import FieldError
 from arranger.sandbox.history import Collection, Stored
 from arranger.sandbox.kinds import Kind
-from arranger.sandbox.status import FieldError, conflict
+from arranger.sandbox.status import conflict
 
 #: The finalizer of an object that waits for its dependents to go first.
 FOREGROUND = "foregroundDeletion"
@@ -137,18 +138,15 @@ def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:
 def hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
     """Refuse, with 409, a deletion that was meant for another object or another state of it."""
     resource = kind.resource
-    if options.uid not in (None, old.uid):
-        why = (
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({old.uid}). "
-            "The object might have been deleted and then recreated"
-        )
-        raise conflict(resource.kind, resource.group, old.name, why)
-    if options.resource_version not in (None, str(old.version)):
-        why = (
-            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
-            f"in record ({old.version}). The object might have been modified"
-        )
-        raise conflict(resource.kind, resource.group, old.name, why)
+    held = (
+        ("UID", options.uid, old.uid, "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, str(old.version), "modified"),
+    )
+    for what, asked, present, told in held:
+        if asked not in (None, present):
+            why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({present})."
+            why += f" The object might have been {told}"
+            raise conflict(resource.kind, resource.group, old.name, why)
 
 
 def timestamp(moment_s: int) -> str:

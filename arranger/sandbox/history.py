@@ -1,5 +1,6 @@
 """One resource: its objects, what has changed in them for as long as it is remembered, and the watches that read it."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 import msgspec
@@ -13,31 +14,17 @@ from arranger.sandbox.status import too_old
 class Stored:
     """One state of one object: never changed once stored, encoded once. `version` is its resourceVersion."""
 
-    __slots__ = ("kind", "object", "raw", "version")
+    __slots__ = ("kind", "name", "namespace", "object", "raw", "uid", "version")
 
     def __init__(self, kind: Kind, obj: Object, version: int) -> None:
         self.kind = kind
         self.object = obj
         self.version = version
         self.raw = msgspec.json.encode(obj)
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace; empty for what is cluster-wide."""
-        namespace: str = self.object["metadata"].get("namespace", "")
-        return namespace
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        name: str = self.object["metadata"]["name"]
-        return name
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-        uid: str = self.object["metadata"]["uid"]
-        return uid
+        #: Empty for what is cluster-wide.
+        self.namespace: str = obj["metadata"].get("namespace", "")
+        self.name: str = obj["metadata"]["name"]
+        self.uid: str = obj["metadata"]["uid"]
 
 
 class Event:
@@ -95,14 +82,7 @@ class History:
         """Where the changes after a resourceVersion begin; `Refusal` 410 when some of them are forgotten."""
         if version < self.floor:
             raise too_old(version, self.floor)
-        low, high = 0, len(self._events)
-        while low < high:
-            middle = (low + high) // 2
-            if self._events[middle].stored.version <= version:
-                low = middle + 1
-            else:
-                high = middle
-        return self.forgotten + low
+        return self.forgotten + bisect_right(self._events, version, key=lambda event: event.stored.version)
 
     def since(self, position: int) -> list[Event]:
         """The events from a position on; `Refusal` 410 when the reader was too slow."""

@@ -46,12 +46,6 @@ class Listing(msgspec.Struct, frozen=True):
     remaining: int = 0
 
 
-class _Token(msgspec.Struct):
-    listing: int
-    start: int
-    version: int
-
-
 class _Open(msgspec.Struct):
     items: list[Stored]
     version: int
@@ -79,16 +73,18 @@ class Pages:
     def more(self, continuation: str, limit: int) -> Listing:
         """The next page; `Refusal` 400 for a token that isn't one, 410 when its listing is forgotten."""
         try:
-            token = msgspec.json.decode(base64.urlsafe_b64decode(continuation.encode()), type=_Token)
+            number, start, version = msgspec.json.decode(
+                base64.urlsafe_b64decode(continuation.encode()), type=tuple[int, int, int]
+            )
         except (ValueError, msgspec.DecodeError) as error:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-        listing = self._open.get(token.listing)
-        if listing is None or listing.version != token.version or self._now() - listing.opened_s > CONTINUATION_S:
+        listing = self._open.get(number)
+        if listing is None or listing.version != version or self._now() - listing.opened_s > CONTINUATION_S:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new "
                 "list without the continue parameter."
             )
-        return self._page(token.listing, token.start, limit or len(listing.items))
+        return self._page(number, start, limit or len(listing.items))
 
     def _page(self, number: int, start: int, limit: int) -> Listing:
         listing = self._open[number]
@@ -96,7 +92,7 @@ class Pages:
         remaining = len(listing.items) - start - len(items)
         if not remaining:
             return Listing(items, listing.version)
-        token = msgspec.json.encode(_Token(number, start + len(items), listing.version))
+        token = msgspec.json.encode((number, start + len(items), listing.version))
         return Listing(items, listing.version, base64.urlsafe_b64encode(token).decode(), remaining)
 
     def clear(self) -> None:

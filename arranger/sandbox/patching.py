@@ -17,23 +17,15 @@ APPLY = "application/apply-patch+yaml"
 
 #: Lists that a strategic merge merges by key, by the field's name, wherever it stands in a built-in object.
 _MERGE_KEYS = {
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "env": "name",
-    "volumes": "name",
+    **dict.fromkeys(("containers", "initContainers", "ephemeralContainers", "env", "volumes"), "name"),
+    **dict.fromkeys(("imagePullSecrets", "resourceClaims", "secrets"), "name"),
+    **dict.fromkeys(("conditions", "addresses"), "type"),
+    **dict.fromkeys(("hostAliases", "podIPs"), "ip"),
     "volumeMounts": "mountPath",
     "volumeDevices": "devicePath",
     "ports": "containerPort",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
-    "conditions": "type",
-    "addresses": "type",
-    "podIPs": "ip",
     "ownerReferences": "uid",
-    "resourceClaims": "name",
-    "secrets": "name",
 }
 _MERGED_SETS = frozenset({"finalizers"})
 _ORDER = "$setElementOrder/"

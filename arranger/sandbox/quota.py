@@ -35,12 +35,8 @@ def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
         asked = {name: used[name] for name in sorted(hard) if used.get(name)}
         over = [name for name, value in asked.items() if counted[name] + value > hard[name]]
         if over:
-            parts = (
-                ("requested", _text({name: asked[name] for name in over})),
-                ("used", _text({name: counted[name] for name in over})),
-                ("limited", _text({name: hard[name] for name in over})),
-            )
-            told = ", ".join(f"{what}: {amounts}" for what, amounts in parts)
+            parts = (("requested", asked), ("used", counted), ("limited", hard))
+            told = ", ".join(f"{what}: {_text({name: amounts[name] for name in over})}" for what, amounts in parts)
             raise _refused(pod, f"exceeded quota: {stored.name}, {told}")
         after = {name: counted[name] + value for name, value in asked.items()}
         changed.append((stored, _with_used(stored.object, status.get("used") or {}, after)))

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from arranger.model.checks import FieldError
 from arranger.model.quantity import exact, quantity
 from arranger.model.template import effective_requests
-from arranger.sandbox.status import FieldError
+from arranger.sandbox.names import DNS_SUBDOMAIN, QUALIFIED, QUALIFIED_TEXT, SUBDOMAIN_TEXT
 from arranger.sandbox.validation import required, unsupported, wrong
 
 _HUGE = "hugepages-"
@@ -30,20 +31,6 @@ _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("k", "M", "G", "T", "P", "E")
 #: Digits after a point, and the suffix.
 _WRITTEN = re.compile(r"[+-]?[0-9]*(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_NAME_TEXT = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_SUBDOMAIN_TEXT = (
-    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
-    "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 
 
 def canonical(given: str | int | float) -> str:
@@ -92,21 +79,23 @@ def _name_errors(name: str) -> Iterator[str]:
     prefix, slash, last = name.rpartition("/")
     if "/" in prefix:
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        yield f"a valid label key {_NAME_TEXT} {example}"
+        yield f"a valid label key {QUALIFIED_TEXT} {example}"
     else:
-        if slash and not _SUBDOMAIN.fullmatch(prefix):
-            yield _SUBDOMAIN_TEXT
+        if slash and not DNS_SUBDOMAIN.fullmatch(prefix):
+            yield f"prefix part {SUBDOMAIN_TEXT}"
         if not last:
             yield "name part must be non-empty"
-        if not _NAME.fullmatch(last):
-            yield f"name part {_NAME_TEXT}"
+        if not QUALIFIED.fullmatch(last):
+            yield f"name part {QUALIFIED_TEXT}"
     if not slash:
         if name and name not in _STANDARD and not name.startswith(_HUGE):
             yield "must be a standard resource type or fully qualified"
         if name not in _OF_CONTAINERS and not name.startswith(_HUGE):
             yield "must be a standard resource for containers"
     elif not _is_native(name) and (
-        name.startswith("requests.") or "/" in prefix or not (_SUBDOMAIN.fullmatch(prefix) and _NAME.fullmatch(last))
+        name.startswith("requests.")
+        or "/" in prefix
+        or not (DNS_SUBDOMAIN.fullmatch(prefix) and QUALIFIED.fullmatch(last))
     ):
         yield "doesn't follow extended resource name standard"
 

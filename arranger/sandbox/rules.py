@@ -8,8 +8,8 @@ from typing import Any
 import cel
 import cel.stdlib
 
+from arranger.model.checks import CauseReason, FieldError
 from arranger.model.quantity import exact, is_integer
-from arranger.sandbox.status import CauseReason, FieldError
 
 # What a rule can't evaluate is an answer to whoever wrote the object, and no warning to whoever runs the server.
 logging.getLogger("cel").setLevel(logging.ERROR)

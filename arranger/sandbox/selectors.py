@@ -51,42 +51,27 @@ def _labels(obj: Object) -> dict[str, str]:
     return labels
 
 
-def _set_requirement(key: str, operator: str, values: frozenset[str]) -> Matches:
-    if operator == "in":
-        return lambda obj: _labels(obj).get(key) in values
-    return lambda obj: _labels(obj).get(key) not in values
-
-
-def _number(text: str | None) -> int | None:
+def _compared(text: str | None, operator: str, bound: int) -> bool:
     try:
-        return None if text is None else int(text)
+        number = int(text or "")
     except ValueError:
-        return None
-
-
-def _equality(key: str, operator: str, value: str) -> Matches:
-    if operator == "!=":
-        return lambda obj: _labels(obj).get(key) != value
-    if operator in "<>":
-        bound = int(value)
-
-        def compared(obj: Object) -> bool:
-            number = _number(_labels(obj).get(key))
-            return number is not None and (number < bound if operator == "<" else number > bound)
-
-        return compared
-    return lambda obj: _labels(obj).get(key) == value
+        return False
+    return number < bound if operator == "<" else number > bound
 
 
 def _label_requirement(text: str, whole: str) -> Matches:
     if found := _SET.match(text):
-        values = frozenset(part.strip() for part in found[3].split(","))
-        return _set_requirement(found[1], found[2], values)
+        key, inside, values = found[1], found[2] == "in", {part.strip() for part in found[3].split(",")}
+        return lambda obj: (_labels(obj).get(key) in values) is inside
     if found := _EQUALITY.match(text):
-        return _equality(found[1], found[2], found[3])
+        key, operator, value = found.groups()
+        if operator in "<>":
+            bound = int(value)
+            return lambda obj: _compared(_labels(obj).get(key), operator, bound)
+        return lambda obj: (_labels(obj).get(key) == value) is (operator != "!=")
     if found := _EXISTS.match(text):
-        key, wanted = found[2], not found[1]
-        return lambda obj: (key in _labels(obj)) is wanted
+        key, present = found[2], not found[1]
+        return lambda obj: (key in _labels(obj)) is present
     raise bad_request(f'unable to parse requirement: found {text!r} in label selector "{whole}"')
 
 

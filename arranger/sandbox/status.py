@@ -1,20 +1,9 @@
 """Refusals in Kubernetes' own words: the `Status` object that every failed request is answered with."""
 
-from typing import Any, Literal
+from typing import Any
 
 from arranger.kube.cluster import ApiError, Object
-
-#: How a field is wrong; Kubernetes' names, as they appear in `details.causes[].reason`.
-CauseReason = Literal[
-    "FieldValueInvalid",
-    "FieldValueRequired",
-    "FieldValueNotSupported",
-    "FieldValueForbidden",
-    "FieldValueDuplicate",
-    "FieldValueTooLong",
-    "FieldValueTooMany",
-    "FieldValueTypeInvalid",
-]
+from arranger.model.checks import FieldError
 
 
 class Refusal(ApiError):
@@ -38,20 +27,6 @@ class Refusal(ApiError):
         if self.details is not None:
             body["details"] = self.details
         return body | {"code": self.code}
-
-
-class FieldError:
-    """One wrong field: its path, what is wrong (as in `details.causes`) and the reason code."""
-
-    __slots__ = ("field", "message", "reason")
-
-    def __init__(self, field: str, message: str, reason: CauseReason = "FieldValueInvalid") -> None:
-        self.field = field
-        self.message = message
-        self.reason = reason
-
-    def __repr__(self) -> str:
-        return f"{self.field}: {self.message}"
 
 
 def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import CRDS, NAMESPACES, PODS, QUOTAS, Object, Resource
+from arranger.model.checks import FieldError
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -19,7 +20,6 @@ from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kind, established
 from arranger.sandbox.listing import Listing, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
 from arranger.sandbox.status import (
-    FieldError,
     Refusal,
     already_exists,
     conflict,
@@ -64,6 +64,7 @@ class Store:
         self._history_limit = history_limit
         self.version = 1
         self.collections = {kind.key: Collection(kind, history_limit) for kind in BUILT_IN}
+        self._quota_objects = self.collections[QUOTAS.group, QUOTAS.plural]
         self._pages = Pages(now)
         self._ownership = garbage.Ownership(self.collections)
         self._counts_quotas = True
@@ -182,8 +183,8 @@ class Store:
             raise already_exists(resource.plural, resource.group, metadata["name"])
         body["metadata"] = admission.clean(metadata)
         for of_quota, counted in charged:
-            of_namespace = self.collections[QUOTAS.group, QUOTAS.plural]
-            self._commit(of_namespace, (namespace, of_quota.name), counted, of_quota, dry_run=options.dry_run)
+            at = (namespace, of_quota.name)
+            self._commit(self._quota_objects, at, counted, of_quota, dry_run=options.dry_run)
         stored = self._commit(collection, key, body, None, dry_run=options.dry_run)
         self._count_quotas(kind, namespace)
         return Answer(stored, created=True, warnings=warnings)
@@ -264,30 +265,27 @@ class Store:
 
     def _quotas(self, namespace: str) -> list[Stored]:
         """The quotas of a namespace, by name."""
-        objects = self.collections[QUOTAS.group, QUOTAS.plural].objects
+        objects = self._quota_objects.objects
         return [objects[key] for key in sorted(objects) if key[0] == namespace]
 
     def quota_controller(self, *, works: bool) -> None:
         """Whether the statuses of quotas are kept up to date; while they aren't, admission alone counts new pods."""
         self._counts_quotas = works
-        objects = self.collections[QUOTAS.group, QUOTAS.plural]
-        for namespace in sorted({namespace for namespace, _ in objects.objects}):
-            self._count_quotas(objects.kind, namespace)
+        for namespace in sorted({namespace for namespace, _ in self._quota_objects.objects}):
+            self._count_quotas(self._quota_objects.kind, namespace)
 
     def _count_quotas(self, changed: Kind, namespace: str) -> None:
         """Bring the statuses of a namespace's quotas up to date after a change of a pod or of a quota there."""
         if not self._counts_quotas or changed.resource not in (PODS, QUOTAS):
             return
-        quotas = self._quotas(namespace)
-        if not quotas:
+        if not (quotas := self._quotas(namespace)):
             return
         of_pods = self.collections[PODS.group, PODS.plural].objects
         pods = [of_pods[key].object for key in sorted(of_pods) if key[0] == namespace]
         for stored in quotas:
             counted = quota.counted(stored.object, pods)
             if counted != stored.object:
-                key = (namespace, stored.name)
-                self._commit(self.collections[QUOTAS.group, QUOTAS.plural], key, counted, stored, dry_run=False)
+                self._commit(self._quota_objects, (namespace, stored.name), counted, stored, dry_run=False)
 
     def _open_for_writing(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.resource.namespaced:
@@ -464,11 +462,8 @@ class Store:
         if not garbage.waits_for_dependents(owner) or self._ownership.blocking(owner):
             return
         finalizers = owner.object["metadata"]["finalizers"]
-        metadata = {
-            **owner.object["metadata"],
-            "finalizers": [each for each in finalizers if each != garbage.FOREGROUND],
-        }
-        changed = {**owner.object, "metadata": admission.clean(metadata)}
+        left = [each for each in finalizers if each != garbage.FOREGROUND]
+        changed = {**owner.object, "metadata": admission.clean({**owner.object["metadata"], "finalizers": left})}
         self._write(self.collections[owner.kind.key], owner, changed, "", _PLAIN)
 
     # Custom resources

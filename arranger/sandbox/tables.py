@@ -11,20 +11,9 @@ from arranger.kube.cluster import Object
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import Column, Kind
 
-_NAME = Column("Name", "string", ".metadata.name", "Name must be unique within a namespace.", "name")
-_AGE = Column("Age", "string", "", "Time since the object was created.")
-
-
-def _wide(name: str, description: str) -> Column:
-    return Column(name, "string", "", description, priority=1)
-
-
-def _plain(name: str, description: str, kind: str = "string") -> Column:
-    return Column(name, kind, "", description)
-
-
-def _moment(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+#: The value of a cell, by an object and the time now in seconds since 1970.
+_Cell = Callable[[Object, float], Any]
+_Shown = tuple[Column, _Cell]
 
 
 def age(since: str | None, now_s: float) -> str:
@@ -32,7 +21,7 @@ def age(since: str | None, now_s: float) -> str:
     if not since:
         return "<unknown>"
     try:
-        seconds = int(now_s - _moment(since).timestamp())
+        seconds = int(now_s - datetime.datetime.fromisoformat(since).timestamp())
     except ValueError:
         return "<invalid>"
     if seconds < -1:
@@ -62,190 +51,6 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
-def _pod_status(pod: Object) -> str:
-    status = pod.get("status") or {}
-    shown = status.get("reason") or status.get("phase", "")
-    for container in reversed(status.get("containerStatuses") or []):
-        state = container.get("state") or {}
-        for kind in ("waiting", "terminated"):
-            if kind in state:
-                shown = state[kind].get("reason") or _exit(state[kind]) or shown
-    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
-        shown = "Terminating"
-    return str(shown)
-
-
-def _exit(state: dict[str, Any]) -> str:
-    return f"ExitCode:{state['exitCode']}" if "exitCode" in state else ""
-
-
-def _pod(pod: Object, now_s: float) -> list[Any]:
-    spec, status = pod["spec"], pod.get("status") or {}
-    containers = status.get("containerStatuses") or []
-    ready = sum(bool(each.get("ready")) for each in containers)
-    restarts = str(sum(each.get("restartCount", 0) for each in containers))
-    gates = len(spec.get("readinessGates") or [])
-    return [
-        pod["metadata"]["name"],
-        f"{ready}/{len(spec.get('containers') or [])}",
-        _pod_status(pod),
-        restarts,
-        age(pod["metadata"].get("creationTimestamp"), now_s),
-        status.get("podIP") or "<none>",
-        spec.get("nodeName") or "<none>",
-        status.get("nominatedNodeName") or "<none>",
-        f"0/{gates}" if gates else "<none>",
-    ]
-
-
-def _node_status(node: Object) -> str:
-    conditions = {each["type"]: each["status"] for each in (node.get("status") or {}).get("conditions") or []}
-    ready = {"True": "Ready", "False": "NotReady"}.get(conditions.get("Ready", ""), "Unknown")
-    if "Ready" in conditions and conditions["Ready"] == "Unknown":
-        ready = "NotReady"
-    return ready + (",SchedulingDisabled" if node["spec"].get("unschedulable") else "")
-
-
-def _address(node: Object, kind: str) -> str:
-    addresses = (node.get("status") or {}).get("addresses") or []
-    return next((each["address"] for each in addresses if each["type"] == kind), "<none>")
-
-
-def _node(node: Object, now_s: float) -> list[Any]:
-    prefix = "node-role.kubernetes.io/"
-    labels = node["metadata"].get("labels") or {}
-    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    return [
-        node["metadata"]["name"],
-        _node_status(node),
-        ",".join(roles) or "<none>",
-        age(node["metadata"].get("creationTimestamp"), now_s),
-        info.get("kubeletVersion", ""),
-        _address(node, "InternalIP"),
-        _address(node, "ExternalIP"),
-        info.get("osImage") or "<unknown>",
-        info.get("kernelVersion") or "<unknown>",
-        info.get("containerRuntimeVersion") or "<unknown>",
-    ]
-
-
-def _event(event: Object, now_s: float) -> list[Any]:
-    about, series = event.get("involvedObject") or {}, event.get("series") or {}
-    first = event.get("firstTimestamp") or event.get("eventTime")
-    last = series.get("lastObservedTime") or event.get("lastTimestamp") or first
-    source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
-    return [
-        age(last, now_s),
-        event.get("type", ""),
-        event.get("reason", ""),
-        f"{about.get('kind', '').lower()}/{about.get('name', '')}",
-        about.get("fieldPath", ""),
-        source,
-        (event.get("message") or "").strip(),
-        age(first, now_s),
-        event.get("count") or series.get("count") or 1,
-        event["metadata"]["name"],
-    ]
-
-
-def _namespace(namespace: Object, now_s: float) -> list[Any]:
-    metadata = namespace["metadata"]
-    return [metadata["name"], namespace["status"]["phase"], age(metadata.get("creationTimestamp"), now_s)]
-
-
-def _config_map(config: Object, now_s: float) -> list[Any]:
-    metadata = config["metadata"]
-    count = len(config.get("data") or {}) + len(config.get("binaryData") or {})
-    return [metadata["name"], count, age(metadata.get("creationTimestamp"), now_s)]
-
-
-def _secret(secret: Object, now_s: float) -> list[Any]:
-    metadata = secret["metadata"]
-    count = len(secret.get("data") or {})
-    return [metadata["name"], secret.get("type", ""), count, age(metadata.get("creationTimestamp"), now_s)]
-
-
-def _quota(quota: Object, now_s: float) -> list[Any]:
-    metadata, status = quota["metadata"], quota.get("status") or {}
-    used = status.get("used") or {}
-    shown = {name: f"{name}: {used.get(name, '0')}/{hard}" for name, hard in sorted((status.get("hard") or {}).items())}
-    requests = ", ".join(text for name, text in shown.items() if not name.startswith("limits"))
-    limits = ", ".join(text for name, text in shown.items() if name.startswith("limits"))
-    return [metadata["name"], requests, limits, age(metadata.get("creationTimestamp"), now_s)]
-
-
-def _lease(lease: Object, now_s: float) -> list[Any]:
-    metadata = lease["metadata"]
-    holder = (lease.get("spec") or {}).get("holderIdentity", "")
-    return [metadata["name"], holder, age(metadata.get("creationTimestamp"), now_s)]
-
-
-def _named(obj: Object, now_s: float) -> list[Any]:
-    return [obj["metadata"]["name"], age(obj["metadata"].get("creationTimestamp"), now_s)]
-
-
-def _definition(crd: Object, _now_s: float) -> list[Any]:
-    return [crd["metadata"]["name"], crd["metadata"].get("creationTimestamp")]
-
-
-_Row = Callable[[Object, float], list[Any]]
-_BUILT_IN: dict[str, tuple[tuple[Column, ...], _Row]] = {
-    "Pod": (
-        (
-            _NAME,
-            _plain("Ready", "The aggregate readiness state of this pod for accepting traffic."),
-            _plain("Status", "The aggregate status of the containers in this pod."),
-            _plain("Restarts", "How often the containers in this pod have been restarted."),
-            _AGE,
-            _wide("IP", "Address of the pod."),
-            _wide("Node", "The node that the pod is bound to."),
-            _wide("Nominated Node", "The node that is being cleared for the pod."),
-            _wide("Readiness Gates", "Readiness gates that are met."),
-        ),
-        _pod,
-    ),
-    "Node": (
-        (
-            _NAME,
-            _plain("Status", "The status of the node"),
-            _plain("Roles", "The roles of the node"),
-            _AGE,
-            _plain("Version", "Kubelet version of the node."),
-            _wide("Internal-IP", "Address within the cluster."),
-            _wide("External-IP", "Address outside the cluster."),
-            _wide("OS-Image", "Operating system of the node."),
-            _wide("Kernel-Version", "Kernel of the node."),
-            _wide("Container-Runtime", "Container runtime of the node."),
-        ),
-        _node,
-    ),
-    "Event": (
-        (
-            _plain("Last Seen", "When it was last seen."),
-            _plain("Type", "Normal or Warning."),
-            _plain("Reason", "A short word for the reason."),
-            _plain("Object", "What the event is about."),
-            _wide("Subobject", "The part of the object that it is about."),
-            _wide("Source", "Who reports it."),
-            _plain("Message", "What happened."),
-            _wide("First Seen", "When it was first seen."),
-            _wide("Count", "How often it was seen."),
-            Column("Name", "string", "", "Name of the event.", "name", priority=1),
-        ),
-        _event,
-    ),
-    "Namespace": ((_NAME, _plain("Status", "The status of the namespace"), _AGE), _namespace),
-    "ConfigMap": ((_NAME, _plain("Data", "How many entries it has."), _AGE), _config_map),
-    "Secret": ((_NAME, _plain("Type", "Its type."), _plain("Data", "How many entries it has."), _AGE), _secret),
-    "ResourceQuota": (
-        (_NAME, _plain("Request", "What its requests use."), _plain("Limit", "What its limits use."), _AGE),
-        _quota,
-    ),
-    "Lease": ((_NAME, _plain("Holder", "Who holds the lease."), _AGE), _lease),
-    "CustomResourceDefinition": ((_NAME, _plain("Created At", "When it was created.", "date")), _definition),
-}
-
 _STEP = re.compile(
     r"\.([A-Za-z0-9_-]+)|\['([^']+)'\]|\[(\d+)\]|\[\?\(@\.([A-Za-z0-9_.-]+)\s*==\s*[\"']([^\"']*)[\"']\)\]"
 )
@@ -269,27 +74,177 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def _cell(obj: Object, column: Column, now_s: float) -> Any:
-    value = _at(obj, column.path)
-    if column.type == "date":
-        return age(value, now_s) if value else "<unknown>" if column.path == ".metadata.creationTimestamp" else None
-    if value is None or column.type != "string":
-        return value
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _field(*paths: str, otherwise: Any = "") -> _Cell:
+    """The first value at one of the paths that isn't empty."""
+    return lambda obj, _: next((value for path in paths if (value := _at(obj, path))), otherwise)
 
 
-def columns(kind: Kind) -> tuple[Column, ...]:
-    """The columns of a kind's table."""
+def _since(*paths: str) -> _Cell:
+    """The age of the first time at one of the paths."""
+    found = _field(*paths, otherwise=None)
+    return lambda obj, now_s: age(found(obj, now_s), now_s)
+
+
+def _printed(column: Column) -> _Cell:
+    """What a printer column of a definition shows."""
+
+    def cell(obj: Object, now_s: float) -> Any:
+        value = _at(obj, column.path)
+        if column.type == "date":
+            return age(value, now_s) if value or column.path == ".metadata.creationTimestamp" else None
+        if value is None or column.type != "string":
+            return value
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+    return cell
+
+
+def _pod_ready(pod: Object, _: float) -> str:
+    ready = sum(bool(each.get("ready")) for each in _containers(pod))
+    return f"{ready}/{len(pod['spec'].get('containers') or [])}"
+
+
+def _containers(pod: Object) -> list[dict[str, Any]]:
+    return (pod.get("status") or {}).get("containerStatuses") or []
+
+
+def _pod_status(pod: Object, _: float) -> str:
+    status = pod.get("status") or {}
+    shown = status.get("reason") or status.get("phase", "")
+    for container in reversed(_containers(pod)):
+        state = container.get("state") or {}
+        for kind in ("waiting", "terminated"):
+            if kind in state:
+                exit_code = f"ExitCode:{state[kind]['exitCode']}" if "exitCode" in state[kind] else ""
+                shown = state[kind].get("reason") or exit_code or shown
+    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
+        shown = "Terminating"
+    return str(shown)
+
+
+def _pod_restarts(pod: Object, _: float) -> str:
+    return str(sum(each.get("restartCount", 0) for each in _containers(pod)))
+
+
+def _pod_gates(pod: Object, _: float) -> str:
+    gates = len(pod["spec"].get("readinessGates") or [])
+    return f"0/{gates}" if gates else "<none>"
+
+
+def _node_status(node: Object, _: float) -> str:
+    ready = _at(node, '.status.conditions[?(@.type=="Ready")].status')
+    shown = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(ready, "Unknown")
+    return shown + (",SchedulingDisabled" if node["spec"].get("unschedulable") else "")
+
+
+def _node_roles(node: Object, _: float) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))) or "<none>"
+
+
+def _event_object(event: Object, _: float) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _entries(*fields: str) -> _Cell:
+    return lambda obj, _: sum(len(obj.get(field) or {}) for field in fields)
+
+
+def _quota(*, limits: bool) -> _Cell:
+    def cell(quota: Object, _: float) -> str:
+        status = quota.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        names = [name for name in sorted(hard) if name.startswith("limits") == limits]
+        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+    return cell
+
+
+def _shows(name: str, description: str, cell: _Cell, kind: str = "string", *, wide: bool = False) -> _Shown:
+    return Column(name, kind, "", description, priority=int(wide)), cell
+
+
+_NAME: _Shown = (
+    Column("Name", "string", "", "Name must be unique within a namespace.", "name"),
+    _field(".metadata.name"),
+)
+_CREATED = _field(".metadata.creationTimestamp")
+_AGE = _shows("Age", "Time since the object was created.", _since(".metadata.creationTimestamp"))
+_NOMINATED = _field(".status.nominatedNodeName", otherwise="<none>")
+_FIRST_SEEN = (".firstTimestamp", ".eventTime")
+_LAST_SEEN = (".series.lastObservedTime", ".lastTimestamp", *_FIRST_SEEN)
+
+_BUILT_IN: dict[str, tuple[_Shown, ...]] = {
+    "Pod": (
+        _NAME,
+        _shows("Ready", "The aggregate readiness state of this pod for accepting traffic.", _pod_ready),
+        _shows("Status", "The aggregate status of the containers in this pod.", _pod_status),
+        _shows("Restarts", "How often the containers in this pod have been restarted.", _pod_restarts),
+        _AGE,
+        _shows("IP", "Address of the pod.", _field(".status.podIP", otherwise="<none>"), wide=True),
+        _shows("Node", "The node that the pod is bound to.", _field(".spec.nodeName", otherwise="<none>"), wide=True),
+        _shows("Nominated Node", "The node that is being cleared for the pod.", _NOMINATED, wide=True),
+        _shows("Readiness Gates", "Readiness gates that are met.", _pod_gates, wide=True),
+    ),
+    "Node": (
+        _NAME,
+        _shows("Status", "The status of the node", _node_status),
+        _shows("Roles", "The roles of the node", _node_roles),
+        _AGE,
+        _shows("Version", "Kubelet version of the node.", _field(".status.nodeInfo.kubeletVersion")),
+        *(
+            _shows(name, text, _field(f'.status.addresses[?(@.type=="{kind}")].address', otherwise="<none>"), wide=True)
+            for name, text, kind in (
+                ("Internal-IP", "Address within the cluster.", "InternalIP"),
+                ("External-IP", "Address outside the cluster.", "ExternalIP"),
+            )
+        ),
+        *(
+            _shows(name, text, _field(f".status.nodeInfo.{field}", otherwise="<unknown>"), wide=True)
+            for name, text, field in (
+                ("OS-Image", "Operating system of the node.", "osImage"),
+                ("Kernel-Version", "Kernel of the node.", "kernelVersion"),
+                ("Container-Runtime", "Container runtime of the node.", "containerRuntimeVersion"),
+            )
+        ),
+    ),
+    "Event": (
+        _shows("Last Seen", "When it was last seen.", _since(*_LAST_SEEN)),
+        _shows("Type", "Normal or Warning.", _field(".type")),
+        _shows("Reason", "A short word for the reason.", _field(".reason")),
+        _shows("Object", "What the event is about.", _event_object),
+        _shows("Subobject", "The part of the object that it is about.", _field(".involvedObject.fieldPath"), wide=True),
+        _shows("Source", "Who reports it.", _field(".source.component", ".reportingComponent"), wide=True),
+        _shows("Message", "What happened.", lambda event, _: (event.get("message") or "").strip()),
+        _shows("First Seen", "When it was first seen.", _since(*_FIRST_SEEN), wide=True),
+        _shows("Count", "How often it was seen.", _field(".count", ".series.count", otherwise=1), wide=True),
+        (Column("Name", "string", "", "Name of the event.", "name", priority=1), _field(".metadata.name")),
+    ),
+    "Namespace": (_NAME, _shows("Status", "The status of the namespace", _field(".status.phase")), _AGE),
+    "ConfigMap": (_NAME, _shows("Data", "How many entries it has.", _entries("data", "binaryData")), _AGE),
+    "Secret": (
+        _NAME,
+        _shows("Type", "Its type.", _field(".type")),
+        _shows("Data", "How many entries it has.", _entries("data")),
+        _AGE,
+    ),
+    "ResourceQuota": (
+        _NAME,
+        _shows("Request", "What its requests use.", _quota(limits=False)),
+        _shows("Limit", "What its limits use.", _quota(limits=True)),
+        _AGE,
+    ),
+    "Lease": (_NAME, _shows("Holder", "Who holds the lease.", _field(".spec.holderIdentity")), _AGE),
+    "CustomResourceDefinition": (_NAME, _shows("Created At", "When it was created.", _CREATED, "date")),
+}
+
+
+def _columns(kind: Kind) -> tuple[_Shown, ...]:
     if not kind.typed:
-        return (_NAME, *kind.columns)
-    return _BUILT_IN[kind.resource.kind][0] if kind.resource.kind in _BUILT_IN else (_NAME, _AGE)
-
-
-def _cells(kind: Kind, obj: Object, now_s: float) -> list[Any]:
-    if not kind.typed:
-        return [obj["metadata"]["name"], *(_cell(obj, column, now_s) for column in kind.columns)]
-    row = _BUILT_IN[kind.resource.kind][1] if kind.resource.kind in _BUILT_IN else _named
-    return row(obj, now_s)
+        return (_NAME, *((column, _printed(column)) for column in kind.columns))
+    return _BUILT_IN.get(kind.resource.kind, (_NAME, _AGE))
 
 
 def _shown(stored: Stored, include: str) -> Object | None:
@@ -315,11 +270,15 @@ def table(
     headed: bool = True,
 ) -> Object:
     """The table of some objects. `include` says what each row carries; a watch has its head in the first only."""
+    columns = _columns(kind)
     head = [
         {"name": c.name, "type": c.type, "format": c.format, "description": c.description, "priority": c.priority}
-        for c in columns(kind)
+        for c, _ in columns
     ]
-    rows = [{"cells": _cells(kind, stored.object, now_s), "object": _shown(stored, include)} for stored in items]
+    rows = [
+        {"cells": [cell(stored.object, now_s) for _, cell in columns], "object": _shown(stored, include)}
+        for stored in items
+    ]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

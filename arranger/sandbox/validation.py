@@ -10,41 +10,20 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from arranger.model.checks import CauseReason, FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
-from arranger.sandbox.status import CauseReason, FieldError
 
 #: Causes that keep the rules from being asked at all, as on the real server.
-_BLOCKING = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
-)
+_BLOCKING = frozenset(f"FieldValue{how}" for how in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
 _UNCHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
-_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (dict, "object"),
-    (list, "array"),
-    (type(None), "null"),
-)
 #: How many good values are remembered for one schema.
 _GOOD_KEPT = 1024
 _METADATA = ("apiVersion", "kind", "metadata")
-
-
-def type_name(value: Any) -> str:
-    """JSON schema's name of a value's type."""
-    return next(name for kind, name in _TYPES if isinstance(value, kind))
 
 
 def _child(path: str, name: str) -> str:
@@ -150,7 +129,7 @@ class Schema:
         if value is None and self.nullable:
             return []
         if not self._right_type(value):
-            name = type_name(value)
+            name = json_type(value)
             wanted = self.type or "integer,string"
             text = f'Invalid value: "{name}": {path} in body must be of type {wanted}: "{name}"'
             return [FieldError(path, text, "FieldValueTypeInvalid")]
@@ -166,7 +145,7 @@ class Schema:
             return isinstance(value, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)
         if not self.type:
             return True
-        name = type_name(value)
+        name = json_type(value)
         if isinstance(value, float) and value.is_integer() and self.type == "integer":
             return True
         return name == self.type or (self.type == "number" and name == "integer")
@@ -183,9 +162,7 @@ class Schema:
     def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
         options = self.declared.get("enum")
         if options is not None and value not in options:
-            supported = ", ".join(
-                f'"{option}"' if isinstance(option, str) else f'"{_json(option)}"' for option in options
-            )
+            supported = ", ".join(f'"{option if isinstance(option, str) else _json(option)}"' for option in options)
             text = f"Unsupported value: {_json(value)}: supported values: {supported}"
             yield FieldError(path, text, "FieldValueNotSupported")
         if isinstance(value, str):
@@ -261,7 +238,7 @@ class Schema:
             enough = {"anyOf": fitting >= 1, "oneOf": fitting == 1, "allOf": fitting == len(options)}[name]
             if not enough:
                 how = {"anyOf": "at least one schema", "oneOf": "one and only one schema", "allOf": "all the schemas"}
-                text = f'Invalid value: "{type_name(value)}": {path} in body must validate {how[name]} ({name})'
+                text = f'Invalid value: "{json_type(value)}": {path} in body must validate {how[name]} ({name})'
                 found.append(FieldError(path, text))
         return found
 
@@ -282,7 +259,7 @@ class Schema:
         if self._good is not None and content in self._good:
             return []  # most templates ask for what others ask for
         scope.enter(value, old)
-        broken = [rule.broken(scope, path, type_name(value)) for rule in self.rules]
+        broken = [rule.broken(scope, path, json_type(value)) for rule in self.rules]
         found = [error for error in broken if error is not None]
         if self._good is not None and not found:
             if len(self._good) >= _GOOD_KEPT:
@@ -306,9 +283,7 @@ class Schema:
         if any(error.reason in _BLOCKING for error in found):
             return [*found, FieldError("<nil>", _UNCHECKED)]
         broken = self.broken_rules(value, old)
-        for error in broken:
-            error.field = error.field.removeprefix(".") or "<nil>"
-        return found + broken
+        return found + [replace(error, field=error.field.removeprefix(".") or "<nil>") for error in broken]
 
 
 def required(path: str, message: str = "") -> FieldError:

@@ -24,10 +24,10 @@ from arranger.errors import LogUnavailable
 from arranger.events.kinds import Watched
 from arranger.kube.crd import tyjob_crd
 from arranger.lifecycle.stages import LifecycleConfig
+from arranger.model.checks import FieldError
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
-from arranger.sandbox.status import FieldError
 from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS

@@ -11,6 +11,7 @@ import msgspec
 
 from arranger.kube.cluster import NODES
 from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.http import REQUEST_LIMIT_BYTES
 from arranger.sandbox.tables import duration
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -68,6 +69,42 @@ async def test_refusals_are_status_objects() -> None:
         assert answer["message"] == 'pods "nope" not found'
         assert (await client.call("GET", "/apis/nope.dev/v1/things"))[0] == 404
         assert (await client.call("PUT", PODS, {}))[0] == 405
+
+
+async def test_a_method_that_a_path_does_not_have_is_not_allowed_and_changes_nothing() -> None:
+    async with serving() as client:
+        await client.call("POST", PODS, pod("a"))
+        wrong = [
+            ("POST", "/api"),
+            ("GET", f"{PODS}/a/binding"),
+            ("PUT", f"{PODS}/a/log"),
+            ("DELETE", f"{PODS}/a/status"),
+        ]
+        for method, path in wrong:
+            status, answer = await client.call(method, path)
+            assert (status, answer["reason"]) == (405, "MethodNotAllowed")
+        assert (await client.call("GET", f"{PODS}/a"))[0] == 200
+
+
+async def test_a_path_may_end_with_a_slash() -> None:
+    async with serving() as client:
+        for path in ("/api", "/apis", "/apis/arranger.dev/v1", PODS):
+            assert await client.call("GET", f"{path}/") == await client.call("GET", path)
+
+
+async def test_an_unknown_path_is_a_status_within_a_known_group_and_plain_text_elsewhere() -> None:
+    async with serving() as client:
+        for path in ("/api/v1/things", "/apis/arranger.dev/v1/namespaces/default/tyjobs/j/nope"):
+            status, answer = await client.call("GET", path)
+            assert (status, answer["message"]) == (404, "the server could not find the requested resource")
+        for path in ("/nope", "/api/v2/pods", "/apis/nope.dev/v1/things"):
+            assert await client.call("GET", path) == (404, b"404 page not found\n")
+
+
+async def test_a_request_beyond_the_limit_is_refused() -> None:
+    async with serving() as client:
+        status, answer = await client.call("POST", PODS, pod("a" * REQUEST_LIMIT_BYTES))
+        assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
 
 
 async def test_a_body_too_deep_to_be_read_is_a_bad_request() -> None:

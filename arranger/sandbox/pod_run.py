@@ -1,0 +1,137 @@
+"""One pod on a simulated node: what its annotations say, what it takes, and the statuses that its kubelet writes."""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from arranger.kube.cluster import Object
+from arranger.model.quantity import amount
+
+log = logging.getLogger(__name__)
+
+PREFIX = "sandbox.arranger.dev/"
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """What a pod's annotations say."""
+
+    start_s: float
+    ready_s: float
+    run_s: float | None
+    exit_code: int
+    failures: int | None
+    fail: str
+
+    @staticmethod
+    def of(pod: Object) -> "Behaviour":
+        """Read the annotations; a number that isn't one is left out."""
+        notes = pod["metadata"].get("annotations") or {}
+
+        def number(name: str) -> float | None:
+            text = notes.get(PREFIX + name)
+            try:
+                return None if text is None else float(text)
+            except ValueError:
+                log.warning("pod %s: annotation %s%s is not a number", pod["metadata"]["name"], PREFIX, name)
+                return None
+
+        failures = number("failures")
+        return Behaviour(
+            start_s=number("start-seconds") or 0.0,
+            ready_s=number("ready-seconds") or 0.0,
+            run_s=number("run-seconds"),
+            exit_code=int(number("exit-code") or (1 if failures else 0)),
+            failures=None if failures is None else int(failures),
+            fail=notes.get(PREFIX + "fail", ""),
+        )
+
+
+class Run:
+    """One pod on one of the nodes."""
+
+    def __init__(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        self.pod = pod
+        self.key = (metadata["namespace"], metadata["name"])
+        self.uid: str = metadata["uid"]
+        self.node: str = pod["spec"]["nodeName"]
+        self.behaviour = Behaviour.of(pod)
+        self.requests = requests_of(pod["spec"])
+        self.restarts = 0
+        self.address = ""
+        self.started = ""
+        self.stopping = False
+        self.task: asyncio.Task[None] | None = None
+
+    def pending(self, reason: str, moment: str) -> Object:
+        """The status of a pod whose containers wait for a reason."""
+        return self._status("Pending", {"waiting": {"reason": reason}}, moment)
+
+    def running(self, moment: str, *, ready: bool) -> Object:
+        """The status while the containers run."""
+        return self._status("Running", {"running": {"startedAt": moment}}, moment, ready=ready)
+
+    def ended(self, code: int, moment: str) -> Object:
+        """The status once the containers have ended with a code for good."""
+        return self._status("Failed" if code else "Succeeded", _terminated(code, moment), moment)
+
+    def backing_off(self, code: int, moment: str) -> Object:
+        """The status while the containers, which have ended with a code, wait to be started again."""
+        waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+        return self._status("Running", waiting, moment, last=_terminated(code, moment))
+
+    def _status(
+        self, phase: str, states: Object, moment: str, *, ready: bool = False, last: Object | None = None
+    ) -> Object:
+        on = "True" if ready else "False"
+        conditions = [("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", on), ("Ready", on)]
+        containers = [
+            {
+                "name": container["name"],
+                "image": container.get("image", ""),
+                "imageID": "",
+                "ready": ready,
+                "started": "running" in states,
+                "restartCount": self.restarts,
+                "state": states,
+                "lastState": last or {},
+            }
+            for container in self.pod["spec"].get("containers") or []
+        ]
+        status: Object = {
+            "phase": phase,
+            "startTime": self.started,
+            "conditions": [{"type": kind, "status": state, "lastTransitionTime": moment} for kind, state in conditions],
+            "containerStatuses": containers,
+        }
+        if phase != "Pending":
+            status |= {"podIP": self.address, "podIPs": [{"ip": self.address}]}
+        return status
+
+
+def _terminated(code: int, moment: str) -> Object:
+    return {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": moment}}
+
+
+def _amounts(container: dict[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(name, asked_for) for name, asked_for in asked.items()}
+
+
+def requests_of(spec: dict[str, Any]) -> dict[str, int]:
+    """What a pod takes on its node (millicores, bytes, units): its containers together, or an init container."""
+    total: dict[str, int] = {"pods": 1}
+    for container in spec.get("containers") or []:
+        for name, asked in _amounts(container).items():
+            total[name] = total.get(name, 0) + asked
+    for container in spec.get("initContainers") or []:
+        for name, asked in _amounts(container).items():
+            together = total.get(name, 0) + asked
+            always = container.get("restartPolicy") == "Always"
+            total[name] = together if always else max(total.get(name, 0), asked)
+    for name, quantity in (spec.get("overhead") or {}).items():
+        total[name] = total.get(name, 0) + amount(name, quantity)
+    return total

@@ -1,0 +1,129 @@
+"""What the API does at each path of a resource: one method for each HTTP method, with the response that it sends."""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from arranger.kube.cluster import Object
+from arranger.sandbox.call import Call
+from arranger.sandbox.garbage import DeleteOptions
+from arranger.sandbox.history import Stored
+from arranger.sandbox.listing import Listing
+from arranger.sandbox.status import invalid
+from arranger.sandbox.store import Answer, Store
+from arranger.sandbox.validation import required
+from arranger.sandbox.view import View, json_response
+from arranger.sandbox.watching import stream
+
+_RETURNED_WHOLE = ("pods", "namespaces")
+
+
+def _success(**more: Any) -> Object:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more}
+
+
+class Serving:
+    """Serves the resources of a store. `now` gives seconds since 1970, for ages in tables."""
+
+    def __init__(self, store: Store, *, now: Callable[[], float], bookmark_s: float) -> None:
+        self._store = store
+        self._now = now
+        self._bookmark_s = bookmark_s
+
+    def _view(self, call: Call) -> View:
+        return View(call.collection.kind, call.form(), call.query.get("includeObject") or "Metadata", self._now)
+
+    def _one(self, call: Call, stored: Stored, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
+        return json_response(self._view(call).one(stored), status, warnings)
+
+    def _written(self, call: Call, answer: Answer) -> web.Response:
+        return self._one(call, answer.stored, 201 if answer.created else 200, answer.warnings)
+
+    async def get(self, call: Call) -> web.StreamResponse:
+        """One object, or a watch of it."""
+        if call.flag("watch"):
+            return await self._watch(call)
+        return self._one(call, self._store.get(call.resource, call.namespace, call.name))
+
+    async def list(self, call: Call) -> web.StreamResponse:
+        """A page of objects, or a watch of them all."""
+        if call.flag("watch"):
+            return await self._watch(call)
+        version, exact = call.query.get("resourceVersion", ""), call.query.get("resourceVersionMatch") == "Exact"
+        listing = self._store.page(
+            call.resource,
+            call.selection(),
+            limit=max(0, call.number("limit") or 0),
+            continuation=call.query.get("continue", ""),
+            at_least="" if exact else version,
+            exactly=version if exact else "",
+        )
+        return json_response(self._view(call).many(listing))
+
+    async def _watch(self, call: Call) -> web.StreamResponse:
+        return await stream(self._store, call, self._view(call), bookmark_s=self._bookmark_s)
+
+    async def create(self, call: Call) -> web.StreamResponse:
+        """A new object."""
+        body = await call.object()
+        return self._written(call, self._store.create(call.resource, call.namespace, body, call.write_options()))
+
+    async def update(self, call: Call) -> web.StreamResponse:
+        """Another state of an object, or another status."""
+        resource, body, options = call.resource, await call.object(), call.write_options()
+        answer = self._store.update(
+            resource, call.namespace, call.name, body, subresource=call.subresource, options=options
+        )
+        return self._written(call, answer)
+
+    async def patch(self, call: Call) -> web.StreamResponse:
+        """A change of an object or its status."""
+        answer = self._store.patch(
+            call.resource,
+            call.namespace,
+            call.name,
+            await call.body(),
+            media_type=call.request.content_type,
+            subresource=call.subresource,
+            options=call.write_options(),
+        )
+        return self._written(call, answer)
+
+    async def delete(self, call: Call) -> web.StreamResponse:
+        """The end of an object; kubectl wants the last state of some kinds, and a `Status` of others."""
+        options = await call.delete_options()
+        answer = self._store.delete(call.resource, call.namespace, call.name, options)
+        if not answer.removed or call.resource.plural in _RETURNED_WHOLE:
+            return self._one(call, answer.stored)
+        resource = call.resource
+        details = {"name": call.name, "group": resource.group, "kind": resource.plural, "uid": answer.stored.uid}
+        return json_response(_success(details={key: value for key, value in details.items() if value}))
+
+    async def delete_collection(self, call: Call) -> web.StreamResponse:
+        """The end of everything selected."""
+        view, options = self._view(call), await call.delete_options()
+        deleted = self._store.delete_collection(call.resource, call.selection(), options)
+        return json_response(view.many(Listing(deleted, self._store.version)))
+
+    # Subresources of pods
+
+    async def log(self, call: Call) -> web.StreamResponse:
+        """The logs of a pod, which are none."""
+        self._store.get(call.resource, call.namespace, call.name)
+        return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
+
+    async def bind(self, call: Call) -> web.StreamResponse:
+        """A node for a pod."""
+        target = (await call.object()).get("target")
+        if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+            raise invalid("Binding", "", call.name, [required("target.name")])
+        self._store.bind(call.namespace, call.name, target["name"])
+        return json_response(_success(code=201), 201)
+
+    async def evict(self, call: Call) -> web.StreamResponse:
+        """The end of a pod, as a drain asks for it."""
+        body = await call.object()
+        grace_s = (body.get("deleteOptions") or {}).get("gracePeriodSeconds")
+        self._store.delete(call.resource, call.namespace, call.name, DeleteOptions(grace_s=grace_s))
+        return json_response(_success(code=201), 201)

@@ -1,0 +1,78 @@
+"""A watch over HTTP: one line of JSON for each change, and bookmarks while nothing happens."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, Iterator
+
+import msgspec
+from aiohttp import web
+
+from arranger.model.checks import FieldError
+from arranger.sandbox.call import JSON, Call
+from arranger.sandbox.status import Refusal, invalid
+from arranger.sandbox.store import Store, parsed_version
+from arranger.sandbox.view import View
+
+BOOKMARK_S = 30.0
+#: How long a watch lives that asks for no timeout; real servers choose 30 to 60 minutes.
+WATCH_S = 1800.0
+_INITIAL_END = {"k8s.io/initial-events-end": "true"}
+
+
+async def stream(store: Store, call: Call, view: View, *, bookmark_s: float) -> web.StreamResponse:
+    """Serve a watch until its time is over."""
+    _hold_options(call)
+    response = web.StreamResponse(headers={"Content-Type": JSON})
+    await response.prepare(call.request)
+    try:
+        async with contextlib.aclosing(_lines(store, call, view, bookmark_s)) as lines:
+            async for line in lines:
+                await response.write(line)
+    except Refusal as refusal:
+        await response.write(msgspec.json.encode({"type": "ERROR", "object": refusal.status()}) + b"\n")
+    with contextlib.suppress(ConnectionError):
+        await response.write_eof()
+    return response
+
+
+def _hold_options(call: Call) -> None:
+    """Refuse what can be refused before the response has begun."""
+    if call.flag("sendInitialEvents") and call.query.get("resourceVersionMatch") != "NotOlderThan":
+        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        error = FieldError("resourceVersionMatch", why, "FieldValueForbidden")
+        raise invalid("ListOptions", "meta.k8s.io", "", [error])
+    call.selection().matches()
+    parsed_version(call.query.get("resourceVersion", ""))
+    call.number("timeoutSeconds")
+
+
+async def _lines(store: Store, call: Call, view: View, bookmark_s: float) -> AsyncGenerator[bytes, None]:
+    initial, bookmarks = call.flag("sendInitialEvents"), call.flag("allowWatchBookmarks")
+    since = call.query.get("resourceVersion", "")
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + (call.number("timeoutSeconds") or WATCH_S)
+    news = asyncio.Event()
+    watch = store.watch(call.resource, call.selection(), since, news.set, initial=initial)
+    headed = itertools.chain([True], itertools.repeat(False))
+
+    def changes() -> Iterator[bytes]:
+        # Sending may wait for a slow client, so there may be more when it is done.
+        while events := watch.take():
+            yield b"".join(view.event(event, headed=next(headed)) for event in events)
+
+    with contextlib.closing(watch):
+        if bookmarks and (initial or since in ("", "0")):
+            for line in changes():
+                yield line
+            yield view.bookmark(store.version, _INITIAL_END)
+        while (left_s := deadline - clock()) > 0:
+            for line in changes():
+                yield line
+            news.clear()
+            try:
+                async with asyncio.timeout(min(left_s, bookmark_s)):
+                    await news.wait()
+            except TimeoutError:
+                if bookmarks:
+                    yield view.bookmark(store.version)
