@@ -30,7 +30,6 @@ class Retries:
         self._first_s = first_s
         self._longest_s = longest_s
         self._rests: dict[str, _Rest] = {}
-        self._chance = Backoff(clock, first_s=1.0, longest_s=1.0)
 
     def __len__(self) -> int:
         return len(self._rests)
@@ -60,10 +59,6 @@ class Retries:
             return 0.0
         until_s = rest.until_s if version == rest.version else rest.at_least_until_s
         return max(0.0, until_s - self._clock.monotonic_s())
-
-    def spread_s(self, wait_s: float) -> float:
-        """A wait, shortened at random by up to a quarter, so that those who wait equally long don't come together."""
-        return wait_s * (1.0 + self._chance.next_s()) / 2.0
 
     def forget(self, key: str) -> None:
         """The work on a key went well, or isn't ours any more."""

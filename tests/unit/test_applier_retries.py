@@ -18,7 +18,8 @@ from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.workers.applier import _SETTLE_S, Applier
+from arranger.workers.applier import Applier
+from arranger.workers.progress import Look, Progress
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.world import World
 
@@ -204,17 +205,17 @@ def test_a_pod_that_stays_refused_is_tried_again_ever_later_up_to_a_bound() -> N
     """The first tries are close together: what passes soon must not cost a job its nodes."""
     scene = Scene()
     job, rests = scene.jobs[0], []
+    look = Look(Following(scene.world.state), job, Progress())  # type: ignore[arg-type]
 
     class Appended:
         async def append(self, events: object) -> None:
             pass
 
     async def script() -> None:
-        scene.applier._writer = Appended()  # type: ignore[assignment]
+        scene.applier._creation._writer = Appended()  # type: ignore[assignment]
         for _ in range(9):
-            await scene.applier._refused(job, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
-            since_s = scene.applier._progress[job.uid].settling[job.attempt, (0, 0)]
-            rests.append(since_s + _SETTLE_S - scene.loop.time())
+            await scene.applier._creation._refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+            rests.append(look.progress.settling[job.attempt, (0, 0)] - scene.loop.time())
 
     scene.run(script)
     assert max(rests[:2]) <= 2.0
