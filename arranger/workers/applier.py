@@ -6,24 +6,17 @@ from the cluster.
 """
 
 import logging
-from collections.abc import Callable
 
-from arranger.clock import Clock
 from arranger.errors import ClockOff, ClusterError, EpochLost
-from arranger.kube.cluster import Cluster
 from arranger.kube.translate import status_digest
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.wanted import expires_ms, wanted_status
 from arranger.logs import log_event
-from arranger.metrics import Metrics
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import Changes, State
+from arranger.projections.state import Changes
 from arranger.workers.creation import Creation
-from arranger.workers.deletions import Deletion, delete_expired
+from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.identity import ClusterIdentity
-from arranger.workers.membership import Membership
+from arranger.workers.parts import Parts
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
 from arranger.workers.retries import Retries
@@ -43,36 +36,17 @@ _LEAST_REST_S = 0.002
 class Applier:
     """Carries out the decisions on the jobs that are this member's share."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        follower: Follower,
-        writer: Writer,
-        membership: Membership,
-        clock: Clock,
-        metrics: Metrics,
-        in_flight: int,
-        lost_ms: int = LifecycleConfig().lost_ms,
-        order: Callable[[State], list[JobRecord]] | None = None,
-        identity: ClusterIdentity | None = None,
-    ) -> None:
-        """`order` gives the waiting jobs in the order of the queue, for `status.queuePosition`.
-
-        `identity` tells whether the cluster is the log's; without one it is taken for it.
-        """
-        self._follower = follower
-        self._membership = membership
-        self._clock = clock
+    def __init__(self, parts: Parts) -> None:
+        self._follower = parts.follower
+        self._membership = parts.membership
+        self._clock = parts.time
         self._progress: dict[str, Progress] = {}
-        self._retries = Retries(clock)
-        self._queue = WorkQueue(clock, self._sweep)
-        self._effects = Effects(
-            cluster=cluster, follower=follower, clock=clock, metrics=metrics, identity=identity, in_flight=in_flight
-        )
-        self._statuses = StatusWriter(self._effects, self._queue, order)
-        self._creation = Creation(self._effects, self._queue, writer)
-        self._pods = PodReconciler(self._effects, self._queue, self._creation, lost_ms=lost_ms)
+        self._retries = Retries(parts.time)
+        self._queue = WorkQueue(parts.time, self._sweep)
+        self._effects = Effects(parts)
+        self._statuses = StatusWriter(self._effects, self._queue)
+        self._creation = Creation(self._effects, self._queue, parts.writer(ROLE))
+        self._pods = PodReconciler(self._effects, self._queue, self._creation)
 
     def changed(self, changes: Changes) -> None:
         """Look at what was touched."""
@@ -175,13 +149,12 @@ class Applier:
             return
         if job.seen.status_digest != status_digest(wanted_status(self._follower.state, job)):
             return  # not stored, or not seen, yet: either is looked at again
-        await self._effects.carry_out("expire", lambda: self._delete_expired(job))
-        settling[job.uid] = self._clock.monotonic_s() + SETTLE_S
-
-    async def _delete_expired(self, job: JobRecord) -> bool:
         assert job.spec is not None and job.spec.ttl_s is not None
-        seen, ttl_s, now_ms = job.seen, job.spec.ttl_s, self._clock.now_ms()
-        deletion = await delete_expired(
-            self._effects.cluster, seen.namespace, seen.name, job.uid, ttl_s=ttl_s, now_ms=now_ms
+        seen, ttl_s, cluster = job.seen, job.spec.ttl_s, self._effects.cluster
+        await self._effects.carry_out(
+            "expire",
+            lambda: delete_expired(
+                cluster, seen.namespace, seen.name, job.uid, ttl_s=ttl_s, now_ms=self._clock.now_ms()
+            ),
         )
-        return deletion in (Deletion.DELETED, Deletion.GONE)
+        settling[job.uid] = self._clock.monotonic_s() + SETTLE_S

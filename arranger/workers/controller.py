@@ -7,17 +7,14 @@ controllers that both think a job theirs do no harm: the log takes the first.
 import logging
 from contextlib import suppress
 
-from arranger.clock import Clock
 from arranger.errors import ClockOff, EpochLost
 from arranger.events.kinds import Event
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.due import due_ms
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.logs import log_event
 from arranger.projections.state import Changes
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.membership import Membership
+from arranger.workers.parts import Parts
 from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -32,16 +29,14 @@ _AT_ONCE = 500
 class Controller:
     """Decides the stages of the jobs that are this member's share."""
 
-    def __init__(
-        self, *, follower: Follower, writer: Writer, membership: Membership, config: LifecycleConfig, clock: Clock
-    ) -> None:
-        self._follower = follower
-        self._writer = writer
-        self._membership = membership
-        self._config = config
-        self._clock = clock
+    def __init__(self, parts: Parts) -> None:
+        self._follower = parts.follower
+        self._writer = parts.writer(ROLE)
+        self._membership = parts.membership
+        self._config = parts.settings.lifecycle_config()
+        self._clock = parts.time
         self._images = ImageWaits()
-        self._queue = WorkQueue(clock, lambda: follower.state.jobs)
+        self._queue = WorkQueue(parts.time, lambda: parts.follower.state.jobs)
 
     def changed(self, changes: Changes) -> None:
         """Look at what was touched."""

@@ -41,8 +41,9 @@ class Creation:
         self._effects = effects
         self._queue = queue
         self._writer = writer
+        self._clock = effects.parts.time
         # Places that were refused together don't come again together.
-        self._chance = Backoff(effects.clock, first_s=0.5, longest_s=0.5)
+        self._chance = Backoff(self._clock, first_s=0.5, longest_s=0.5)
 
     async def create(self, look: Look, place: PlaceKey, resource: Resource, body: Object) -> bool:
         """Create the pod of a place, or for the leader's place its Service; True once it is there and ours."""
@@ -79,7 +80,7 @@ class Creation:
         mine = any(owner.get("uid") == job.uid for owner in owners)
         late = mine and node is not None and there["spec"].get("nodeName") != node
         going = late or bool(there["metadata"].get("deletionTimestamp"))
-        jobs = self._effects.follower.state.jobs
+        jobs = self._effects.parts.follower.state.jobs
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         kind = resource.kind.lower()
         if mine and not going:
@@ -97,7 +98,7 @@ class Creation:
 
     def _awaited(self, look: Look, place: PlaceKey) -> bool:
         """Whether what is left of an earlier job may still go by itself."""
-        refusals, now_s = _refusals(look, place), self._effects.clock.monotonic_s()
+        refusals, now_s = _refusals(look, place), self._clock.monotonic_s()
         if refusals.leftover_s is None:
             refusals.leftover_s = now_s
         waited_s = now_s - refusals.leftover_s
@@ -109,9 +110,9 @@ class Creation:
 
     async def _refused(self, look: Look, place: PlaceKey, refused: ApiError) -> None:
         """Tell the log, once for each place, and go on trying after a while unless it can't help."""
-        job, identity = look.job, self._effects.identity
+        job, identity = look.job, self._effects.parts.identity
         if identity is not None:  # what another cluster refuses at this address says nothing of the job
-            await identity.confirm(self._effects.follower.cluster)
+            await identity.confirm(self._effects.parts.follower.cluster)
         permanent = refused.code in (400, 422) and not _by_admission(refused)
         reason, detail = one_line(refused.reason)[:_LONGEST_REASON], one_line(refused.detail)[:_LONGEST_DETAIL]
         refusals, key = _refusals(look, place), (job.attempt, place)
@@ -129,7 +130,7 @@ class Creation:
             # What was told touches the job: without this rest, two such places would be told in turn without end.
             rest_s = min(_REFUSED_S * 2.0 ** max(min(in_a_row, 9) - 2, 0), _LONGEST_REFUSED_S)
             rest_s *= 1.0 if in_a_row <= 2 else 0.5 + self._chance.next_s()
-            look.progress.settling[key] = self._effects.clock.monotonic_s() + rest_s
+            look.progress.settling[key] = self._clock.monotonic_s() + rest_s
             self._queue.look_again(job.uid, rest_s + _LATER_S)
 
 

@@ -3,13 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from arranger.clock import Clock
 from arranger.errors import ClusterError
-from arranger.kube.cluster import Cluster
-from arranger.metrics import Metrics
-from arranger.workers.follower import Follower
-from arranger.workers.identity import ClusterIdentity, ForeignCluster
-from arranger.workers.timekeeping import is_right
+from arranger.workers.identity import ForeignCluster
+from arranger.workers.parts import Parts
 
 #: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
 SETTLE_S = 10.0
@@ -18,37 +14,26 @@ STALE_S = 0.2
 
 
 class Effects:
-    """The cluster, and `in_flight` slots for requests to it. `identity` tells whether the cluster is the log's."""
+    """The cluster, and a number of slots for requests to it."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        follower: Follower,
-        clock: Clock,
-        metrics: Metrics,
-        identity: ClusterIdentity | None,
-        in_flight: int,
-    ) -> None:
-        self.cluster = cluster
-        self.follower = follower
-        self.clock = clock
-        self.identity = identity
-        self._metrics = metrics
-        self._slots = asyncio.Semaphore(in_flight)
+    def __init__(self, parts: Parts) -> None:
+        assert parts.cluster is not None
+        self.cluster = parts.cluster
+        self.parts = parts
+        self._metrics = parts.metrics
+        self._slots = asyncio.Semaphore(parts.settings.api_in_flight)
 
     def allowed(self) -> bool:
-        """Whether this process knows what is so, what time it is and whose log it reads: with the log away, or after a
-        pause, its state may be long past; by a wrong clock jobs expire and nodes are lost too early; and what another
-        cluster's log wants is none of our API server's business."""
-        known = self.identity is None or self.identity.ours(self.follower.cluster)
-        return known and self.follower.fresh() and is_right(self.clock)
+        """Whether this process may write, and knows what is so: with the log away, or after a pause, its state may be
+        long past."""
+        return self.parts.follower.fresh() and self.parts.may_write()
 
     async def carry_out(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
         """Carry out one effect in one of the slots, and count it; ended while it waits for one, it never begins."""
         async with self._slots:
-            if self.identity is not None and self.identity.foreign(self.follower.cluster):
-                raise ForeignCluster(self.identity.uid, self.follower.cluster)
+            identity, of_log = self.parts.identity, self.parts.follower.cluster
+            if identity is not None and identity.foreign(of_log):
+                raise ForeignCluster(identity.uid, of_log)
             self._metrics.effects_in_flight.inc()
             try:
                 done = await effect()

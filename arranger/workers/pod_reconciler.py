@@ -14,7 +14,7 @@ from arranger.logs import log_event
 from arranger.model.names import job_name
 from arranger.projections.jobs import PlaceKey
 from arranger.workers.creation import Creation
-from arranger.workers.deletions import Deletion, delete_pod, is_there
+from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.progress import Look, Progress
 from arranger.workers.service_writer import ServiceWriter
@@ -27,15 +27,16 @@ _COLLECTED_S = 10.0
 
 
 class PodReconciler:
-    """Makes the pods of a job what its accepted decisions want. A node that is down for `lost_ms` is lost."""
+    """Makes the pods of a job what its accepted decisions want."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, *, lost_ms: int) -> None:
+    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._services = ServiceWriter(creation)
-        self._clock = effects.clock
-        self._lost_ms = lost_ms
+        self._follower = effects.parts.follower
+        self._clock = effects.parts.time
+        self._lost_ms = effects.parts.settings.lost_node_s * 1000
 
     async def reconcile(self, look: Look) -> None:
         """Close the difference between the pods wanted and those in the projection."""
@@ -46,7 +47,7 @@ class PodReconciler:
             if now_s < until_s and not (isinstance(key, tuple) and key[1] in job.bound)
         }
         progress.refusals = {key: kept for key, kept in progress.refusals.items() if key[0] == job.attempt}
-        state = self._effects.follower.state
+        state = self._follower.state
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
         create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
@@ -94,22 +95,15 @@ class PodReconciler:
         return done
 
     async def _delete(self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool) -> bool:
-        done = await self._effects.carry_out("delete", partial(self._delete_owned, job_uid, pod, force=force))
+        done = await self._effects.carry_out(
+            "delete", partial(delete_pod, self._effects.cluster, pod, job_uid, force=force)
+        )
         progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
         return done
 
-    async def _delete_owned(self, job_uid: str, pod: PodSeen, *, force: bool) -> bool:
-        """Delete a pod that belongs to this TYJob; False if it doesn't, or changes all the time."""
-        deletion = await delete_pod(self._effects.cluster, pod, job_uid, force=force)
-        if deletion == Deletion.NOT_OURS:
-            where = f"{pod.namespace}/{pod.name}"
-            told = {"pod": where, "uid": pod.uid, "job": job_uid}
-            log_event(_log, "a pod that isn't the job's is not deleted", level=logging.WARNING, **told)
-        return deletion in (Deletion.DELETED, Deletion.GONE)
-
     async def delete_orphans(self, uid: str, progress: Progress) -> None:
         """Delete what a TYJob left behind, if it is gone: the log alone is no reason to delete its pods."""
-        gone = orphans(self._effects.follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         pods = [(pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen]
         now_s = self._clock.monotonic_s()
         if progress.orphaned_s is None:

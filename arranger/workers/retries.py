@@ -9,6 +9,8 @@ import msgspec
 from arranger.clock import Clock
 from arranger.workers.backoff import Backoff
 
+#: A key rests for so long at first, then ever longer, up to a bound.
+_FIRST_S, _LONGEST_S = 1.0, 30.0
 #: A server that asks for a longer rest is mistaken: nothing here may stand still for hours by one answer.
 _LONGEST_ASKED_S = 120.0
 
@@ -23,12 +25,10 @@ class _Rest(msgspec.Struct):
 
 
 class Retries:
-    """A back-off for each key that failed; in seconds, `first_s` at first and doubling up to `longest_s`."""
+    """A back-off for each key that failed."""
 
-    def __init__(self, clock: Clock, *, first_s: float = 1.0, longest_s: float = 30.0) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._first_s = first_s
-        self._longest_s = longest_s
         self._rests: dict[str, _Rest] = {}
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class Retries:
         asked_s = min(asked_s, _LONGEST_ASKED_S)
         rest = self._rests.get(key)
         if rest is None:
-            backoff = Backoff(self._clock, first_s=self._first_s, longest_s=self._longest_s)
+            backoff = Backoff(self._clock, first_s=_FIRST_S, longest_s=_LONGEST_S)
             rest = self._rests[key] = _Rest(backoff, version, 0.0, 0.0)
         now_s = self._clock.monotonic_s()
         rest.version = version

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from arranger.errors import EntriesTrimmed
 from arranger.events.codec import decode_batch
-from arranger.events.kinds import EpochBegun, Watched
+from arranger.events.kinds import Batch, EpochBegun, Watched
 from arranger.events.log import Position
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
@@ -208,21 +208,15 @@ async def _watch(
     held = await read_lease(client, cluster, f"watch-{kind}")
     term = state.terms.get(kind, 0)
     listed = state.listed.get(kind, False)
-    if held is None:
-        return WatchStatus(kind, None, None, 0.0, listed, state.unwatched.get(kind, 0))
-    claimed_ms = await _told_ms(log, start, term) if term else None
-    return WatchStatus(kind, held[0], claimed_ms, held[1] / 1000, listed, state.unwatched.get(kind, 0))
+    claimed_ms = await _told_ms(log, start, term) if held is not None and term else None
+    holder, left_ms = held if held is not None else (None, 0)
+    return WatchStatus(kind, holder, claimed_ms, left_ms / 1000, listed, state.unwatched.get(kind, 0))
 
 
 async def _begun(log: RedisLog, start: Position) -> EpochBegun | None:
     """How the epoch began; None if that was trimmed away."""
-    if start.offset:
-        return None
-    try:
-        stored = await log.read_stored(start, limit=1)
-    except EntriesTrimmed:
-        return None
-    first = decode_batch(stored[0].payload, stored[0].first).events[0] if stored else None
+    batch = await _batch_after(log, start) if not start.offset else None
+    first = batch.events[0] if batch is not None else None
     return first if isinstance(first, EpochBegun) else None
 
 
@@ -230,12 +224,17 @@ async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
     """When the event at this offset was told; None if it is no longer in the log."""
     if offset <= start.offset:
         return None
-    after = start if offset == start.offset + 1 else Position(start.epoch, offset - 1, "")
+    batch = await _batch_after(log, start if offset == start.offset + 1 else Position(start.epoch, offset - 1, ""))
+    return batch.told_ms if batch is not None else None
+
+
+async def _batch_after(log: RedisLog, position: Position) -> Batch | None:
+    """The batch that follows a position; None if it is no longer in the log."""
     try:
-        stored = await log.read_stored(after, limit=1)
+        stored = await log.read_stored(position, limit=1)
     except EntriesTrimmed:
         return None
-    return decode_batch(stored[0].payload, stored[0].first).told_ms if stored else None
+    return decode_batch(stored[0].payload, stored[0].first) if stored else None
 
 
 # --- the judgement -----------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ What a new epoch needs to take the job over is written at once. Counts alone wai
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,6 +16,7 @@ from arranger.lifecycle.wanted import wanted_status
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.scheduling.queue import in_order
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.progress import Look
 from arranger.workers.reporter import Reporter, step_of
@@ -52,14 +54,14 @@ _URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 class QueuePositions:
     """Places in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
 
-    def __init__(self, order: Callable[[State], list[JobRecord]] | None) -> None:
+    def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
         self._order = order
         self._places: dict[str, int] = {}
         self._since_s = -math.inf
 
     def of(self, state: State, job: JobRecord, now_s: float) -> int | None:
         """The place of a job without any nodes, from 1; None if it isn't in the queue."""
-        if self._order is None or job.placements or job.ended or job.suspended:
+        if job.placements or job.ended or job.suspended:
             return None
         if now_s - self._since_s >= _QUEUE_S:
             self._places = {of.uid: place for place, of in enumerate(self._order(state), start=1)}
@@ -70,19 +72,23 @@ class QueuePositions:
 class StatusWriter:
     """Stores statuses, and has each told in Events once it is stored."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, order: Callable[[State], list[JobRecord]] | None) -> None:
+    def __init__(self, effects: Effects, queue: WorkQueue) -> None:
+        parts = effects.parts
+        policies = parts.installed.policies
+        config = parts.settings.cycle_config(policies.versions())
         self._effects = effects
         self._queue = queue
-        self._clock = effects.clock
-        self._positions = QueuePositions(order)
-        self._reporter = Reporter(effects.cluster, effects.clock)
+        self._follower = parts.follower
+        self._clock = parts.time
+        self._positions = QueuePositions(partial(in_order, config=config, policies=policies))
+        self._reporter = Reporter(effects.cluster, parts.time)
 
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the wanted pods; True once the projection's present one is stored."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
         if _in_passing(job) and self._passes(look, now_s):
             return False
-        state = self._effects.follower.state
+        state = self._follower.state
         status = wanted_status(state, job)
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)

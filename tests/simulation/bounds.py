@@ -79,8 +79,10 @@ def _of_process(process: "SimulatedProcess") -> Iterator[str]:
     if waiters > _WAITERS:
         yield f"{waiters} wait for the fold"
     there = state.jobs.keys() | state.pods_of.keys()
-    for name, role in process.at_work.items():
-        queue = role._queue
+    for name, role in process.roles_at_work.following.items():
+        queue = getattr(role, "_queue", None)
+        if queue is None:
+            continue
         if queue._running:
             yield f"the {name} still works on {list(queue._running)}"
         if (queue._touched.keys() | queue._planned.keys()) - there:

@@ -17,7 +17,6 @@ from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError,
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
-from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -29,6 +28,7 @@ from arranger.workers.applier import Applier
 from arranger.workers.progress import Look, Progress
 from arranger.workers.status_writer import QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
+from tests.parts import parts
 from tests.world import World
 
 JOB = {
@@ -131,16 +131,14 @@ class Scene:
         self.world = World()
         self.observe()
         self.following = Following(self.world.state)
-        clock = clock or SystemClock()
-        self.applier = Applier(
+        self.parts = parts(
             cluster=self.cluster,
-            follower=self.following,  # type: ignore[arg-type]
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=8,
+            follower=self.following,
+            membership=Everyone(),
+            clock=clock or SystemClock(),
+            settings={"api_in_flight": 8},
         )
+        self.applier = Applier(self.parts)
 
     def observe(self) -> JobRecord:
         """The watch brings the node and the TYJob as they are now."""

@@ -14,12 +14,12 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource
-from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.workers.applier import Applier
 from arranger.workers.progress import Look, Progress
+from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.world import World
 
@@ -50,6 +50,8 @@ class Failing:
 class Following:
     """A follower that is always at the end of the log."""
 
+    cluster = ""
+
     def __init__(self, state: State) -> None:
         self.state = state
 
@@ -73,15 +75,14 @@ class Scene:
         self.world.node("n1", cpu=1)
         self.jobs = [self.world.job(f"j{number}") for number in range(jobs)]
         self.cluster = Failing(self.loop)
-        clock = SimulatedClock(self.loop)
         self.applier = Applier(
-            cluster=self.cluster,  # type: ignore[arg-type]
-            follower=Following(self.world.state),  # type: ignore[arg-type]
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=1000,
+            parts(
+                cluster=self.cluster,
+                follower=Following(self.world.state),
+                membership=Everyone(),
+                clock=SimulatedClock(self.loop),
+                settings={"api_in_flight": 1000},
+            )
         )
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:

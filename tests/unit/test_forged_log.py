@@ -31,6 +31,7 @@ from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower
+from tests.parts import parts
 from tests.servers import RealRedis
 from tests.unit.test_applier import JOB, Everyone
 
@@ -54,13 +55,7 @@ class Scene:
         self.cluster = DirectCluster(self.store)
         self.follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
         self.applier = Applier(
-            cluster=self.cluster,
-            follower=self.follower,
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=8,
+            parts(cluster=self.cluster, follower=self.follower, membership=Everyone(), settings={"api_in_flight": 8})
         )
         self.terms: dict[k.Watched, int] = {}
         self._seq = 0
