@@ -15,7 +15,7 @@ from arranger.workers.identity import ClusterIdentity
 from arranger.workers.member_problems import MemberProblems
 from arranger.workers.membership import Lease, Membership
 from arranger.workers.ticks import Ticker
-from arranger.workers.timekeeping import Timekeeper, is_right
+from arranger.workers.timekeeping import Timekeeper
 
 
 @dataclass(kw_only=True)
@@ -54,4 +54,4 @@ class Parts:
     def may_write(self) -> bool:
         """Whether this process knows what time it is and whose log it reads: by a wrong clock jobs expire and nodes are
         lost too early, and what another cluster's log wants is none of our API server's business."""
-        return is_right(self.time) and (self.identity is None or self.identity.ours(self.follower.cluster))
+        return self.time.right and (self.identity is None or self.identity.ours(self.follower.cluster))

@@ -5,11 +5,13 @@ judgement (`problems`) says what is missing and what to do next; it knows no clo
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import redis.asyncio
+from redis.exceptions import RedisError
 
-from arranger.errors import EntriesTrimmed
+from arranger.errors import EntriesTrimmed, LogUnavailable
 from arranger.events.codec import decode_batch
 from arranger.events.kinds import Batch, EpochBegun, Watched
 from arranger.events.log import Position
@@ -19,7 +21,6 @@ from arranger.projections.state import State
 from arranger.workers import applier, controller
 from arranger.workers.member_problems import MemberProblem
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
-from arranger.workers.store_status import StoreStatus, read_store
 
 #: The roles whose members share the jobs among themselves.
 SHARING = (controller.ROLE, applier.ROLE)
@@ -100,6 +101,21 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
     told_ms: int | None
 
 
+class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the Redis that holds the log says of itself: its memory in bytes (`max_bytes` 0: no bound), whether it is a
+    replica, and whether it fails to save to its disk."""
+
+    used_bytes: int = 0
+    max_bytes: int = 0
+    replica: bool = False
+    disk_failing: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether writes are refused for want of memory: what connections hold comes and goes, hence the hundredth."""
+        return self.max_bytes > 0 and self.used_bytes * 100 >= self.max_bytes * 99
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """Everything, as of `now_ms`. `snapshot` is the newest one's last event, `cycle` the last one recorded."""
 
@@ -159,6 +175,22 @@ async def read_status(
         jobs=len(state.jobs),
         stages={stage: count for stage in Stage if (count := sum(job.stage == stage for job in state.jobs.values()))},
         store=await read_store(client),
+    )
+
+
+async def read_store(client: redis.asyncio.Redis) -> StoreStatus:
+    """Ask the server. Raises `LogUnavailable`."""
+    try:
+        info: dict[str, Any] = {}
+        for section in ("memory", "replication", "persistence"):
+            info |= await client.info(section)
+    except (RedisError, OSError) as problem:
+        raise LogUnavailable(f"Redis doesn't tell how it is: {problem}") from problem
+    return StoreStatus(
+        used_bytes=int(info.get("used_memory", 0)),
+        max_bytes=int(info.get("maxmemory", 0)),
+        replica=info.get("role") == "slave",
+        disk_failing="err" in (info.get("rdb_last_bgsave_status"), info.get("aof_last_write_status")),
     )
 
 
