@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from arranger.errors import UsageError
+from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
 
 _ENV_PREFIX = "ARRANGER_"
@@ -210,6 +211,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reasons_a_second=self.reasons_a_second,
             tried_pods=TRIED_PODS,
             verdicts=VERDICTS,
+        )
+
+    def lifecycle_config(self) -> LifecycleConfig:
+        """The part that decides on the stages of jobs."""
+        return LifecycleConfig(
+            image_grace_ms=self.image_grace_s * 1000,
+            lost_ms=self.lost_node_s * 1000,
+            quorum_ms=self.quorum_grace_s * 1000,
+            refused_ms=self.refused_grace_s * 1000,
         )
 
 

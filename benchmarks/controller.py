@@ -19,7 +19,6 @@ from arranger.events import kinds as k
 from arranger.events.log import Log
 from arranger.events.memory_log import MemoryLog
 from arranger.events.redis_log import RedisLog
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -32,6 +31,7 @@ from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History, uid
+from tests.parts import parts
 from tests.servers import real_redis
 
 _TARGET = 5_000
@@ -99,10 +99,7 @@ async def _decide(log: Log, jobs: int) -> _Decided:
     await follower.start()
     unused = redis.asyncio.Redis()  # a membership of one, which never asks
     membership = Membership(unused, cluster="default", member_id="one", roles=("controller",), clock=system)
-    writer = Writer(follower, name="controller@one", clock=system, metrics=metrics)
-    controller = Controller(
-        follower=follower, writer=writer, membership=membership, config=LifecycleConfig(), clock=system
-    )
+    controller = Controller(parts(follower=follower, membership=membership, clock=system, metrics=metrics))
     done = _Done()
     follower.listen(controller)
     follower.listen(done)

@@ -19,7 +19,6 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import Object, Resource
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
@@ -30,10 +29,11 @@ from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.workers.applier import Applier
 from arranger.workers.controller import Controller
 from arranger.workers.ending import end
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.follower import Follower
 from arranger.workers.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History
+from tests.parts import parts
 
 _TARGET = 100_000
 _WORKERS = 99
@@ -128,17 +128,12 @@ def _roles(
 ) -> Iterator[Controller | Applier]:
     unused = redis.asyncio.Redis()  # a membership of one, which never asks
     one = Membership(unused, cluster="default", member_id="one", roles=roles, clock=clock)
-    writer = Writer(follower, name="one", clock=clock, metrics=metrics)
+    known = parts(cluster=_Cluster(), follower=follower, membership=one, clock=clock, metrics=metrics)
     made: list[Controller | Applier] = []
     if "controller" in roles:
-        made.append(Controller(follower=follower, writer=writer, membership=one, config=LifecycleConfig(), clock=clock))
+        made.append(Controller(known))
     if "applier" in roles:
-        made.append(
-            Applier(
-                cluster=_Cluster(), follower=follower, writer=writer, membership=one,  # type: ignore[arg-type]
-                clock=clock, metrics=metrics, in_flight=64,
-            )
-        )  # fmt: skip
+        made.append(Applier(known))
     for role in made:
         follower.listen(role)
         role.changed(Changes(jobs=dict.fromkeys(follower.state.jobs)))

@@ -22,7 +22,6 @@ from arranger.events import kinds as k
 from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import PODS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
@@ -32,11 +31,12 @@ from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.workers.applier import Applier
 from arranger.workers.controller import Controller
 from arranger.workers.ending import end
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.follower import Follower
 from arranger.workers.membership import Membership
 from benchmarks.parts import tyjob
 from benchmarks.report import Figure
 from benchmarks.workload import History
+from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 
 #: With this many requests in flight, each answered after so long, a thousand pods a second are created.
@@ -110,14 +110,11 @@ class _Scene:
             roles=("controller", "applier"),
             clock=self._clock,
         )  # it never asks
-        controller = Controller(
-            follower=follower, writer=self._writer(metrics, "controller"), membership=one, config=LifecycleConfig(),
-            clock=self._clock,
+        known = parts(
+            cluster=_Cluster(self), follower=follower, membership=one, clock=self._clock, metrics=metrics,
+            settings={"api_in_flight": _IN_FLIGHT},
         )  # fmt: skip
-        applier = Applier(
-            cluster=_Cluster(self), follower=follower, writer=self._writer(metrics, "applier"),  # type: ignore[arg-type]
-            membership=one, clock=self._clock, metrics=metrics, in_flight=_IN_FLIGHT,
-        )  # fmt: skip
+        controller, applier = Controller(known), Applier(known)
         for role in (controller, applier, self):
             follower.listen(role)
         with self._played():
@@ -126,9 +123,6 @@ class _Scene:
         async with asyncio.timeout(_LIMIT_S):
             await follower.until(lambda state: len(self._finished) == len(self._objects) and not state.pods)
         await end(tasks)
-
-    def _writer(self, metrics: Metrics, name: str) -> Writer:
-        return Writer(self._follower, name=name, clock=self._clock, metrics=metrics)
 
     # --- what is played ------------------------------------------------------------------------------------
 

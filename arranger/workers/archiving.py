@@ -7,19 +7,15 @@ saves double work and nothing else. What can't be archived stays in the log (`Ma
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Protocol
 
-from arranger.clock import Clock
 from arranger.errors import LogError
 from arranger.events.codec import StoredEntry
-from arranger.events.file_log import Copyable
 from arranger.events.log import Position, StoredSnapshot
 from arranger.logs import log_event
-from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.archiver import Archiver
-from arranger.workers.follower import Follower
-from arranger.workers.member_problems import MemberProblems, ProblemKind
+from arranger.workers.member_problems import ProblemKind
+from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -30,62 +26,23 @@ AGAIN_S = 30.0
 _FAILING_S = 120.0
 
 
-class OldEpochs(Protocol):
-    """A log that keeps streams of epochs that have ended: `RedisLog`."""
-
-    async def old_epochs(self) -> Sequence[int]:
-        """Which ones."""
-        ...
-
-    async def old_end(self, epoch: int) -> tuple[int, int]:
-        """The offset before the first event that is kept of it, and that of the last."""
-        ...
-
-    async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
-        """Entries of it as they are kept."""
-        ...
-
-
-class Alone(Protocol):
-    """The right to archive: a `Lease`."""
-
-    async def acquire(self) -> bool:
-        """Take or renew it; False while another has it."""
-        ...
-
-
 class Archiving:
     """Archives what the log has more than the archive: by number of events, and by time if there was any event."""
 
-    def __init__(
-        self,
-        archiver: Archiver,
-        *,
-        follower: Follower,
-        source: Copyable,
-        old: OldEpochs | None,
-        alone: Alone,
-        clock: Clock,
-        metrics: Metrics,
-        every_events: int,
-        every_s: float,
-        problems: MemberProblems | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts, archiver: Archiver) -> None:
         self._archiver = archiver
-        self._problems = problems
-        self._follower = follower
-        self._source = source
-        self._old = old
-        self._alone = alone
-        self._clock = clock
-        self._metrics = metrics
-        self._every_events = every_events
-        self._every_ms = int(every_s * 1000)
-        self._began_ms = clock.now_ms()
+        self._problems = parts.problems
+        self._follower = parts.follower
+        self._stream = parts.stream
+        self._lease = parts.lease("archive")
+        self._clock = parts.clock
+        self._metrics = parts.metrics
+        self._settings = parts.settings
+        self._began_ms = parts.clock.now_ms()
         #: The epoch up to which those that ended were looked at.
         self._looked_back = 0
-        self._succeeded_s = clock.monotonic_s()
-        metrics.archive_age.set_function(lambda: self._age_s)
+        self._succeeded_s = parts.clock.monotonic_s()
+        parts.metrics.archive_age.set_function(lambda: self._age_s)
 
     async def run(self) -> None:
         """Archive until cancelled."""
@@ -95,7 +52,7 @@ class Archiving:
     async def once(self) -> bool:
         """One round; False when it failed, which is logged and counted."""
         try:
-            if await self._alone.acquire():
+            if await self._lease.acquire():
                 await self._old_epochs()
                 await self._present()
         except (LogError, FileNotFoundError) as problem:
@@ -114,9 +71,8 @@ class Archiving:
 
     def _tell(self, cause: str) -> None:
         """Not ready isn't told of it: nothing would be better without this process. But the log grows meanwhile."""
-        if self._problems is not None:
-            there = bool(cause) and self._age_s >= _FAILING_S
-            self._problems.tell(ProblemKind.ARCHIVE, there, cause=cause, since_s=self._age_s)
+        there = bool(cause) and self._age_s >= _FAILING_S
+        self._problems.tell(ProblemKind.ARCHIVE, there, cause=cause, since_s=self._age_s)
 
     async def _present(self) -> None:
         epoch = self._follower.state.epoch
@@ -126,14 +82,14 @@ class Archiving:
         self._metrics.archived.set(archived)
         position = self._follower.position
         since_ms = done.last_told_ms if done is not None else self._began_ms
-        late = self._clock.now_ms() - since_ms >= self._every_ms
-        if position.epoch != epoch or position.offset - archived < (1 if late else self._every_events):
+        late = self._clock.now_ms() - since_ms >= self._settings.archive_every_s * 1000
+        if position.epoch != epoch or position.offset - archived < (1 if late else self._settings.archive_every_events):
             return
         newest = StoredSnapshot(position, snapshot.encode(self._follower.state))
         begin = await self._begin(epoch)
 
         async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
-            return await self._source.read_stored(after, limit=limit)
+            return await self._stream.read_stored(after, limit=limit)
 
         async with aclosing(self._archiver.archive(read, begin, position.offset, newest)) as puts:
             async for put in puts:
@@ -143,7 +99,7 @@ class Archiving:
 
     async def _begin(self, epoch: int) -> Position:
         """Where the next stretch begins: behind the archive, or where the log does if that was trimmed further."""
-        start = await self._source.start()
+        start = await self._stream.start()
         end = await self._archiver.end(epoch)
         if end is None or start.offset > end.offset:
             if start.offset:
@@ -155,14 +111,14 @@ class Archiving:
     async def _old_epochs(self) -> None:
         """Epochs that have ended and whose streams are still there, once."""
         epoch = self._follower.state.epoch
-        if self._old is None or self._looked_back == epoch:
+        if self._looked_back == epoch:
             return
-        for old in await self._old.old_epochs():
-            before, last = await self._old.old_end(old)
+        for old in await self._stream.old_epochs():
+            before, last = await self._stream.old_end(old)
             begin = await self._archiver.end(old) or Position(old, 0, "")
             if begin.offset < before:
                 log_event(_log, "an old epoch can't be archived", level=logging.WARNING, epoch=old, trimmed=before)
             elif begin.offset < last:
-                async for put in self._archiver.archive(self._old.read_old, begin, last):
+                async for put in self._archiver.archive(self._stream.read_old, begin, last):
                     self._metrics.archived_bytes.inc(put.size)
         self._looked_back = epoch

@@ -5,50 +5,45 @@ object from the API server, and deletes it only if it is what the log says: a po
 The UID and the resourceVersion just read are preconditions, so nothing can change in between.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
 
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object, Resource
 from arranger.kube.translate import owned_by, time_ms
+from arranger.logs import log_event
 from arranger.model.job import ENDED
+
+_log = logging.getLogger(__name__)
 
 #: How often an object that changes between reading and deleting it is read again before the deletion is put off.
 _TRIES = 4
 
 
-class Deletion(StrEnum):
-    """What came of a deletion."""
-
-    DELETED = "deleted"
-    #: It is not there, or another object has its name.
-    GONE = "gone"
-    #: It is not what the log says it is: it stays.
-    NOT_OURS = "not ours"
-    #: It kept changing while it was read: to be tried again.
-    CHANGING = "changing"
-
-
 async def delete_pod(
-    cluster: Cluster, pod: PodSeen, job_uid: str, *, force: bool, still: Callable[[], bool]
-) -> Deletion:
+    cluster: Cluster, pod: PodSeen, job_uid: str, *, force: bool, still: Callable[[], bool] = lambda: True
+) -> bool:
     """Delete a pod that belongs to this TYJob by its live owner reference; with `force`, without a grace period.
 
-    `still` is asked once the pod was read: what it was to go for may have changed by then. Raises `ClusterError`.
+    `still` is asked once the pod was read: what it was to go for may have changed by then. Returns whether it is gone:
+    a pod that isn't the job's stays, and so does one that kept changing while it was read. Raises `ClusterError`.
     """
-    return await _delete_if(
-        cluster,
-        PODS,
-        (pod.namespace, pod.name, pod.uid),
-        lambda live: still() and owned_by(live, job_uid),
-        grace_s=0 if force else None,
-    )
+
+    def belongs(live: Object) -> bool:
+        owned = owned_by(live, job_uid)
+        if not owned:
+            told = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "job": job_uid}
+            log_event(_log, "a pod that isn't the job's is not deleted", level=logging.WARNING, **told)
+        return owned and still()
+
+    key = (pod.namespace, pod.name, pod.uid)
+    return await _delete_if(cluster, PODS, key, belongs, grace_s=0 if force else None)
 
 
-async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, *, ttl_s: int, now_ms: int) -> Deletion:
+async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, *, ttl_s: int, now_ms: int) -> bool:
     """Delete a TYJob whose own status tells an end at least `ttl_s` seconds ago, if it still asks for that.
 
-    `now_ms` in milliseconds since 1970. Raises `ClusterError`.
+    Returns whether it is gone. `now_ms` in milliseconds since 1970. Raises `ClusterError`.
     """
 
     def is_due(live: Object) -> bool:
@@ -78,18 +73,18 @@ async def _delete_if(
     may_go: Callable[[Object], bool],
     *,
     grace_s: int | None,
-) -> Deletion:
+) -> bool:
     namespace, name, uid = key
     for _ in range(_TRIES):
         live = await _read(cluster, resource, namespace, name)
         if live is None or live["metadata"]["uid"] != uid:
-            return Deletion.GONE
+            return True  # it is not there, or another object has its name
         if not may_go(live):
-            return Deletion.NOT_OURS
+            return False
         version = live["metadata"]["resourceVersion"]
         if await _taken(cluster.delete(resource, namespace, name, uid=uid, resource_version=version, grace_s=grace_s)):
-            return Deletion.DELETED
-    return Deletion.CHANGING
+            return True
+    return False
 
 
 async def _read(cluster: Cluster, resource: Resource, namespace: str, name: str) -> Object | None:

@@ -5,7 +5,6 @@ it answers at all shows that the event loop turns. `/readyz` answers 200 only wh
 connected and caught up; its body tells each check and its reason, so that "not ready" is never a riddle.
 """
 
-import asyncio
 import errno
 import logging
 from collections.abc import Iterable
@@ -40,7 +39,6 @@ class Health:
     def __init__(self, expected: Iterable[str], metrics: Metrics) -> None:
         self._metrics = metrics
         self._checks = dict.fromkeys(expected, _UNREPORTED)
-        self._changed = asyncio.Event()
         self._tell()
 
     def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False, passing: bool = True) -> None:
@@ -57,11 +55,6 @@ class Health:
                 log_event(_log, "check fails", level=logging.WARNING, check=name, reason=reason)
         self._tell()
 
-    def drop(self, name: str) -> None:
-        """The check no longer applies: the role that reported it has ended as it should."""
-        self._checks.pop(name, None)
-        self._tell()
-
     @property
     def ready(self) -> bool:
         """Whether every check passes."""
@@ -76,15 +69,8 @@ class Health:
         """The checks by name, sorted."""
         return {name: c for name, c in sorted(self._checks.items()) if c.vital or not vital_only}
 
-    async def wait_ready(self) -> None:
-        """Wait until every check passes."""
-        while not self.ready:
-            self._changed.clear()
-            await self._changed.wait()
-
     def _tell(self) -> None:
         self._metrics.ready.set(1 if self.ready else 0)
-        self._changed.set()
 
 
 class HttpServer:

@@ -8,42 +8,25 @@ layout they read. A process that is just starting is no member yet, so some time
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
-from arranger.clock import Clock
 from arranger.errors import DamagedEntry
 from arranger.events.log import Log
 from arranger.projections.layouts import UnusableSnapshot, layout_of
-from arranger.workers.member_problems import MemberProblems, ProblemKind
-from arranger.workers.membership import Member
-
-
-class Members(Protocol):
-    """The members of the cluster: a `Membership`."""
-
-    @property
-    def layout(self) -> int:
-        """The layout that this process writes."""
-        ...
-
-    async def live(self) -> Sequence[Member]:
-        """Who is alive."""
-        ...
+from arranger.workers.member_problems import ProblemKind
+from arranger.workers.parts import Parts
 
 
 class LayoutGuard:
-    """Asked before each snapshot. `problems` is told when the wait is longer than an upgrade should take.
+    """Asked before each snapshot. It tells a problem when the wait is longer than an upgrade should take.
 
     `grace_s`: so many seconds after a process of an earlier release was last seen, none starts any more.
     """
 
-    def __init__(
-        self, members: Members, *, clock: Clock, problems: MemberProblems | None = None, grace_s: float
-    ) -> None:
-        self._members = members
-        self._clock = clock
-        self._problems = problems
-        self._grace_s = grace_s
+    def __init__(self, parts: Parts) -> None:
+        self._members = parts.membership
+        self._clock = parts.clock
+        self._problems = parts.problems
+        self.grace_s: float = parts.settings.upgrade_grace_s
         #: When a process of an earlier release was last seen, or may have been at work; None: not asked yet.
         self._seen_s: float | None = None
         self._waits_since_s = math.inf
@@ -61,7 +44,7 @@ class LayoutGuard:
         elif self._seen_s is None:
             # One may have been at work a moment ago, unless this release has stored a snapshot already.
             self._seen_s = -math.inf if await self._newest_is_ours(log) else now_s
-        allowed = not older and now_s - self._seen_s >= self._grace_s
+        allowed = not older and now_s - self._seen_s >= self.grace_s
         self._waits_since_s = math.inf if allowed else min(self._waits_since_s, now_s)
         self._tell(older, now_s)
         return allowed
@@ -74,8 +57,6 @@ class LayoutGuard:
             return False
 
     def _tell(self, older: Sequence[str], now_s: float) -> None:
-        if self._problems is None:
-            return
         waits_s = now_s - self._waits_since_s
-        there = bool(older) and waits_s >= self._grace_s
+        there = bool(older) and waits_s >= self.grace_s
         self._problems.tell_one(ProblemKind.SNAPSHOTS_WAIT, older[0] if there else None, since_s=max(0.0, waits_s))

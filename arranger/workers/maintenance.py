@@ -7,17 +7,14 @@ the newest `keep_events` events stay in any case.
 
 import logging
 
-from arranger.clock import Clock
 from arranger.errors import EpochLost, LogUnavailable
 from arranger.events.log import StoredSnapshot
 from arranger.logs import log_event
-from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
 from arranger.workers.archiver import Archiver
-from arranger.workers.follower import Follower
 from arranger.workers.layout_guard import LayoutGuard
-from arranger.workers.membership import Membership
+from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -28,32 +25,18 @@ PERIOD_S = 5.0
 class Maintenance:
     """Snapshots and trims when it is time; one tick at a time in the whole cluster."""
 
-    def __init__(
-        self,
-        *,
-        follower: Follower,
-        membership: Membership,
-        clock: Clock,
-        metrics: Metrics,
-        every_events: int,
-        every_s: float,
-        keep_events: int,
-        guard: LayoutGuard,
-        archiver: Archiver | None = None,
-    ) -> None:
-        self._follower = follower
-        self._membership = membership
-        self._clock = clock
-        self._metrics = metrics
-        self._every_events = every_events
-        self._every_ms = int(every_s * 1000)
-        self._keep_events = keep_events
-        self._archiver = archiver
+    def __init__(self, parts: Parts, guard: LayoutGuard, archiver: Archiver | None = None) -> None:
+        self._follower = parts.follower
+        self._membership = parts.membership
+        self._clock = parts.clock
+        self._metrics = parts.metrics
+        self._settings = parts.settings
         self._guard = guard
+        self._archiver = archiver
         #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
         self._stored_offset = 0
         self._trimmed_offset = 0
-        self._stored_ms = clock.now_ms()
+        self._stored_ms = parts.clock.now_ms()
 
     def changed(self, changes: Changes) -> None:
         """Nothing to do: it looks when its tick comes."""
@@ -77,7 +60,8 @@ class Maintenance:
         news = self._follower.state.offset - self._stored_offset
         if not self._follower.state.synced or news <= 0:
             return False
-        return news >= self._every_events or self._clock.now_ms() - self._stored_ms >= self._every_ms
+        passed_ms = self._clock.now_ms() - self._stored_ms
+        return news >= self._settings.snapshot_every_events or passed_ms >= self._settings.snapshot_every_s * 1000
 
     async def _snapshot(self) -> None:
         if not await self._guard.allows(self._follower.log):
@@ -92,7 +76,7 @@ class Maintenance:
 
     async def _trim(self) -> None:
         epoch = self._follower.state.epoch
-        kept = self._follower.state.offset - self._keep_events
+        kept = self._follower.state.offset - self._settings.keep_events
         if min(self._stored_offset, kept) <= self._trimmed_offset:
             return
         slowest = await self._membership.slowest_offset(epoch)

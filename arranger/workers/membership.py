@@ -11,7 +11,7 @@ Redis keys: the hash `arranger:<cluster>:members` (member id -> JSON and its exp
 import hashlib
 import logging
 from collections.abc import Awaitable, Iterable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import redis.asyncio
@@ -316,32 +316,16 @@ class Lease:
         self._clock = clock
         self._lease_s = lease_s
         self._key = _lease_key(cluster, name)
-        self._until_s = 0.0
         self._take = client.register_script(_TAKE)
         self._give_back = client.register_script(_GIVE_BACK)
 
-    @property
-    def held(self) -> bool:
-        """Whether the lease was ours at the last call and can't have run out since, by this machine's clock."""
-        return self._clock.monotonic_s() < self._until_s
-
     async def acquire(self) -> bool:
         """Take the lease if it is free, or renew it if it is ours. Raises `LogUnavailable`."""
-        # Counted from before the request: our view may end early, never late.
-        asked_s = self._clock.monotonic_s()
-        taken = await self._ask(self._take(keys=[self._key], args=[self.holder, int(self._lease_s * 1000)]))
-        self._until_s = asked_s + self._lease_s if taken else 0.0
-        return bool(taken)
+        return bool(await self._ask(self._take(keys=[self._key], args=[self.holder, int(self._lease_s * 1000)])))
 
     async def release(self) -> None:
         """Give the lease back if it is ours. Raises `LogUnavailable`; it runs out by itself then."""
-        self._until_s = 0.0
         await self._ask(self._give_back(keys=[self._key], args=[self.holder]))
-
-    async def present_holder(self) -> str | None:
-        """Who holds the lease now; None when it is free. Raises `LogUnavailable`."""
-        holder = await self._ask(cast(Awaitable[Any], self._client.get(self._key)))
-        return holder.decode() if isinstance(holder, bytes) else holder
 
     async def _ask(self, request: Awaitable[Any]) -> Any:
         try:

@@ -46,7 +46,7 @@ def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *,
             continue
         seen = translate(change.object, kind, term, with_status=change.type == "ADDED", checks=checks)
         if change.type == "DELETED":
-            events.append(gone_event(seen))
+            events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
             events.append(seen)
         touched.add(seen.uid)
@@ -108,22 +108,22 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         nodes = state.nodes
         rows = [(name, nodes.uids[row]) for name, row in sorted(nodes.rows.items()) if nodes.present(row)]
         return [(uid, k.NodeGone(term, name, uid)) for name, uid in rows]
+    seen: list[Seen]
     if kind == k.Watched.POD:
-        pods = [state.pods[uid] for uid in sorted(state.pods)]
-        return [(pod.uid, k.PodGone(term, pod.namespace, pod.name, pod.uid)) for pod in pods]
-    if kind == k.Watched.QUOTA:
-        quotas = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
-        return [(quota.uid, k.QuotaGone(term, quota.namespace, quota.name, quota.uid)) for quota in quotas]
-    jobs = [state.jobs[uid].seen for uid in sorted(state.jobs)]
-    return [(job.uid, k.JobGone(term, job.namespace, job.name, job.uid)) for job in jobs]
+        seen = [state.pods[uid] for uid in sorted(state.pods)]
+    elif kind == k.Watched.QUOTA:
+        seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    else:
+        seen = [state.jobs[uid].seen for uid in sorted(state.jobs)]
+    return [(each.uid, gone_event(each, term)) for each in seen]
 
 
-def gone_event(seen: Seen) -> k.Event:
+def gone_event(seen: Seen, term: int) -> k.Event:
     """The "gone" event for an object that was deleted."""
     if isinstance(seen, k.NodeSeen):
-        return k.NodeGone(seen.term, seen.name, seen.uid)
+        return k.NodeGone(term, seen.name, seen.uid)
     if isinstance(seen, k.PodSeen):
-        return k.PodGone(seen.term, seen.namespace, seen.name, seen.uid)
+        return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.QuotaSeen):
-        return k.QuotaGone(seen.term, seen.namespace, seen.name, seen.uid)
-    return k.JobGone(seen.term, seen.namespace, seen.name, seen.uid)
+        return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
+    return k.JobGone(term, seen.namespace, seen.name, seen.uid)

@@ -9,27 +9,18 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
-from arranger.clock import Clock
 from arranger.errors import EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
-from arranger.kube.cluster import (
-    NODES,
-    PODS,
-    QUOTAS,
-    TYJOBS,
-    ApiError,
-    ClusterUnavailable,
-    Expired,
-    Object,
-    Watchable,
-)
+from arranger.events.log import Appended
+from arranger.kube.cluster import NODES, PODS, QUOTAS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object, Watchable
 from arranger.logs import log_event
-from arranger.metrics import Metrics
-from arranger.model.checks import Check
+from arranger.model.validation import tyjob_checks
 from arranger.workers.backoff import Backoff
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.follower import Writer
+from arranger.workers.identity import ConfirmedCluster
 from arranger.workers.observed import ahead_of_log, known, news, projected, translate
+from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -56,42 +47,32 @@ _ASK_AGAIN_S = 300.0
 class Observer:
     """Observes one kind of object under one term of its watch. `tell_problem` hears why the API server isn't heard.
 
-    `cluster_uid` is the identity of the cluster that is observed, empty where nobody asks for one. Each cursor begins
-    with it: the log's fence knows no clusters, so the last claim may have been another cluster's, which the fold made
-    void, and its cursor says nothing of ours.
+    Each cursor begins with the UID of the cluster that is observed, if that is known. The log's fence knows no cluster:
+    the last claim may have been another cluster's, which the fold made void, and its cursor says nothing of ours.
     """
 
     def __init__(
-        self,
-        kind: k.Watched,
-        *,
-        term: int,
-        cursor: str,
-        cluster: Watchable,
-        cluster_uid: str,
-        follower: Follower,
-        writer: Writer,
-        clock: Clock,
-        metrics: Metrics,
-        relist_s: float,
-        checks: Check,
-        tell_problem: Callable[[str], None],
+        self, kind: k.Watched, parts: Parts, writer: Writer, claimed: Appended, *, tell_problem: Callable[[str], None]
     ) -> None:
+        assert parts.cluster is not None
         self._kind = kind
-        self._term = term
-        self._cluster = cluster
-        self._follower = follower
+        self._term, cursor = claimed.first, claimed.cursor
+        self._cluster: Watchable = parts.cluster
+        if parts.identity is not None:
+            self._cluster = ConfirmedCluster(parts.cluster, parts.identity, lambda: parts.follower.cluster)
+        self._follower = parts.follower
         self._writer = writer
-        self._clock = clock
-        self._metrics = metrics
-        self._relist_s = relist_s
-        self._checks = checks
+        self._clock = parts.time
+        self._metrics = parts.metrics
+        self._relist_s = parts.settings.relist_s
+        #: What a valid TYJob is, with the names of the policies installed.
+        self._checks = tyjob_checks(parts.installed.names)
         self._tell_problem = tell_problem
         #: What every cursor of this cluster begins with.
-        self._ours = f"{cluster_uid}/" if cluster_uid else ""
+        self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
         version = cursor.removeprefix(self._ours) if cursor.startswith(self._ours) else ""
         #: The resourceVersion up to which the log holds everything; empty where only a listing can tell.
-        self._version = version if version != _LISTING and follower.state.listed.get(kind, False) else ""
+        self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
 
     async def run(self) -> None:
@@ -151,7 +132,8 @@ class Observer:
                 self._version, _, gone = await self._take_listing(begun=True)
                 break
         self._compare_after(self._clock.monotonic_s() - began_s)
-        log_event(_log, "listed", kind=self._kind, objects=self._count(), gone=gone, reason=reason)
+        objects = len(projected(self._follower.state, self._kind, self._term))
+        log_event(_log, "listed", kind=self._kind, objects=objects, gone=gone, reason=reason)
 
     async def _compare(self) -> None:
         """Compare the projection with what the API server had at the version that the log holds everything up to.
@@ -205,9 +187,6 @@ class Observer:
         self._metrics.heard(self._kind)
         self._tell_problem("")
         return version, changed, len(gone) - begun
-
-    def _count(self) -> int:
-        return len(projected(self._follower.state, self._kind, self._term))
 
     # --- watching ------------------------------------------------------------------------------------------
 

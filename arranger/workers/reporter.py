@@ -15,7 +15,7 @@ import msgspec
 
 from arranger.clock import Clock
 from arranger.errors import ClusterError
-from arranger.kube.cluster import EVENTS, TYJOBS, ApiError, Cluster
+from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, stage_text
@@ -133,11 +133,9 @@ class Reporter:
         change = {"message": _shown(message), "count": told.times[name], "lastTimestamp": rfc3339(now_ms)}
         try:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
-        except ApiError as refused:
-            if refused.code == 404:  # forgotten by the API server
-                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind)
-            self._complain(job, refused)
         except ClusterError as problem:
+            if getattr(problem, "code", 0) == 404:  # forgotten by the API server
+                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind)
             self._complain(job, problem)
         return True
 
@@ -167,12 +165,9 @@ class Reporter:
         }
         try:
             await self._cluster.create(EVENTS, seen.namespace, event)
-        except ApiError as refused:
-            if refused.code != 409:
-                self._complain(job, refused)
-            return False
         except ClusterError as problem:
-            self._complain(job, problem)
+            if getattr(problem, "code", 0) != 409:
+                self._complain(job, problem)
             return False
         return True
 

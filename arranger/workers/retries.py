@@ -9,6 +9,8 @@ import msgspec
 from arranger.clock import Clock
 from arranger.workers.backoff import Backoff
 
+#: A key rests for so long at first, then ever longer, up to a bound.
+_FIRST_S, _LONGEST_S = 1.0, 30.0
 #: A server that asks for a longer rest is mistaken: nothing here may stand still for hours by one answer.
 _LONGEST_ASKED_S = 120.0
 
@@ -23,14 +25,11 @@ class _Rest(msgspec.Struct):
 
 
 class Retries:
-    """A back-off for each key that failed; in seconds, `first_s` at first and doubling up to `longest_s`."""
+    """A back-off for each key that failed."""
 
-    def __init__(self, clock: Clock, *, first_s: float = 1.0, longest_s: float = 30.0) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._first_s = first_s
-        self._longest_s = longest_s
         self._rests: dict[str, _Rest] = {}
-        self._chance = Backoff(clock, first_s=1.0, longest_s=1.0)
 
     def __len__(self) -> int:
         return len(self._rests)
@@ -44,7 +43,7 @@ class Retries:
         asked_s = min(asked_s, _LONGEST_ASKED_S)
         rest = self._rests.get(key)
         if rest is None:
-            backoff = Backoff(self._clock, first_s=self._first_s, longest_s=self._longest_s)
+            backoff = Backoff(self._clock, first_s=_FIRST_S, longest_s=_LONGEST_S)
             rest = self._rests[key] = _Rest(backoff, version, 0.0, 0.0)
         now_s = self._clock.monotonic_s()
         rest.version = version
@@ -60,10 +59,6 @@ class Retries:
             return 0.0
         until_s = rest.until_s if version == rest.version else rest.at_least_until_s
         return max(0.0, until_s - self._clock.monotonic_s())
-
-    def spread_s(self, wait_s: float) -> float:
-        """A wait, shortened at random by up to a quarter, so that those who wait equally long don't come together."""
-        return wait_s * (1.0 + self._chance.next_s()) / 2.0
 
     def forget(self, key: str) -> None:
         """The work on a key went well, or isn't ours any more."""

@@ -8,16 +8,11 @@ Two cycles at once do no harm: the log takes the first, and the other is superse
 import asyncio
 import logging
 
-from arranger.clock import Clock
 from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.logs import log_event
-from arranger.metrics import Metrics
-from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import Cycles
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.workers.follower import Follower, Writer
-from arranger.workers.membership import Membership
+from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -30,24 +25,14 @@ _GATHER_S = 0.02
 class Scheduler:
     """Takes scheduling cycles: at ticks, and when the projection changed in a way that matters."""
 
-    def __init__(
-        self,
-        *,
-        follower: Follower,
-        writer: Writer,
-        membership: Membership,
-        config: CycleConfig,
-        clock: Clock,
-        metrics: Metrics,
-        policies: Policies = BUILT_IN,
-    ) -> None:
-        """`membership` says which of the schedulers answers changes."""
-        self._follower = follower
-        self._writer = writer
-        self._membership = membership
-        self._config = config
-        self._clock = clock
-        self._metrics = metrics
+    def __init__(self, parts: Parts) -> None:
+        policies = parts.installed.policies
+        self._follower = parts.follower
+        self._writer = parts.writer(ROLE)
+        self._membership = parts.membership
+        self._config = parts.settings.cycle_config(policies.versions())
+        self._clock = parts.time
+        self._metrics = parts.metrics
         self._cycles = Cycles(policies)
         self._woken = asyncio.Event()
         self._turn = asyncio.Lock()

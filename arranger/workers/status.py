@@ -5,13 +5,15 @@ judgement (`problems`) says what is missing and what to do next; it knows no clo
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import redis.asyncio
+from redis.exceptions import RedisError
 
-from arranger.errors import EntriesTrimmed
+from arranger.errors import EntriesTrimmed, LogUnavailable
 from arranger.events.codec import decode_batch
-from arranger.events.kinds import EpochBegun, Watched
+from arranger.events.kinds import Batch, EpochBegun, Watched
 from arranger.events.log import Position
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
@@ -19,7 +21,6 @@ from arranger.projections.state import State
 from arranger.workers import applier, controller
 from arranger.workers.member_problems import MemberProblem
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
-from arranger.workers.store_status import StoreStatus, read_store
 
 #: The roles whose members share the jobs among themselves.
 SHARING = (controller.ROLE, applier.ROLE)
@@ -100,6 +101,21 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
     told_ms: int | None
 
 
+class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the Redis that holds the log says of itself: its memory in bytes (`max_bytes` 0: no bound), whether it is a
+    replica, and whether it fails to save to its disk."""
+
+    used_bytes: int = 0
+    max_bytes: int = 0
+    replica: bool = False
+    disk_failing: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether writes are refused for want of memory: what connections hold comes and goes, hence the hundredth."""
+        return self.max_bytes > 0 and self.used_bytes * 100 >= self.max_bytes * 99
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """Everything, as of `now_ms`. `snapshot` is the newest one's last event, `cycle` the last one recorded."""
 
@@ -162,6 +178,22 @@ async def read_status(
     )
 
 
+async def read_store(client: redis.asyncio.Redis) -> StoreStatus:
+    """Ask the server. Raises `LogUnavailable`."""
+    try:
+        info: dict[str, Any] = {}
+        for section in ("memory", "replication", "persistence"):
+            info |= await client.info(section)
+    except (RedisError, OSError) as problem:
+        raise LogUnavailable(f"Redis doesn't tell how it is: {problem}") from problem
+    return StoreStatus(
+        used_bytes=int(info.get("used_memory", 0)),
+        max_bytes=int(info.get("maxmemory", 0)),
+        replica=info.get("role") == "slave",
+        disk_failing="err" in (info.get("rdb_last_bgsave_status"), info.get("aof_last_write_status")),
+    )
+
+
 def shares_of(job_uids: Iterable[str], members: Sequence[Member]) -> dict[str, dict[str, int]]:
     """Role → member → how many of the jobs are its to work on, as the members themselves reckon."""
     found: dict[str, dict[str, int]] = {}
@@ -208,21 +240,15 @@ async def _watch(
     held = await read_lease(client, cluster, f"watch-{kind}")
     term = state.terms.get(kind, 0)
     listed = state.listed.get(kind, False)
-    if held is None:
-        return WatchStatus(kind, None, None, 0.0, listed, state.unwatched.get(kind, 0))
-    claimed_ms = await _told_ms(log, start, term) if term else None
-    return WatchStatus(kind, held[0], claimed_ms, held[1] / 1000, listed, state.unwatched.get(kind, 0))
+    claimed_ms = await _told_ms(log, start, term) if held is not None and term else None
+    holder, left_ms = held if held is not None else (None, 0)
+    return WatchStatus(kind, holder, claimed_ms, left_ms / 1000, listed, state.unwatched.get(kind, 0))
 
 
 async def _begun(log: RedisLog, start: Position) -> EpochBegun | None:
     """How the epoch began; None if that was trimmed away."""
-    if start.offset:
-        return None
-    try:
-        stored = await log.read_stored(start, limit=1)
-    except EntriesTrimmed:
-        return None
-    first = decode_batch(stored[0].payload, stored[0].first).events[0] if stored else None
+    batch = await _batch_after(log, start) if not start.offset else None
+    first = batch.events[0] if batch is not None else None
     return first if isinstance(first, EpochBegun) else None
 
 
@@ -230,12 +256,17 @@ async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
     """When the event at this offset was told; None if it is no longer in the log."""
     if offset <= start.offset:
         return None
-    after = start if offset == start.offset + 1 else Position(start.epoch, offset - 1, "")
+    batch = await _batch_after(log, start if offset == start.offset + 1 else Position(start.epoch, offset - 1, ""))
+    return batch.told_ms if batch is not None else None
+
+
+async def _batch_after(log: RedisLog, position: Position) -> Batch | None:
+    """The batch that follows a position; None if it is no longer in the log."""
     try:
-        stored = await log.read_stored(after, limit=1)
+        stored = await log.read_stored(position, limit=1)
     except EntriesTrimmed:
         return None
-    return decode_batch(stored[0].payload, stored[0].first).told_ms if stored else None
+    return decode_batch(stored[0].payload, stored[0].first) if stored else None
 
 
 # --- the judgement -----------------------------------------------------------------------------------------

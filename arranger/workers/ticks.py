@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import redis
@@ -135,16 +135,18 @@ class TickLoop:
 
         Raises `UsageError` for a URL that can't be used."""
         self._connection = sync_client(redis_url)
-        self._cluster = cluster
-        self._member_id = member_id
+        self.cluster = cluster
+        self.member_id = member_id
         self._handlers = dict(handlers)
+        #: The ticks that are taken, in the order of their precedence.
+        self.names = list(handlers)
         self._loop = loop
         self._told = told
         self._dropped = dropped
         #: Jobs dropped since the last log line about them, and the time of that line.
         self._untold = 0
         self._told_dropped_s = -_TELL_DROPPED_S
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._drain_until_s = 0.0
         self._handling = False
         self._thread = threading.Thread(target=self._work, name="ticks", daemon=True)
@@ -159,7 +161,7 @@ class TickLoop:
         Without one it takes about a second, whatever Redis does.
         """
         self._drain_until_s = time.monotonic() + drain_s
-        self._stopping.set()
+        self.stopping.set()
         if self._thread.ident is not None:
             await asyncio.to_thread(self._await_end)
 
@@ -177,7 +179,7 @@ class TickLoop:
     def _work(self) -> None:
         """The side thread: an rq worker, and another one whenever that gave up, until stopped."""
         wait_s = 0.1
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             began_s = time.monotonic()
             try:
                 _Worker.listening(self, self._connection).work()
@@ -188,28 +190,8 @@ class TickLoop:
                 self._connection.close()
             if time.monotonic() - began_s > _LONGEST_WAIT_S:
                 wait_s = 0.1
-            self._stopping.wait(wait_s)
+            self.stopping.wait(wait_s)
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-
-    @property
-    def cluster(self) -> str:
-        """The cluster whose ticks are taken."""
-        return self._cluster
-
-    @property
-    def member_id(self) -> str:
-        """The member that takes them."""
-        return self._member_id
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The ticks that are taken, in the order of their precedence."""
-        return list(self._handlers)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether no further tick is to be taken."""
-        return self._stopping.is_set()
 
     def drop(self, tick: str, problem: NoTick) -> None:
         """In the side thread: count a job that is no tick, and log it at most once a minute."""
@@ -245,7 +227,7 @@ class TickLoop:
         until_s = time.monotonic() + HANDLER_LIMIT_S
         try:
             while not concurrent.futures.wait([future], timeout=_LOOK_S).done:
-                if self._stopping.is_set() and time.monotonic() > self._drain_until_s:
+                if self.stopping.is_set() and time.monotonic() > self._drain_until_s:
                     future.cancel()
                     return "stopped"
                 if time.monotonic() > until_s:  # the next tick tries again
@@ -315,7 +297,7 @@ class _Worker(rq.worker.SimpleWorker):
         beaten_s = time.monotonic()
         tidied_s = beaten_s - _TIDY_S
         try:
-            while not self.ticks.stopping:
+            while not self.ticks.stopping.is_set():
                 now_s = time.monotonic()
                 if now_s - beaten_s > _BEAT_S:
                     self.heartbeat()

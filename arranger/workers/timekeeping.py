@@ -57,8 +57,3 @@ class Timekeeper:
     async def sleep(self, seconds: float) -> None:
         """Wait without blocking the event loop."""
         await self._clock.sleep(seconds)
-
-
-def is_right(clock: Clock) -> bool:
-    """Whether what a clock shows may be acted by. A clock that isn't judged always is."""
-    return not isinstance(clock, Timekeeper) or clock.right

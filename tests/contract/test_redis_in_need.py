@@ -11,7 +11,7 @@ from arranger.events.kinds import Batch, NodeGone
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.workers.membership import Lease
-from arranger.workers.store_status import read_store
+from arranger.workers.status import read_store
 from arranger.workers.ticks import Ticker, TickLoop
 from arranger.workers.writes import Writes
 from tests.members import connected, member

@@ -26,6 +26,7 @@ from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower
 from tests.contract.log_homes import FakeRedis, LossyProxy
+from tests.parts import parts
 from tests.servers import RealRedis, free_port, real_redis
 
 SECRET = "s3cret/with#odd:chars@"
@@ -497,9 +498,15 @@ async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: Real
         await follower.start()
         archiver = Archiver(FolderShelf(tmp_path / "c"), every_events=20)
         archiving = Archiving(
-            archiver, follower=follower, source=log, old=log, alone=Alone(), clock=clock, metrics=Metrics(clock),
-            every_events=20, every_s=3600,
-        )  # fmt: skip
+            parts(
+                follower=follower,
+                stream=log,
+                lease=Alone(),
+                clock=clock,
+                settings={"archive_every_events": 20, "archive_every_s": 3600},
+            ),
+            archiver,
+        )
         assert await archiving.once()
         old = await open_log(str(tmp_path), "c", read_only=True, epoch=begun.epoch)
         assert [entry async for entry in entries(old, await old.start())] == list(whole)

@@ -18,6 +18,7 @@ from arranger.replay.reading.history import Journey, Point
 from arranger.workers.archiver import Archiver
 from arranger.workers.archiving import Archiving
 from arranger.workers.follower import Follower
+from tests.parts import parts
 from tests.random_worlds import _STEPS, live_through
 from tests.servers import RealRedis
 from tests.world import World
@@ -64,9 +65,16 @@ async def _lived(url: str, folder: Path, world: World) -> dict[int, str]:
     follower.listen(recorder)
     await follower.start()
     archiving = Archiving(
-        Archiver(FolderShelf(folder / CLUSTER), every_events=150), follower=follower, source=log, old=log,
-        alone=Alone(), clock=clock, metrics=metrics, every_events=150, every_s=1e9,
-    )  # fmt: skip
+        parts(
+            follower=follower,
+            stream=log,
+            lease=Alone(),
+            clock=clock,
+            metrics=metrics,
+            settings={"archive_every_events": 150, "archive_every_s": 1e9},
+        ),
+        Archiver(FolderShelf(folder / CLUSTER), every_events=150),
+    )
     archived = 0
     for entry in world.entries[1:]:  # the log itself began its epoch
         await log.append(entry.batch, epoch=1)

@@ -22,21 +22,19 @@ from arranger.events.kinds import Watched
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import CRDS, NAMESPACES, TYJOBS
 from arranger.kube.translate import invalid_message
-from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.validation import validate
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
-from arranger.scheduling.cycle import VERSIONS
 from arranger.workers import applier, backoff, controller
 from arranger.workers.applier import Applier
 from arranger.workers.controller import Controller
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.follower import Follower
 from arranger.workers.scheduler import TICK, Scheduler
 from arranger.workers.watcher import Watcher
+from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.tyjob_table import Object, tyjob_with
 
@@ -198,33 +196,16 @@ class _World:
     def _run(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         self._tasks.append(self._loop.create_task(work, name=name))
 
-    def _writer(self, role: str) -> Writer:
-        return Writer(self._follower, name=f"{role}@fuzz", clock=self._clock, metrics=ANY)
-
     def _start(self) -> None:
-        cluster, follower, clock = DirectCluster(self.store, clock=self._clock), self._follower, self._clock
+        follower, cluster = self._follower, DirectCluster(self.store, clock=self._clock)
+        known = parts(
+            follower=follower, cluster=cluster, clock=self._clock, membership=ANY, metrics=ANY, member_id="fuzz",
+            lease=ANY, settings={"lease_s": 5, "relist_s": 300, "api_in_flight": 8},
+        )  # fmt: skip
         for kind in Watched:
-            watcher = Watcher(
-                kind, cluster=cluster, follower=follower, writer=self._writer(f"watcher-{kind}"), lease=ANY,
-                clock=clock, metrics=ANY, member_id="fuzz", lease_s=5.0, relist_s=300.0,
-            )  # fmt: skip
+            watcher = Watcher(kind, known)
             self._run(watcher.run(), f"watcher-{kind}")
-        deciding = Controller(
-            follower=follower,
-            writer=self._writer(controller.ROLE),
-            membership=ANY,
-            config=LifecycleConfig(),
-            clock=clock,
-        )
-        ticks, config = _Ticks(), CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
-        placing = Scheduler(
-            follower=follower, writer=self._writer("scheduler"), membership=ANY, config=config, clock=clock,
-            metrics=ANY,
-        )  # fmt: skip
-        applying = Applier(
-            cluster=cluster, follower=follower, writer=self._writer(applier.ROLE), membership=ANY, clock=clock,
-            metrics=ANY, in_flight=8,
-        )  # fmt: skip
+        deciding, placing, applying, ticks = Controller(known), Scheduler(known), Applier(known), _Ticks()
         for role, name in ((deciding, controller.ROLE), (placing, "scheduler"), (applying, applier.ROLE)):
             follower.listen(role)
             self._run(role.run(), name)

@@ -79,23 +79,24 @@ def _of_process(process: "SimulatedProcess") -> Iterator[str]:
     if waiters > _WAITERS:
         yield f"{waiters} wait for the fold"
     there = state.jobs.keys() | state.pods_of.keys()
-    for name, role in process.at_work.items():
-        backlog = getattr(role, "_touched", {})
-        if backlog.keys() - there:
-            yield f"the {name}'s backlog has jobs that are gone"
+    for name, role in process.roles_at_work.following.items():
+        queue = getattr(role, "_queue", None)
+        if queue is None:
+            continue
+        if queue._running:
+            yield f"the {name} still works on {list(queue._running)}"
+        if (queue._touched.keys() | queue._planned.keys()) - there:
+            yield f"the {name}'s queue has jobs that are gone"
     applier = process.applier
     if applier is None:
         return
-    if applier._running:
-        yield f"still applies {list(applier._running)}"
-    for name, table in (("progress", applier._progress), ("timers", applier._again)):
-        if table.keys() - there:
-            yield f"the applier keeps {name} of jobs that are gone"
+    if applier._progress.keys() - there:
+        yield "the applier keeps progress of jobs that are gone"
     for uid, progress in applier._progress.items():
         job = state.jobs.get(uid)
         if job is None or job.spec is None:
             continue
-        old = [key for key in (*progress.refused, *progress.tries, *progress.leftover) if key[0] != job.attempt]
+        old = [key for key in progress.refusals if key[0] != job.attempt]
         if old:
             yield f"the applier keeps refusals of earlier attempts of {job.seen.name}"
         if len(progress.settling) > job.pods_wanted() + 8:

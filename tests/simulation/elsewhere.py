@@ -5,17 +5,16 @@ taken for ours.
 
 import asyncio
 import random
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from arranger.errors import ClusterError, UsageError
+from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import NAMESPACES, NODES, PODS, TYJOBS, Object
 from arranger.sandbox.history import Collection
 from arranger.sandbox.store import Store
-from arranger.workers.identity import SYSTEM, ClusterIdentity
+from arranger.workers.identity import SYSTEM
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -155,17 +154,3 @@ class Elsewhere:
         theirs = [uid for uid in (*state.pods, *state.jobs, *state.nodes.uids) if uid.startswith("elsewhere-")]
         if theirs:
             raise Violation(f"objects of another cluster are in the projection: {theirs}")
-
-
-async def keep_asking(process: "SimulatedProcess", identity: ClusterIdentity) -> None:
-    """As `Process` does: which cluster is it, over and over; raises `UsageError` at once if it isn't the log's."""
-    started = False
-    while True:
-        with suppress(ClusterError):
-            await identity.ask()
-        foreign = identity.foreign(process.follower.cluster)
-        if foreign and not started:
-            raise UsageError("the log is another cluster's")
-        started = started or bool(identity.uid)
-        process.membership.stand_aside(foreign)
-        await process.clock.sleep(_ASK_S if not identity.problem else 1.0)

@@ -21,7 +21,7 @@ from arranger.projections import fold
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.workers import deletions, watcher
-from arranger.workers.applier import Applier
+from arranger.workers.creation import Creation
 from arranger.workers.ending import _ask
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
@@ -65,7 +65,7 @@ def _any_pod_is_ours() -> Iterator[None]:
     async def ours(*_: Any, **__: Any) -> bool:
         return True
 
-    with mock.patch.object(Applier, "_ours", ours):
+    with mock.patch.object(Creation, "_ours", ours):
         yield
 
 

@@ -533,7 +533,4 @@ class Checks:
         for job in state.jobs.values():
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
                 found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))
-        for process in world.processes:
-            if process.applier is not None and process.applier._running:
-                found.append(("", f"{process.name} still applies {list(process.applier._running)}"))
         return [*found, *(("", text) for text in overgrown(world))]

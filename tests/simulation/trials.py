@@ -18,7 +18,7 @@ from tests.simulation.invariants import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: So long a job may hold nodes while its pods are refused: 5 s of grace, and what telling and deciding takes.
+#: So long a job may hold nodes once the log knows that its pods are refused: 5 s of grace, and what deciding takes.
 _HOLDS_S = 8.0
 #: How long the trial looks on, when in it the other job comes, and how long what was lifted may take to be noticed.
 _TRIAL_S = 100.0
@@ -115,7 +115,7 @@ class Trials:
         while (passed_s := self._world.loop.time() - began_s) < _TRIAL_S:
             await asyncio.sleep(0.5)
             job = self._state.jobs.get(uid)
-            held_s = held_s + 0.5 if job is not None and job.placements else 0.0
+            held_s = held_s + 0.5 if job is not None and job.placements and job.refused_places else 0.0
             if held_s > _HOLDS_S:
                 raise Violation(f"a job whose pods are refused holds nodes for {held_s} s", job=uid)
             if passed_s > _OTHER_COMES_S and not other:

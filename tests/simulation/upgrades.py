@@ -108,7 +108,7 @@ class Upgrade:
             await self._old_ones_start()
         self._done = True
         for guard in self._guards:
-            guard._grace_s = self._grace_s()
+            guard.grace_s = self._grace_s()
         world.step("upgrade", "is done")
 
     async def _old_ones_start(self) -> None:
@@ -160,11 +160,10 @@ class Upgrade:
             return 0.0
         return _LONG_GRACE_S if self._new_events and not self._done else _GRACE_S
 
-    def guard(self, process: "SimulatedProcess") -> LayoutGuard:
-        """What keeps a process from storing snapshots that others can't read."""
-        guard = LayoutGuard(process.membership, clock=process.clock, grace_s=self._grace_s())
+    def guards(self, guard: LayoutGuard) -> None:
+        """Set how long a process waits before it stores a snapshot that others can't read."""
+        guard.grace_s = self._grace_s()
         self._guards.append(guard)
-        return guard
 
     def readable_offset(self) -> int | None:
         """The offset of a snapshot that somebody can go on from; None if the log holds none."""

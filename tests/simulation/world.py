@@ -20,34 +20,34 @@ from unittest import mock
 import msgspec
 import yaml
 
-from arranger.errors import LogUnavailable
 from arranger.events.kinds import Watched
 from arranger.kube.crd import tyjob_crd
-from arranger.lifecycle.stages import LifecycleConfig
 from arranger.model.checks import FieldError
-from arranger.model.config import VERDICTS, CycleConfig
+from arranger.plugins import Installed
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
 from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS
-from arranger.workers import applier, backoff, controller, maintenance, scheduler
+from arranger.settings import Settings
+from arranger.workers import applier, backoff
 from arranger.workers.applier import Applier
 from arranger.workers.beginning import HistoryGone
-from arranger.workers.controller import Controller
 from arranger.workers.ending import end
-from arranger.workers.follower import Follower, Writer
+from arranger.workers.follower import Follower
+from arranger.workers.health_report import HealthReport
+from arranger.workers.http import Health
 from arranger.workers.identity import ClusterIdentity
-from arranger.workers.maintenance import Maintenance
-from arranger.workers.membership import Lease, Membership
+from arranger.workers.member_problems import MemberProblems
+from arranger.workers.membership import Membership
 from arranger.workers.observer import RESOURCES
-from arranger.workers.scheduler import Scheduler
+from arranger.workers.parts import Parts
+from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
-from arranger.workers.watcher import Watcher
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
-from tests.simulation.elsewhere import Elsewhere, keep_asking
+from tests.simulation.elsewhere import Elsewhere
 from tests.simulation.faults import FORGERIES, Faults
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
@@ -61,9 +61,11 @@ from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
-_LEASE_S = 5.0
-_DRAIN_S, _END_S = 10.0, 5.0
-_HEARTBEAT_S = 1.0
+#: The shipped settings. A run lasts minutes and has few events, so what comes after hours or after many comes sooner.
+SETTINGS = Settings(
+    cluster="sim", clock_bound_s=CLOCK_BOUND_MS / 1000, infeasible_grace_s=20, quorum_grace_s=40, image_grace_s=15,
+    relist_s=20, snapshot_every_events=100, snapshot_every_s=20, keep_events=30,
+)  # fmt: skip
 #: All must be well so long after the faults stopped, in virtual seconds: a watch that was refused is tried again after
 #: 300 s, and a job that was refused meanwhile backs off for as long.
 _SETTLES_WITHIN_S = 700.0
@@ -103,9 +105,14 @@ class _Missed:
             self._world.fail(Violation(f"a comparison finds {number} objects, and never: {self._site}"), None)
 
 
-class _WatchMetrics(_Silent):
+class _Metrics(_Silent):
+    """Of a process: what its comparisons found is judged."""
+
     def __init__(self, world: "World") -> None:
         self.missed_observations = _Missed(world)
+
+    def heard_age_s(self, kind: Watched) -> None:
+        """Nobody has heard anything."""
 
 
 class Problems(logging.Handler):
@@ -178,7 +185,7 @@ class _Follower(Follower):
 
 
 class SimulatedProcess:
-    """One worker process: the real roles, composed as `workers.process` does it."""
+    """One worker process: the real roles, composed by `workers.roles` as those of `arranger run`."""
 
     def __init__(self, world: "World", slot: int, roles: tuple[str, ...], life: int) -> None:
         self.world, self.slot, self.roles, self.life = world, slot, roles, life
@@ -186,24 +193,34 @@ class SimulatedProcess:
         self.version = world.upgrade.of_slot(slot)
         self.owner = Owner(self.name)
         self.clock = SimulatedClock(world.loop, skew_ms=world.skews_ms.get(slot, 0))
-        #: What the roles decide and stamp by.
-        self.time = Timekeeper(self.clock, bound_ms=CLOCK_BOUND_MS)
         self.gateway = Gateway(world, self)
-        log = FaultyLog(self.gateway, world.home, self.clock.now_ms)
-        self.follower = _Follower(self, log)
+        self.follower = _Follower(self, FaultyLog(self.gateway, world.home, self.clock.now_ms))
         self.cluster = FaultyCluster(self.gateway, world.store if slot in world.skews_ms else world.elsewhere.store)
         self.identity = ClusterIdentity(self.cluster) if {"watcher", "applier"} & set(roles) else None
+        time = Timekeeper(self.clock, bound_ms=CLOCK_BOUND_MS)
         self.membership = Membership(
             world.redis,  # type: ignore[arg-type]
-            cluster="sim", member_id=self.name, roles=roles, clock=self.clock, heartbeat_s=_HEARTBEAT_S,
-            timekeeper=self.time,
+            cluster=SETTINGS.cluster, member_id=self.name, roles=roles, clock=self.clock,
+            heartbeat_s=SETTINGS.heartbeat_s, timekeeper=time, writes=self.follower.writes,
             layout=world.upgrade.layout_of(self.version),
         )  # fmt: skip
-        self.applier: Applier | None = None
-        #: The roles that have a backlog, by name.
-        self.at_work: dict[str, Any] = {}
+        parts = Parts(
+            settings=SETTINGS, installed=Installed(world.upgrade.policies_of(self.version), ()), member_id=self.name,
+            redis=world.redis, stream=self.follower.log, follower=self.follower,  # type: ignore[arg-type]
+            membership=self.membership, clock=self.clock, time=time, metrics=_Metrics(world),  # type: ignore[arg-type]
+            problems=MemberProblems(self.clock), ticker=world.ticks,  # type: ignore[arg-type]
+            cluster=self.cluster if self.identity is not None else None, identity=self.identity,
+        )  # fmt: skip
+        self.roles_at_work = Roles(parts, self._run)
+        world.upgrade.guards(self.roles_at_work.guard)
+        self.report = HealthReport(parts, self.roles_at_work, Health(["log", "clock", "fold"], SILENT))
         self.tasks: list[asyncio.Task[Any]] = []
         self.stopping = False
+
+    @property
+    def applier(self) -> Applier | None:
+        """Its applier, once it has one."""
+        return self.roles_at_work.following.get(applier.ROLE)  # type: ignore[return-value]
 
     def start(self) -> None:
         """Begin, as a process that was just started."""
@@ -211,10 +228,11 @@ class SimulatedProcess:
         self.world.step(self.name, f"starts as {','.join(self.roles)}")
         self._run(self._main(), "main")
 
-    def _run(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def _run(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self.world.loop.create_task(work, name=f"{self.name} {name}", context=self.owner.context())
         task.add_done_callback(self._ended)
         self.tasks.append(task)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if self.stopping and (task.cancelled() or task.exception() is None):
@@ -231,108 +249,28 @@ class SimulatedProcess:
         self.world.fail(Violation(f"{task.get_name()} ended with {problem!r}"), problem)
 
     async def _main(self) -> None:
-        await self.follower.start()
-        await self.membership.compare_clocks()
-        self.membership.progress(self.follower.state.epoch, self.follower.state.offset)
-        with suppress(Exception):
-            await self.membership.join()
-        handlers: dict[str, Callable[[], Awaitable[None]]] = {}
-        for role in self.roles:
-            handlers |= getattr(self, f"_start_{role}")()
-        self._run(self.membership.run(), "heartbeat")
-        self._run(self._report(), "report")
-        if self.identity is not None:
-            self._run(keep_asking(self, self.identity), "ask-api")
+        self._run(self.report.run(), "report")
+        handlers = await self.roles_at_work.start(self.roles)
         if handlers:
             self._run(self.world.ticks.work(handlers), "ticks")
         self._run(self.follower.run(), "follow")
 
-    async def _report(self) -> None:
-        while True:
-            self.membership.progress(self.follower.state.epoch, self.follower.state.offset)
-            await self.follower.measure_lag()
-            await self.clock.sleep(1.0)
-
-    def _writer(self, role: str) -> Writer:
-        return Writer(self.follower, name=f"{role}@{self.name}", clock=self.time, metrics=SILENT)
-
-    def _start_watcher(self) -> dict[str, Any]:
-        for kind in Watched:
-            lease = Lease(
-                self.world.redis,  # type: ignore[arg-type]
-                cluster="sim", name=f"watch-{kind}", holder=self.name, clock=self.clock, lease_s=_LEASE_S,
-            )  # fmt: skip
-            watcher = Watcher(
-                kind, cluster=self.cluster, follower=self.follower, writer=self._writer(f"watcher-{kind}"), lease=lease,
-                clock=self.time, metrics=_WatchMetrics(self.world), member_id=self.name, lease_s=_LEASE_S,  # type: ignore[arg-type]
-                relist_s=20.0,
-                identity=self.identity,
-            )  # fmt: skip
-            self._run(watcher.run(), f"watcher-{kind}")
-        return {}
-
-    def _start_controller(self) -> dict[str, Any]:
-        role = Controller(
-            follower=self.follower, writer=self._writer(controller.ROLE), membership=self.membership,
-            config=LifecycleConfig(image_grace_ms=15_000, quorum_ms=40_000), clock=self.time,
-        )  # fmt: skip
-        self.follower.listen(role)
-        self.at_work[controller.ROLE] = role
-        self._run(role.run(), controller.ROLE)
-        return {}
-
-    def _start_scheduler(self) -> dict[str, Any]:
-        policies = self.world.upgrade.policies_of(self.version)
-        role = Scheduler(
-            follower=self.follower, writer=self._writer("scheduler"), membership=self.membership,
-            config=msgspec.structs.replace(self.world.cycle_config, versions=policies.versions()), clock=self.time,
-            metrics=SILENT, policies=policies,
-        )  # fmt: skip
-        self.follower.listen(role)
-        self._run(role.run(), "scheduler")
-        self._run(self.world.ticks.run(scheduler.TICK, 1.0), "cycle-ticks")
-        return {scheduler.TICK: role.cycle}
-
-    def _start_applier(self) -> dict[str, Any]:
-        self.applier = Applier(
-            cluster=self.cluster, follower=self.follower, writer=self._writer(applier.ROLE),
-            membership=self.membership, clock=self.time, metrics=SILENT, in_flight=4,
-            identity=self.identity,
-        )  # fmt: skip
-        self.follower.listen(self.applier)
-        self.at_work[applier.ROLE] = self.applier
-        self._run(self.applier.run(), applier.ROLE)
-        return {}
-
-    def _start_maintenance(self) -> dict[str, Any]:
-        role = Maintenance(
-            follower=self.follower, membership=self.membership, clock=self.clock, metrics=SILENT,
-            every_events=100, every_s=20.0, keep_events=30, guard=self.world.upgrade.guard(self),
-        )  # fmt: skip
-        self.follower.listen(role)
-        self._run(self.world.ticks.run(maintenance.TICK, 5.0), "maintenance-ticks")
-        return {maintenance.TICK: role.maintain}
-
     # --- faults --------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """SIGTERM: drain as `workers.process` does; another process takes the slot a while later."""
+        """SIGTERM: drain; another process takes the slot a while later."""
         if not self.stopping:
             self.stopping = True
             self.world.step(self.name, "is told to end")
             self._run(self._drain(), "drain")
 
     async def _drain(self) -> None:
-        main, *tasks = self.tasks[:-1]
-        await end([main], within_s=_END_S)
-        tasks = [task for task in self.tasks[1:] if task is not asyncio.current_task()]
-        follow = [task for task in tasks if task.get_name().endswith(" follow")]
-        applying = [task for task in tasks if task.get_name().endswith(f" {applier.ROLE}")]
-        late = await end([task for task in tasks if task not in follow], once=applying, within_s=_DRAIN_S, again_s=1.0)
-        await end(late, within_s=_END_S)
-        with suppress(LogUnavailable):
-            await self.membership.leave()
-        await end(follow, within_s=_END_S)
+        main, *others = self.tasks[:-1]
+        await end([main], within_s=END_S)
+        ticks = [task for task in others if task.get_name().endswith(" ticks")]
+        await end(ticks, within_s=END_S)
+        await self.roles_at_work.drain()
+        await end([task for task in self.tasks if task is not asyncio.current_task()], within_s=END_S)
         await asyncio.sleep(0.1)
         self.world.stalls.check_ended(self)
         self.world.step(self.name, "has drained")
@@ -424,9 +362,7 @@ class World:
         self.schema: Any = kind.schema
         self.store.collections[kind.key] = Collection(kind, _HISTORY)
         self.redis = SimulatedRedis(self)
-        self.cycle_config = CycleConfig(
-            versions=VERSIONS, infeasible_grace_ms=20_000, refusal_avoid_ms=10_000, verdicts=VERDICTS
-        )
+        self.cycle_config = SETTINGS.cycle_config(VERSIONS)
         self.skews_ms = self._skews()
         self.clocks = Clocks(self)
         self.elsewhere = Elsewhere(self)

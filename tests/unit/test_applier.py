@@ -17,7 +17,6 @@ from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError,
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.wanted import wanted_status
-from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
@@ -26,8 +25,11 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
-from arranger.workers.applier import Applier, _Progress, _Queue
+from arranger.workers.applier import Applier
+from arranger.workers.progress import Look, Progress
+from arranger.workers.status_writer import QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
+from tests.parts import parts
 from tests.world import World
 
 JOB = {
@@ -130,16 +132,14 @@ class Scene:
         self.world = World()
         self.observe()
         self.following = Following(self.world.state)
-        clock = clock or SystemClock()
-        self.applier = Applier(
+        self.parts = parts(
             cluster=self.cluster,
-            follower=self.following,  # type: ignore[arg-type]
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=8,
+            follower=self.following,
+            membership=Everyone(),
+            clock=clock or SystemClock(),
+            settings={"api_in_flight": 8},
         )
+        self.applier = Applier(self.parts)
 
     def observe(self) -> JobRecord:
         """The watch brings the node and the TYJob as they are now."""
@@ -152,6 +152,11 @@ class Scene:
     @property
     def job(self) -> JobRecord:
         return next(iter(self.world.state.jobs.values()))
+
+    def look(self) -> Look:
+        """A look at the job as it is now."""
+        progress = self.applier._progress.setdefault(self.job.uid, Progress())
+        return Look(self.following, self.job, progress)  # type: ignore[arg-type]
 
     def decide(self, stage: Stage) -> None:
         job = self.job
@@ -240,14 +245,14 @@ async def test_a_status_that_waited_for_its_turn_while_others_went_on_is_not_sto
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     for _ in range(8):  # every slot is taken: by creations that an admission webhook lets wait
-        await scene.applier._slots.acquire()
+        await scene.applier._effects._slots.acquire()
     async with scene.running():
         await asyncio.sleep(0.1)
         scene.decide(Stage.RUNNING)  # by another controller, and another applier stores it
         scene.store_stage(Stage.RUNNING)
         scene.observe()
         for _ in range(8):
-            scene.applier._slots.release()
+            scene.applier._effects._slots.release()
         seen: list[str] = []
         scene.cluster.after = lambda: seen.append(scene.stored_stage())
         await asyncio.sleep(0.3)
@@ -268,7 +273,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.applier._PASSING_S", 30.0)
+    monkeypatch.setattr("arranger.workers.status_writer._PASSING_S", 30.0)
     async with scene.running():
         await asyncio.sleep(0.1)  # new, and the next cycle will say more of it
         assert stored == []
@@ -284,8 +289,8 @@ async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not
     scene = Scene()
     stored: list[str] = []
     scene.cluster.told = stored
-    monkeypatch.setattr("arranger.workers.applier._SETTLE_S", 0.05)
-    monkeypatch.setattr("arranger.workers.applier._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.status_writer.SETTLE_S", 0.05)
+    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -304,7 +309,7 @@ async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not
 
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    monkeypatch.setattr("arranger.workers.applier._PASSING_S", 0.2)
+    monkeypatch.setattr("arranger.workers.status_writer._PASSING_S", 0.2)
     async with scene.running():
         await until(lambda: scene.stored_stage() == "Pending")
         scene.world.cycle()
@@ -430,7 +435,7 @@ async def test_the_status_is_stored_before_the_pod_exists() -> None:
 async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_first_places_only() -> None:
     scene = Scene()
     order: list[JobRecord] = [scene.job]
-    scene.applier._queue = _Queue(lambda _state: order)
+    scene.applier._statuses._positions = positions = QueuePositions(lambda _state: order)
     others = [scene.world.job(f"other-{number}") for number in range(20)]
 
     def shown() -> int | None:
@@ -439,7 +444,7 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
 
     async def look() -> None:
         scene.observe()  # the status that was stored
-        scene.applier._queue._since_s = -math.inf
+        positions._since_s = -math.inf
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
 
     async with scene.running():
@@ -460,10 +465,10 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
 def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     """The queue is worked out once in a while, and nothing would write the suspended job's status again."""
     scene = Scene()
-    job, queue = scene.job, _Queue(lambda _state: [scene.job])
-    assert queue.position(scene.world.state, job, 1.0) == 1
+    job, positions = scene.job, QueuePositions(lambda _state: [scene.job])
+    assert positions.of(scene.world.state, job, 1.0) == 1
     scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
-    assert queue.position(scene.world.state, job, 1.0) is None
+    assert positions.of(scene.world.state, job, 1.0) is None
 
 
 def test_the_place_in_the_queue_is_no_part_of_what_a_status_is_known_by() -> None:
@@ -484,30 +489,31 @@ class Appended:
 
 async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_they_are_tried_again() -> None:
     scene = Scene()
-    job = scene.observe()
-    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    look = scene.look()
+    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     for _ in range(3):
         for index in (0, 1):
             refused = ApiError(409, "AlreadyExists", f"a pod named j-w-{index} exists")
-            await scene.applier._refused(job, (1, index), refused)
+            await scene.applier._creation._refused(look, (1, index), refused)
             scene.world.say(writer.events[-1])
     assert len(writer.events) == 2
-    assert set(scene.applier._progress[job.uid].settling) == {(0, (1, 0)), (0, (1, 1))}
+    assert set(look.progress.settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
 async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often_it_was_tried() -> None:
     """Room of a refused pod was given up and found again in the same attempt: the log must hear of it again."""
     scene = Scene()
-    job = scene.observe()
+    look = scene.look()
+    job = look.job
     job.placements[(1, 0)] = "n1"
-    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     refused = ApiError(403, "Forbidden", "exceeded quota")
-    await scene.applier._refused(job, (1, 0), refused)
+    await scene.applier._creation._refused(look, (1, 0), refused)
     scene.world.say(writer.events[-1])
-    await scene.applier._refused(job, (1, 0), refused)
+    await scene.applier._creation._refused(look, (1, 0), refused)
     assert len(writer.events) == 1 and job.refused_places
     job.refused_places.clear()
-    await scene.applier._refused(job, (1, 0), refused)
+    await scene.applier._creation._refused(look, (1, 0), refused)
     assert [event.tries for event in writer.events] == [1, 3]
 
 
@@ -515,7 +521,7 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene()
-    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     scene.store.create(TYJOBS, "default", {**JOB, "metadata": {"name": "earlier"}})  # of which our log knows no more
     uid = scene.decoded(TYJOBS, "default", "earlier")["metadata"]["uid"]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "earlier", "uid": uid}
@@ -524,11 +530,11 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
     scene.store.create(PODS, "default", left)
-    pod = scene.decoded(PODS, "default", "j-learner-0")
-    assert not await scene.applier._ours(scene.job, (0, 0), PODS, pod["metadata"]["name"])
+    pod, look = scene.decoded(PODS, "default", "j-learner-0"), scene.look()
+    assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     assert writer.events == []  # a moment ago: it may be on its way
-    monkeypatch.setattr("arranger.workers.applier._LEFTOVER_S", 0.0)
-    assert not await scene.applier._ours(scene.job, (0, 0), PODS, pod["metadata"]["name"])
+    monkeypatch.setattr("arranger.workers.creation._LEFTOVER_S", 0.0)
+    assert not await scene.applier._creation._ours(look, (0, 0), PODS, pod["metadata"]["name"], None)
     [told] = writer.events
     assert isinstance(told, k.EffectFailed)
     text = "a pod named j-learner-0 of an earlier job hasn't gone; delete it if it doesn't go"
@@ -538,7 +544,7 @@ async def test_what_an_earlier_job_of_the_name_left_behind_is_told_when_it_stays
 async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited_for() -> None:
     """The projection takes it for nobody's, so its place looks empty, and its name is taken."""
     scene = Scene()
-    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -553,13 +559,13 @@ async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited
 
 async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene = Scene()
-    scene.applier._writer = Appended()  # type: ignore[assignment]
-    await scene.applier._refused(scene.job, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    await scene.applier._creation._refused(scene.look(), (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     scene.decide(Stage.RESCHEDULING)
     async with scene.running():
-        await until(lambda: not scene.applier._progress[scene.job.uid].refused)
+        await until(lambda: not scene.applier._progress[scene.job.uid].refusals)
 
 
 async def test_a_job_that_is_no_longer_ours_is_forgotten() -> None:
@@ -584,7 +590,7 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
     code: int, reason: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene()
-    writer = scene.applier._writer = Appended()  # type: ignore[assignment]
+    writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     create = scene.cluster.create
@@ -606,11 +612,11 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
 
 async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped() -> None:
     scene = Scene()
-    job = scene.observe()
+    scene.observe()
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     template = scene.decoded(TYJOBS, "default", "j")
-    creation = scene.applier._create(job, (0, 0), "n1", version=job.version, template=template, progress=_Progress())
+    creation = scene.applier._pods._create(scene.look(), (0, 0), "n1", template)
     scene.decide(Stage.RESCHEDULING)  # the coroutine is there and has not begun
     assert not await creation
     assert scene.pods() == []
@@ -662,7 +668,7 @@ async def test_no_job_goes_early_by_a_clock_that_jumps_while_its_status_is_store
 async def test_a_pod_that_was_made_free_of_its_deleted_job_stays_though_the_watch_is_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
     scene = Scene()
     uid, term = scene.job.uid, scene.world.terms[k.Watched.POD]
     owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": "j", "uid": uid, "controller": True}
@@ -734,7 +740,7 @@ async def test_a_strangers_service_is_left_alone_and_told_and_no_pod_is_made() -
         async def append(self, events: Sequence[k.Event]) -> None:
             told.extend(events)
 
-    scene.applier._writer = Told()  # type: ignore[assignment]
+    scene.applier._creation._writer = Told()  # type: ignore[assignment]
     async with scene.running():
         await until(lambda: bool(told))
         assert scene.pods() == []

@@ -14,12 +14,13 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource
-from arranger.metrics import Metrics
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.workers.applier import _SETTLE_S, Applier
+from arranger.workers.applier import Applier
+from arranger.workers.progress import Look, Progress
+from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.world import World
 
@@ -50,6 +51,8 @@ class Failing:
 class Following:
     """A follower that is always at the end of the log."""
 
+    cluster = ""
+
     def __init__(self, state: State) -> None:
         self.state = state
 
@@ -73,15 +76,14 @@ class Scene:
         self.world.node("n1", cpu=1)
         self.jobs = [self.world.job(f"j{number}") for number in range(jobs)]
         self.cluster = Failing(self.loop)
-        clock = SimulatedClock(self.loop)
         self.applier = Applier(
-            cluster=self.cluster,  # type: ignore[arg-type]
-            follower=Following(self.world.state),  # type: ignore[arg-type]
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=1000,
+            parts(
+                cluster=self.cluster,
+                follower=Following(self.world.state),
+                membership=Everyone(),
+                clock=SimulatedClock(self.loop),
+                settings={"api_in_flight": 1000},
+            )
         )
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
@@ -205,17 +207,17 @@ def test_a_pod_that_stays_refused_is_tried_again_ever_later_up_to_a_bound() -> N
     """The first tries are close together: what passes soon must not cost a job its nodes."""
     scene = Scene()
     job, rests = scene.jobs[0], []
+    look = Look(Following(scene.world.state), job, Progress())  # type: ignore[arg-type]
 
     class Appended:
         async def append(self, events: object) -> None:
             pass
 
     async def script() -> None:
-        scene.applier._writer = Appended()  # type: ignore[assignment]
+        scene.applier._creation._writer = Appended()  # type: ignore[assignment]
         for _ in range(9):
-            await scene.applier._refused(job, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
-            since_s = scene.applier._progress[job.uid].settling[job.attempt, (0, 0)]
-            rests.append(since_s + _SETTLE_S - scene.loop.time())
+            await scene.applier._creation._refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+            rests.append(look.progress.settling[job.attempt, (0, 0)] - scene.loop.time())
 
     scene.run(script)
     assert max(rests[:2]) <= 2.0

@@ -34,6 +34,7 @@ from arranger.workers.maintenance import Maintenance
 from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import Member
 from tests.members import HandClock
+from tests.parts import parts
 
 TOLD_MS = 1_700_000_000_000
 
@@ -422,27 +423,43 @@ class Alone:
         return self.mine
 
 
+class OneEpoch(MemoryLog):
+    async def old_epochs(self) -> list[int]:
+        return []
+
+
 class Scene:
     """A log that one process follows, maintains and archives."""
 
     def __init__(self, shelf: Shelf, *, every_events: int = 10, every_s: float = 3600) -> None:
         clock = SystemClock()
         self.metrics = Metrics(clock)
-        self.log = MemoryLog(MemoryHome())
+        self.log = OneEpoch(MemoryHome())
         self.alone = Alone()
         self.hands = HandClock()
         self.problems = MemberProblems(self.hands)
         self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
         archiver = Archiver(shelf, every_events=every_events)
-        self.maintenance = Maintenance(
-            follower=self.follower, membership=Members(), clock=clock, metrics=self.metrics,  # type: ignore[arg-type]
-            every_events=5, every_s=3600, keep_events=0, archiver=archiver,
-            guard=LayoutGuard(Members(), clock=clock, grace_s=0),
-        )  # fmt: skip
+        known = parts(
+            follower=self.follower,
+            membership=Members(),
+            clock=clock,
+            metrics=self.metrics,
+            settings={"snapshot_every_events": 5, "snapshot_every_s": 3600, "keep_events": 0, "upgrade_grace_s": 0},
+        )
+        self.maintenance = Maintenance(known, LayoutGuard(known), archiver)
         self.archiving = Archiving(
-            archiver, follower=self.follower, source=self.log, old=None, alone=self.alone, clock=self.hands,
-            metrics=self.metrics, every_events=every_events, every_s=every_s, problems=self.problems,
-        )  # fmt: skip
+            parts(
+                follower=self.follower,
+                stream=self.log,
+                lease=self.alone,
+                clock=self.hands,
+                metrics=self.metrics,
+                problems=self.problems,
+                settings={"archive_every_events": every_events, "archive_every_s": every_s},
+            ),
+            archiver,
+        )
         self._seq = 0
 
     async def begin(self) -> None:

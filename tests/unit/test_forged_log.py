@@ -33,6 +33,7 @@ from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower
+from tests.parts import parts
 from tests.servers import RealRedis
 from tests.unit.test_applier import JOB, Everyone
 
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def _late_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes has no time to delete what jobs left behind."""
-    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
 
 
 class Scene:
@@ -56,13 +57,7 @@ class Scene:
         self.cluster = DirectCluster(self.store)
         self.follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
         self.applier = Applier(
-            cluster=self.cluster,
-            follower=self.follower,
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            clock=clock,
-            metrics=Metrics(clock),
-            in_flight=8,
+            parts(cluster=self.cluster, follower=self.follower, membership=Everyone(), settings={"api_in_flight": 8})
         )
         self.terms: dict[k.Watched, int] = {}
         self._seq = 0
@@ -210,20 +205,20 @@ async def test_a_pod_that_changes_while_it_is_read_is_deleted_all_the_same() -> 
 
 
 async def test_pods_of_a_deleted_job_are_left_to_kubernetes_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 3600.0)
+    monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 3600.0)
     async with applying(MemoryLog(MemoryHome())) as scene:
         job = await scene.begin()
         scene.store.collection(TYJOBS).objects.pop(("default", "j"))
         await scene.append(k.JobGone(scene.terms[k.Watched.JOB], "default", "j", job))
         await scene.until(lambda: scene.applier._progress[job].orphaned_s is not None)
         assert scene.stands("j-learner-0")
-        monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
+        monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
         scene.applier.changed(Changes(jobs={job: None}))
         await scene.until(lambda: not scene.stands("j-learner-0"))
 
 
 async def test_a_pod_whose_job_is_seen_while_its_owner_is_read_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arranger.workers.applier._COLLECTED_S", 0.0)
+    monkeypatch.setattr("arranger.workers.pod_reconciler._COLLECTED_S", 0.0)
     async with applying(MemoryLog(MemoryHome())) as scene:
         job = await scene.begin()
         seen = scene.follower.state.jobs[job].seen

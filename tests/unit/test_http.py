@@ -82,16 +82,6 @@ async def test_a_stopped_fold_makes_a_process_dead_with_its_reason() -> None:
         assert json.loads(body)["checks"]["fold"]["reason"] == "log entry at offset 7 can't be read"
 
 
-async def test_waiting_for_readiness_ends_with_the_last_check() -> None:
-    health = Health(["redis", "api"], Metrics(SystemClock()))
-    waiting = asyncio.create_task(health.wait_ready())
-    health.set("redis", True)
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    health.set("api", True)
-    await waiting
-
-
 async def test_metrics_are_in_prometheus_format() -> None:
     clock = SteppedClock()
     metrics = Metrics(clock)

@@ -222,7 +222,7 @@ async def test_a_listing_that_another_cluster_answered_has_no_end() -> None:
 
 async def test_nothing_is_applied_at_another_cluster_than_the_logs() -> None:
     scene = applying.Scene()
-    scene.applier._identity = identity = ClusterIdentity(scene.cluster)
+    scene.parts.identity = identity = ClusterIdentity(scene.cluster)
     scene.world.state.cluster = uid_of(scene.store)
     scene.world.cycle()
     scene.decide(Stage.STARTING)
@@ -238,16 +238,16 @@ async def test_nothing_is_applied_at_another_cluster_than_the_logs() -> None:
 
 async def test_what_another_cluster_refuses_is_not_told_of_the_job() -> None:
     scene = applying.Scene()
-    scene.applier._identity = identity = ClusterIdentity(scene.cluster)
+    scene.parts.identity = identity = ClusterIdentity(scene.cluster)
     scene.world.state.cluster = "uid-of-another"
     assert not identity.uid
     with pytest.raises(ForeignCluster):
-        await scene.applier._refused(scene.job, (0, 0), ApiError(422, "Invalid", "another's admission"))
+        await scene.applier._creation._refused(scene.look(), (0, 0), ApiError(422, "Invalid", "another's admission"))
 
 
 async def test_an_effect_that_waited_for_its_turn_is_given_up_at_another_cluster() -> None:
     scene = applying.Scene()
-    scene.applier._identity = identity = ClusterIdentity(scene.cluster)
+    scene.parts.identity = identity = ClusterIdentity(scene.cluster)
     await identity.ask()
     scene.world.state.cluster = "uid-of-another"
 
@@ -255,4 +255,4 @@ async def test_an_effect_that_waited_for_its_turn_is_given_up_at_another_cluster
         raise AssertionError("it was carried out")
 
     with pytest.raises(ForeignCluster):
-        await scene.applier._effect("delete", effect)
+        await scene.applier._effects.carry_out("delete", effect)

@@ -18,6 +18,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.watcher import Watcher
+from tests.parts import parts
 from tests.unit.test_watcher import Held
 
 JOB = k.Watched.JOB
@@ -89,15 +90,15 @@ class Scene:
         self.us, self.other = Member(self.log, "us"), Member(MemoryLog(self.home), "other")
         self.watcher = Watcher(
             JOB,
-            cluster=self.cluster,  # type: ignore[arg-type]
-            follower=self.us.follower,
-            writer=self.us.writer,
-            lease=Held(),  # type: ignore[arg-type]
-            clock=self.us.clock,
-            metrics=self.us.metrics,
-            member_id="us",
-            lease_s=0.3,
-            relist_s=3600,
+            parts(
+                cluster=self.cluster,
+                follower=self.us.follower,
+                writer=self.us.writer,
+                lease=Held(),
+                clock=self.us.clock,
+                metrics=self.us.metrics,
+                settings={"lease_s": 0.3},
+            ),
         )
 
     async def until(self, holds: Callable[[], bool]) -> None:

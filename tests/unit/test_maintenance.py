@@ -17,6 +17,7 @@ from arranger.workers.member_problems import MemberProblem, MemberProblems, Prob
 from arranger.workers.membership import ROLES, Member
 from tests.histories.samples import read_samples
 from tests.members import HandClock
+from tests.parts import parts
 
 
 class Members:
@@ -45,9 +46,11 @@ class Scene:
         self.follower = Follower(self.log, clock=clock, metrics=metrics, reader="test")
         self.writer = Writer(self.follower, name="w", clock=clock, metrics=metrics)
         self.maintenance = Maintenance(
-            follower=self.follower, membership=self.members, clock=clock, metrics=metrics,  # type: ignore[arg-type]
-            every_events=every_events, every_s=3600, keep_events=keep_events,
-            guard=LayoutGuard(self.members, clock=clock, grace_s=0),
+            known := parts(
+                follower=self.follower, membership=self.members, clock=clock, metrics=metrics,
+                settings={"snapshot_every_events": every_events, "snapshot_every_s": 3600, "keep_events": keep_events,
+                          "upgrade_grace_s": 0},
+            ), LayoutGuard(known),
         )  # fmt: skip
 
     async def begin(self) -> None:
@@ -145,7 +148,9 @@ class Guarded:
         self.members = Members()
         self.problems = MemberProblems(self.clock)
         self.log = MemoryLog(MemoryHome())
-        self.guard = LayoutGuard(self.members, clock=self.clock, problems=self.problems, grace_s=360)
+        self.guard = LayoutGuard(
+            parts(membership=self.members, clock=self.clock, problems=self.problems, settings={"upgrade_grace_s": 360})
+        )
 
     async def allows(self, *layouts: int, after_s: float = 0) -> bool:
         self.members.layouts = layouts or (snapshot.LAYOUT,)

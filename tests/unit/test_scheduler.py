@@ -11,11 +11,10 @@ from arranger.events import kinds as k
 from arranger.events.log import Position
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
-from arranger.model.config import CycleConfig
-from arranger.scheduling.cycle import VERSIONS
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.scheduler import Scheduler
+from tests.parts import parts
 from tests.world import World
 
 
@@ -51,12 +50,7 @@ class Scene:
         self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
         self.outside = Writer(self.follower, name="outside", clock=clock, metrics=self.metrics)
         self.scheduler = Scheduler(
-            follower=self.follower,
-            writer=Writer(self.follower, name="scheduler", clock=clock, metrics=self.metrics),
-            membership=self.share,  # type: ignore[arg-type]
-            config=CycleConfig(versions=VERSIONS),
-            clock=clock,
-            metrics=self.metrics,
+            parts(follower=self.follower, membership=self.share, clock=clock, metrics=self.metrics)
         )
 
     async def job(self, name: str) -> None:

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.controller import Controller
 from arranger.workers.membership import owner
+from tests.parts import parts
 from tests.world import World
 
 #: What controllers decide: with the nodes of its quorum a job starts.
@@ -39,13 +38,7 @@ class Late:
         self._world = world
         self._read = 0
         self.state = State()
-        self.controller = Controller(
-            follower=self,  # type: ignore[arg-type]
-            writer=None,  # type: ignore[arg-type]
-            membership=Everyone(),  # type: ignore[arg-type]
-            config=LifecycleConfig(),
-            clock=SystemClock(),
-        )
+        self.controller = Controller(parts(follower=self, membership=Everyone()))
         self.read_on()
 
     def read_on(self, entries: int = 10**9) -> None:

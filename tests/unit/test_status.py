@@ -22,8 +22,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import ROLES, Lease, owner, read_lease, read_members
-from arranger.workers.status import LogStatus, MemberStatus, Status, WatchStatus, problems
-from arranger.workers.store_status import StoreStatus
+from arranger.workers.status import LogStatus, MemberStatus, Status, StoreStatus, WatchStatus, problems
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected, member
 from tests.servers import RealRedis

@@ -3,7 +3,7 @@
 import pytest
 
 from arranger.errors import ClockOff
-from arranger.workers.timekeeping import Timekeeper, is_right
+from arranger.workers.timekeeping import Timekeeper
 
 HOUR_MS = 3_600_000
 
@@ -67,7 +67,7 @@ def test_a_clock_beyond_the_bound_gives_no_time_and_says_how_far_it_is_off(
 def test_a_clock_within_the_bound_is_used_as_it_is(machine: Machine, timekeeper: Timekeeper, ahead_ms: int) -> None:
     machine.ahead_ms = ahead_ms
     machine.ask(timekeeper)
-    assert timekeeper.now_ms() == machine.now_ms() and is_right(timekeeper)
+    assert timekeeper.now_ms() == machine.now_ms() and timekeeper.right
 
 
 def test_a_jump_between_two_heartbeats_is_noticed_at_once_and_so_is_its_end(
@@ -106,7 +106,3 @@ def test_a_server_with_another_clock_is_believed_at_once(machine: Machine, timek
     machine.ask(timekeeper)
     timekeeper.server_said(machine.server_ms() + HOUR_MS, asked_s=machine.monotonic_s() - 5.0)
     assert timekeeper.offset_ms() == -HOUR_MS
-
-
-def test_a_clock_that_nobody_compares_is_right(machine: Machine) -> None:
-    assert is_right(machine)

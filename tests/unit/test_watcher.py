@@ -24,6 +24,7 @@ from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observed import ahead_of_log
 from arranger.workers.watcher import Watcher
+from tests.parts import parts
 from tests.world import World
 
 POD = {"metadata": {"namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -65,16 +66,15 @@ class Scene:
         self.lease = Held()
         self.watcher = Watcher(
             kind,
-            cluster=self.cluster,
-            follower=self.follower,
-            writer=Writer(self.follower, name="watcher", clock=clock, metrics=self.metrics),
-            lease=self.lease,  # type: ignore[arg-type]
-            clock=clock,
-            metrics=self.metrics,
-            member_id="us",
-            lease_s=0.3,
-            relist_s=relist_s,
-            identity=identity,
+            parts(
+                cluster=self.cluster,
+                follower=self.follower,
+                lease=self.lease,
+                clock=clock,
+                metrics=self.metrics,
+                settings={"lease_s": 0.3, "relist_s": relist_s},
+                identity=identity,
+            ),
         )
 
     async def claim(self) -> Appended:

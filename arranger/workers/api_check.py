@@ -1,0 +1,55 @@
+"""Whether the API server answers, serves TYJobs, and is that of the log's cluster."""
+
+from contextlib import aclosing
+
+from arranger.errors import ClusterError
+from arranger.kube.cluster import TYJOBS, ApiError
+from arranger.workers.identity import ClusterIdentity, refusal
+from arranger.workers.parts import Parts
+
+#: The API server is asked this often.
+_ASK_S = 10.0
+#: What is said of it before that.
+NOT_ASKED = "not asked yet"
+
+
+class ApiCheck:
+    """Asks the API server, over and over."""
+
+    def __init__(self, parts: Parts, identity: ClusterIdentity) -> None:
+        assert parts.cluster is not None
+        self._parts = parts
+        self._cluster = parts.cluster
+        self.identity = identity
+        #: What was wrong with the last answer; empty if nothing was.
+        self.problem = NOT_ASKED
+
+    async def run(self) -> None:
+        """Ask until cancelled.
+
+        Raises `UsageError` at the first answer if it is another cluster's: this process was started wrongly. Later its
+        roles only stop writing, because what answers at that address may be mended.
+        """
+        started = False
+        while True:
+            self.problem = await self._ask()
+            if self.identity.uid and not started:
+                started, of_log = True, self._parts.follower.cluster
+                if self.identity.foreign(of_log):
+                    raise refusal(self._parts.settings.cluster, connected=self.identity.uid, of_log=of_log)
+            await self._parts.clock.sleep(_ASK_S if not self.problem else 1.0)
+
+    async def _ask(self) -> str:
+        try:
+            await self.identity.ask()
+        except ClusterError:
+            return self.identity.problem
+        try:
+            async with aclosing(self._cluster.listing(TYJOBS, limit=1)) as pages:
+                await anext(aiter(pages))
+        except ApiError as refused:
+            missing = "the TYJob resource isn't installed: arranger crd | kubectl apply -f -"
+            return missing if refused.code == 404 else str(refused)
+        except ClusterError as problem:
+            return str(problem)
+        return ""

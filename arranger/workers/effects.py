@@ -1,0 +1,46 @@
+"""The effects of an applier on the cluster: whether it may have any, and how many it has at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from arranger.errors import ClusterError
+from arranger.workers.identity import ForeignCluster
+from arranger.workers.parts import Parts
+
+#: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
+SETTLE_S = 10.0
+#: How soon to look again with a projection that wasn't fresh.
+STALE_S = 0.2
+
+
+class Effects:
+    """The cluster, and a number of slots for requests to it."""
+
+    def __init__(self, parts: Parts) -> None:
+        assert parts.cluster is not None
+        self.cluster = parts.cluster
+        self.parts = parts
+        self._metrics = parts.metrics
+        self._slots = asyncio.Semaphore(parts.settings.api_in_flight)
+
+    def allowed(self) -> bool:
+        """Whether this process may write, and knows what is so: with the log away, or after a pause, its state may be
+        long past."""
+        return self.parts.follower.fresh() and self.parts.may_write()
+
+    async def carry_out(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
+        """Carry out one effect in one of the slots, and count it; ended while it waits for one, it never begins."""
+        async with self._slots:
+            identity, of_log = self.parts.identity, self.parts.follower.cluster
+            if identity is not None and identity.foreign(of_log):
+                raise ForeignCluster(identity.uid, of_log)
+            self._metrics.effects_in_flight.inc()
+            try:
+                done = await effect()
+                self._metrics.effects.labels(name, "ok" if done else "refused").inc()
+                return done
+            except ClusterError:
+                self._metrics.effects.labels(name, "failed").inc()
+                raise
+            finally:
+                self._metrics.effects_in_flight.dec()

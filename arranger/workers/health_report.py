@@ -1,0 +1,78 @@
+"""What a process tells of itself once a second: to `/healthz` and `/readyz`, and to the other members."""
+
+from arranger.errors import ClockOff
+from arranger.workers.api_check import NOT_ASKED, ApiCheck
+from arranger.workers.http import Health
+from arranger.workers.identity import ForeignCluster
+from arranger.workers.member_problems import ProblemKind
+from arranger.workers.parts import Parts
+from arranger.workers.roles import Roles
+
+#: A watch that has said nothing for so long is beyond mending itself: the process is to be restarted.
+_DEAF_S = 300.0
+
+
+class HealthReport:
+    """Looks at the parts of a process and reports what it finds."""
+
+    def __init__(self, parts: Parts, roles: Roles, health: Health) -> None:
+        self._parts = parts
+        self._roles = roles
+        self._health = health
+        self._problems = parts.problems
+
+    async def run(self) -> None:
+        """Report until cancelled, once a second."""
+        while True:
+            self.tell()
+            await self._parts.follower.measure_lag()
+            await self._parts.clock.sleep(1.0 if self._health.ready else 0.1)
+
+    def tell(self) -> None:
+        """Report how everything is now."""
+        follower = self._parts.follower
+        self._health.set("log", follower.connected, "the log in Redis can't be reached")
+        self._tell_clock()
+        # Not ready while Redis takes no writes: what is decided here arrives nowhere.
+        refused = follower.writes.problem
+        self._health.set("writes", refused is None, str(refused))
+        self._problems.tell(ProblemKind.WRITES_REFUSED, refused is not None, cause=str(refused or ""))
+        if follower.stopped is not None:
+            self._health.set("fold", False, str(follower.stopped), vital=True)
+        elif follower.refused is not None:
+            self._health.set("fold", False, str(follower.refused))
+        else:
+            self._health.set("fold", follower.caught_up, "the projection isn't caught up with the log", vital=False)
+        if self._roles.api is not None:
+            self._tell_api(self._roles.api)
+        self._tell_watches()
+        state, lag = follower.state, follower.lag
+        self._parts.membership.progress(state.epoch, state.offset, lag=lag, problems=self._problems.present())
+
+    def _tell_clock(self) -> None:
+        """Whether our clock is right, and how far it is off if not."""
+        offset_ms, right = self._parts.time.offset_ms(), self._parts.time.right
+        self._parts.metrics.clock_offset.set((offset_ms or 0) / 1000)
+        if offset_ms is not None:  # "not reported yet" before: the first comparison is told if it finds us wrong
+            self._health.set("clock", right, str(ClockOff(offset_ms)), passing=False)
+        self._problems.tell(ProblemKind.CLOCK, offset_ms is not None and not right, off_ms=offset_ms or 0)
+
+    def _tell_api(self, api: ApiCheck) -> None:
+        """Whether the API server answers as it should, and is that of the log's cluster; the others do our share while
+        it isn't."""
+        self._health.set("api", not api.problem, api.problem)
+        self._problems.tell(ProblemKind.API, api.problem not in ("", NOT_ASKED), cause=api.problem)
+        of_log, uid = self._parts.follower.cluster, api.identity.uid
+        foreign = api.identity.foreign(of_log)
+        self._health.set("cluster", not foreign, str(ForeignCluster(uid, of_log)))
+        self._problems.tell(ProblemKind.CLUSTER, foreign, subject=uid)
+        self._parts.membership.stand_aside(foreign)
+
+    def _tell_watches(self) -> None:
+        for kind, watcher in self._roles.watchers.items():
+            age_s = self._parts.metrics.heard_age_s(kind) or 0.0
+            deaf = age_s > _DEAF_S
+            problem = watcher.problem or (f"silent for {age_s:.0f} s" if deaf else "")
+            self._health.set(f"watch-{kind}", not problem, problem, vital=deaf)
+            since_s = age_s if deaf else 0.0
+            self._problems.tell(ProblemKind.WATCH, bool(problem), subject=kind, cause=watcher.problem, since_s=since_s)

@@ -1,0 +1,134 @@
+"""The pod reconciler: creates the pods of a job that are missing, and deletes those that have to go."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from arranger.events.kinds import PodSeen
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
+from arranger.kube.manifests import pod_manifest
+from arranger.lifecycle.wanted import orphans, wanted_pods
+from arranger.logs import log_event
+from arranger.model.names import job_name
+from arranger.projections.jobs import PlaceKey
+from arranger.workers.creation import Creation
+from arranger.workers.deletions import delete_pod, is_there
+from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.progress import Look, Progress
+from arranger.workers.service_writer import ServiceWriter
+from arranger.workers.work_queue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+#: Pods whose TYJob is gone are Kubernetes' to delete for this long, in seconds, and ours after it.
+_COLLECTED_S = 10.0
+
+
+class PodReconciler:
+    """Makes the pods of a job what its accepted decisions want."""
+
+    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
+        self._effects = effects
+        self._queue = queue
+        self._creation = creation
+        self._services = ServiceWriter(creation)
+        self._follower = effects.parts.follower
+        self._clock = effects.parts.time
+        self._lost_ms = effects.parts.settings.lost_node_s * 1000
+
+    async def reconcile(self, look: Look) -> None:
+        """Close the difference between the pods wanted and those in the projection."""
+        job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
+        progress.settling = {
+            key: until_s
+            for key, until_s in progress.settling.items()
+            if now_s < until_s and not (isinstance(key, tuple) and key[1] in job.bound)
+        }
+        progress.refusals = {key: kept for key, kept in progress.refusals.items() if key[0] == job.attempt}
+        state = self._follower.state
+        wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        effects: list[Awaitable[bool]] = []
+        create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
+        if create:
+            template = await self._template(look)
+            if template is None or not look.current() or not await self._services.stands(look, template):
+                return
+            effects += [self._create(look, place, node, template) for place, node in create]
+        effects += [
+            self._delete(job.uid, progress, pod, force=pods is wanted.force)
+            for pods in (wanted.delete, wanted.force)
+            for pod in pods
+            if pod.uid not in progress.settling
+        ]
+        await _together(effects)
+
+    async def _template(self, look: Look) -> Object | None:
+        """The TYJob itself, whose templates the pods are made from, just as the log has seen it: for other templates
+        nobody has decided on room. None if it is another one now."""
+        job, held = look.job, look.progress.template
+        if held is None or held["metadata"]["generation"] != job.seen.generation:
+            try:
+                held = await self._effects.cluster.get(TYJOBS, job.seen.namespace, job.seen.name)
+            except ApiError as refused:
+                if refused.code == 404:
+                    return None
+                raise
+            look.progress.template = held
+        if held["metadata"]["uid"] != job.uid:
+            return None
+        if held["metadata"]["generation"] != job.seen.generation:
+            self._queue.look_again(job.uid, STALE_S)
+            return None
+        return held
+
+    async def _create(self, look: Look, place: PlaceKey, node: str, template: Object) -> bool:
+        if not look.current():  # this begins later than it was wanted: another attempt has other nodes
+            return False
+        job, (group, index) = look.job, place
+        attempt, address = job.attempt, job.leader_address
+        pod = pod_manifest(template, group=group, index=index, attempt=attempt, node=node, leader_address=address)
+        done = await self._creation.create(look, place, PODS, pod)
+        if done:
+            look.progress.settling[(attempt, place)] = self._clock.monotonic_s() + SETTLE_S
+        return done
+
+    async def _delete(
+        self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool, still: Callable[[], bool] = lambda: True
+    ) -> bool:
+        delete = partial(delete_pod, self._effects.cluster, pod, job_uid, force=force, still=still)
+        done = await self._effects.carry_out("delete", delete)
+        progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
+        return done
+
+    async def delete_orphans(self, uid: str, progress: Progress) -> None:
+        """Delete what a TYJob left behind, if it is gone: the log alone is no reason to delete its pods."""
+        gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        pods = [(pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen]
+        now_s = self._clock.monotonic_s()
+        if progress.orphaned_s is None:
+            progress.orphaned_s = now_s
+        if pods and now_s < progress.orphaned_s + _COLLECTED_S:
+            # Or the TYJob is new, and its watch is later than that of the pods.
+            self._queue.look_again(uid, progress.orphaned_s + _COLLECTED_S - now_s)
+            return
+        pods = [(pod, force) for pod, force in pods if progress.settling.get(pod.uid, -math.inf) <= now_s]
+        names = ((pod.namespace, job_name(pod.name, pod.owner)) for pod, _ in pods if pod.owner is not None)
+        for namespace, name in dict.fromkeys(names):
+            if await is_there(self._effects.cluster, namespace, name, uid):
+                log_event(_log, "a TYJob that the log has lost is there", level=logging.WARNING, job=name, uid=uid)
+                return
+
+        def unknown() -> bool:
+            """Whether the log still doesn't know the TYJob: it may have learned of it since."""
+            return uid not in self._follower.state.jobs
+
+        await _together([self._delete(uid, progress, pod, force=force, still=unknown) for pod, force in pods])
+
+
+async def _together(effects: list[Awaitable[bool]]) -> None:
+    """All at once; the first fault is raised when every one has ended."""
+    for result in await asyncio.gather(*effects, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

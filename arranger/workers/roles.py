@@ -1,0 +1,125 @@
+"""The roles of one process: which parts each is built with, how they start, and how they drain.
+
+Every process is composed here: those of `arranger run`, and those of the simulation. Order matters twice. Nothing
+decides before the log is folded, and the process is a member only then, because its share of the jobs begins with that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from arranger.errors import LogUnavailable
+from arranger.events.kinds import Watched
+from arranger.events.shelves import shelf_at
+from arranger.logs import log_event
+from arranger.workers import applier, controller, maintenance, scheduler
+from arranger.workers.api_check import ApiCheck
+from arranger.workers.archiver import Archiver
+from arranger.workers.archiving import Archiving
+from arranger.workers.ending import end
+from arranger.workers.layout_guard import LayoutGuard
+from arranger.workers.parts import Parts
+from arranger.workers.ticks import Handler
+from arranger.workers.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+#: How long a task may take to end once it was told to, and has nothing to wait for otherwise.
+END_S = 5.0
+
+Task = asyncio.Task[Any]
+_Following = controller.Controller | scheduler.Scheduler | applier.Applier
+
+
+class Roles:
+    """The roles of one process. `spawn` starts a task under a name."""
+
+    def __init__(self, parts: Parts, spawn: Callable[[Coroutine[Any, Any, None], str], Task]) -> None:
+        self._parts = parts
+        self._spawn = spawn
+        self.tasks: dict[str, Task] = {}
+        self.watchers: dict[Watched, Watcher] = {}
+        #: The roles that follow the projection, by name.
+        self.following: dict[str, _Following] = {}
+        self.guard = LayoutGuard(parts)
+        #: None for a process whose roles need no API server.
+        self.api = ApiCheck(parts, parts.identity) if parts.identity is not None else None
+
+    async def start(self, names: Sequence[str]) -> dict[str, Handler]:
+        """Fold what is there, join the members, and start these roles; returns what each tick does here."""
+        parts = self._parts
+        comparing = asyncio.create_task(parts.membership.compare_clocks(), name="compare-clocks")
+        try:  # at once: a log that is empty waits for a right clock
+            await parts.follower.start()
+            await comparing
+        finally:
+            await end([comparing])
+        parts.membership.progress(parts.follower.state.epoch, parts.follower.state.offset)
+        with suppress(LogUnavailable):  # the heartbeat goes on trying
+            await parts.membership.join()
+        handlers: dict[str, Handler] = {}
+        for name in names:
+            handlers |= getattr(self, f"_start_{name}")() or {}
+        self._run(parts.membership.run(), "heartbeat")
+        if self.api is not None:
+            self._run(self.api.run(), "ask-api")
+        return handlers
+
+    async def drain(self) -> None:
+        """Take nothing new, let what is in flight end, leave the members."""
+        # The applier, once told, lets its effects in flight end; everyone else just ends.
+        once = [task for name, task in self.tasks.items() if name == applier.ROLE]
+        late = await end(self.tasks.values(), once=once, within_s=self._parts.settings.drain_s, again_s=1.0)
+        tell_late(late)
+        tell_late(await end(late, within_s=END_S))  # effects that aren't finished now never will be
+        with suppress(LogUnavailable):
+            await self._parts.membership.leave()
+
+    def _start_watcher(self) -> None:
+        for kind in Watched:
+            watcher = self.watchers[kind] = Watcher(kind, self._parts)
+            self._run(watcher.run(), f"watcher-{kind}")
+
+    def _start_controller(self) -> None:
+        self._follow(controller.ROLE, controller.Controller(self._parts))
+
+    def _start_scheduler(self) -> dict[str, Handler]:
+        role = scheduler.Scheduler(self._parts)
+        self._follow(scheduler.ROLE, role)
+        self._run(self._parts.ticker.run(scheduler.TICK, self._parts.settings.cycle_period_s), "cycle-ticks")
+        return {scheduler.TICK: role.cycle}
+
+    def _start_applier(self) -> None:
+        self._follow(applier.ROLE, applier.Applier(self._parts))
+
+    def _start_maintenance(self) -> dict[str, Handler]:
+        parts = self._parts
+        archiver = self._start_archiving() if parts.settings.archive_url else None
+        role = maintenance.Maintenance(parts, self.guard, archiver)
+        parts.follower.listen(role)
+        self._run(parts.ticker.run(maintenance.TICK, maintenance.PERIOD_S), "maintenance-ticks")
+        return {maintenance.TICK: role.maintain}
+
+    def _start_archiving(self) -> Archiver:
+        settings = self._parts.settings
+        shelf = shelf_at(settings.archive_url, settings.cluster)
+        archiver = Archiver(shelf, every_events=settings.archive_every_events)
+        self._run(Archiving(self._parts, archiver).run(), "archive")
+        return archiver
+
+    def _follow(self, name: str, role: _Following) -> None:
+        self.following[name] = role
+        self._parts.follower.listen(role)
+        self._run(role.run(), name)
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks[name] = self._spawn(work, name)
+
+
+def tell_late(tasks: Sequence[Task]) -> None:
+    """Log which tasks haven't ended in their time, if any."""
+    if tasks:
+        names = ", ".join(sorted(task.get_name() for task in tasks))
+        log_event(_log, "not drained in time", level=logging.WARNING, tasks=names)

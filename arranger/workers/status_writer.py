@@ -1,0 +1,184 @@
+"""The status writer: stores the TYJob's status that explains the pods, before any of these pods is created.
+
+What a new epoch needs to take the job over is written at once. Counts alone wait, and so does the place in the queue.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from arranger.kube.cluster import TYJOBS, ApiError, Object
+from arranger.kube.translate import QUEUE_POSITION, status_digest
+from arranger.lifecycle.wanted import wanted_status
+from arranger.logs import log_event
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.scheduling.queue import in_order
+from arranger.workers.effects import SETTLE_S, Effects
+from arranger.workers.progress import Look
+from arranger.workers.reporter import Reporter, step_of
+from arranger.workers.work_queue import SWEEP_S, WorkQueue
+
+_log = logging.getLogger(__name__)
+
+#: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
+_CONFLICT_S = 0.1
+#: What the API server found invalid is tried again after so long.
+_HOPELESS_S = 60.0
+#: A job about which more is decided in a moment is told so once: its status waits for that so long.
+_PASSING_S = 1.0
+#: Statuses that differ in counts alone are written at most this often.
+_COUNTS_S = 0.5
+#: Jobs up to this place in the queue are told when it changes; all of them would be a storm.
+_NEAR = 10
+#: The order of the queue is worked out at most this often.
+_QUEUE_S = 5.0
+
+#: Every field of the status; a merge patch clears one only if it is named.
+_STATUS_FIELDS = (
+    "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
+    "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
+    "completionTime", QUEUE_POSITION,
+)  # fmt: skip
+#: What a new epoch needs to take a job over, and what a user waits for: written at once.
+_URGENT_FIELDS = (
+    "stage", "scheduleState", "attempt", "restartsOfEarlierPods", "leaderAddress", "allocations", "message",
+    "observedGeneration",
+)  # fmt: skip
+_URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
+
+
+class QueuePositions:
+    """Places in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
+
+    def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
+        self._order = order
+        self._places: dict[str, int] = {}
+        self._since_s = -math.inf
+
+    def of(self, state: State, job: JobRecord, now_s: float) -> int | None:
+        """The place of a job without any nodes, from 1; None if it isn't in the queue."""
+        if job.placements or job.ended or job.suspended:
+            return None
+        if now_s - self._since_s >= _QUEUE_S:
+            self._places = {of.uid: place for place, of in enumerate(self._order(state), start=1)}
+            self._since_s = now_s
+        return self._places.get(job.uid)
+
+
+class StatusWriter:
+    """Stores statuses, and has each told in Events once it is stored."""
+
+    def __init__(self, effects: Effects, queue: WorkQueue) -> None:
+        parts = effects.parts
+        policies = parts.installed.policies
+        config = parts.settings.cycle_config(policies.versions())
+        self._effects = effects
+        self._queue = queue
+        self._follower = parts.follower
+        self._clock = parts.time
+        self._positions = QueuePositions(partial(in_order, config=config, policies=policies))
+        self._reporter = Reporter(effects.cluster, parts.time)
+
+    async def stands(self, look: Look) -> bool:
+        """Store the status that explains the wanted pods; True once the projection's present one is stored."""
+        job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
+        if _in_passing(job) and self._passes(look, now_s):
+            return False
+        state = self._follower.state
+        status = wanted_status(state, job)
+        digest = status_digest(status)
+        unseen = digest == progress.digest and not self._settled(look, now_s)
+        status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)
+        moved = position is not None and position <= _NEAR and position != progress.position
+        if (digest == job.seen.status_digest or unseen) and not moved:
+            progress.told.step = progress.told.step or step_of(job)
+            return True
+        urgent = _key(status)
+        wait_s = progress.written_s + _COUNTS_S - now_s
+        if urgent == progress.urgent and wait_s > 0:
+            self._queue.look_again(job.uid, wait_s)
+            return True  # only counts differ
+        seen_version = job.seen.resource_version
+        if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
+            return False
+        known = progress.resource_version or seen_version
+        if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
+            return False
+        progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
+        progress.based_on, progress.position = seen_version, position
+        await self._reporter.report(job, progress.told)
+        if not look.current():  # decided anew meanwhile: that status isn't stored yet
+            self._queue.look_again(job.uid, 0.0)
+            return False
+        return True
+
+    def _passes(self, look: Look, now_s: float) -> bool:
+        """Whether the next decision on a job in passing may still be awaited."""
+        if look.progress.passing[0] != look.version:
+            look.progress.passing = (look.version, now_s)
+        left_s = look.progress.passing[1] + _PASSING_S - now_s
+        if left_s > 0:
+            self._queue.look_again(look.job.uid, left_s)
+        return left_s > 0
+
+    def _settled(self, look: Look, now_s: float) -> bool:
+        """Whether the watch has had its time to show the status that was stored last.
+
+        It hasn't while it shows nothing new of the job, or does step by step: a watch that is late is a busy server's,
+        and the same status again would make that later still.
+        """
+        seen, progress = look.job.seen.resource_version, look.progress
+        if seen == progress.based_on:
+            return False
+        if seen != progress.seen[0]:
+            progress.seen = (seen, now_s)
+        return now_s - max(progress.written_s, progress.seen[1]) >= SETTLE_S
+
+    async def _patch(self, look: Look, status: Object, known: str) -> bool:
+        """Store a status unless the TYJob has changed since what we know of it: only then is ours the later one.
+
+        Whatever changed it stands in the log behind the decisions that it shows. Who has folded that far may write.
+        `known` is the resourceVersion that was known when the status was made, which may wait for its turn since.
+        """
+        job, progress = look.job, look.progress
+        seen = job.seen
+        body = {
+            "metadata": {"uid": job.uid, "resourceVersion": known},  # never the status of another job of that name
+            "status": {name: status.get(name) for name in _STATUS_FIELDS},
+        }
+        try:
+            stored = await self._effects.cluster.patch(TYJOBS, seen.namespace, seen.name, body, subresource="status")
+        except ApiError as refused:
+            if refused.code == 409:
+                progress.resource_version = ""
+                self._queue.look_again(job.uid, min(_CONFLICT_S * 2**progress.conflicts, SWEEP_S))
+                progress.conflicts += 1
+            if refused.code == 422:  # an object older than its schema may be beyond any write: then an Event tells it
+                progress.invalid = (status_digest(status), seen.resource_version)
+                progress.invalid_s = self._clock.monotonic_s()
+                log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
+                await self._reporter.report(job, progress.told)
+            if refused.code in (404, 409, 422):
+                return False
+            raise
+        progress.resource_version = stored["metadata"]["resourceVersion"]
+        progress.conflicts = 0
+        return True
+
+
+def _in_passing(job: JobRecord) -> bool:
+    """Whether a decision follows at once where all is well: on a job that is new.
+
+    It has no pods to create or delete yet, and each status costs the API server as much as a pod.
+    """
+    return job.active and job.decided is None and job.waits is None and not job.seen.status_digest
+
+
+def _key(status: Object) -> str:
+    """What of a status must not wait; message numbers and counts may."""
+    of_sets = [[of_set.get(name) for name in _URGENT_OF_A_SET] for of_set in status.get("workers", ())]
+    return msgspec.json.encode([*(status.get(name) for name in _URGENT_FIELDS), of_sets]).decode()

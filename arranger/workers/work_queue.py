@@ -1,0 +1,108 @@
+"""The work queue of a role: which keys it looks at next.
+
+A key is looked at when it was touched, when a time that was planned for it has come, and once in a while in any case:
+shares change hands, and an effect may have been lost. The work on one key never runs twice at once.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+from arranger.clock import Clock
+
+#: All keys are looked at this often.
+SWEEP_S = 5.0
+
+
+class WorkQueue:
+    """The keys of one role. `all_keys` returns every key that is there; the queue calls it once in a sweep."""
+
+    def __init__(self, clock: Clock, all_keys: Callable[[], Collection[str]]) -> None:
+        self._clock = clock
+        self._all_keys = all_keys
+        self._touched: dict[str, None] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        #: Key → when it is looked at again, in `monotonic_s`. The heap has these times, and some that are outdated.
+        self._planned: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._sweep_at_s = clock.monotonic_s() + SWEEP_S
+        self._woken = asyncio.Event()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a key waits to be taken."""
+        return bool(self._touched)
+
+    def touch(self, keys: Collection[str]) -> None:
+        """Look at these keys now, or when the work on them has ended."""
+        self._touched.update(dict.fromkeys(keys))
+        if keys:
+            self._woken.set()
+
+    def look_again(self, key: str, after_s: float) -> None:
+        """Look at a key in a while, or sooner if that was planned before."""
+        due_s = self._clock.monotonic_s() + after_s
+        planned_s = self._planned.get(key)
+        if planned_s is None or due_s < planned_s:
+            self._planned[key] = due_s
+            heapq.heappush(self._heap, (due_s, key))
+            self._woken.set()  # the wait may end sooner now
+
+    def sweep(self) -> None:
+        """Touch every key, and forget what was planned for keys that are gone."""
+        self._sweep_at_s = self._clock.monotonic_s() + SWEEP_S
+        keys = dict.fromkeys(self._all_keys())
+        self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
+        self._heap = [(due_s, key) for key, due_s in self._planned.items()]
+        heapq.heapify(self._heap)
+        self.touch(keys)
+
+    def clear(self) -> None:
+        """Forget every key. Work that runs goes on."""
+        self._touched.clear()
+        self._planned.clear()
+        self._heap.clear()
+
+    def take(self) -> Iterator[str]:
+        """Take the keys to look at, one after the other. A key stays while the work on it runs."""
+        self._touch_due()
+        for key in [key for key in self._touched if key not in self._running]:
+            del self._touched[key]
+            yield key
+
+    def start(self, key: str, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run the work on a key that was taken."""
+        task = self._running[key] = asyncio.create_task(work, name=name)
+        task.add_done_callback(lambda _: self._ended(key))
+
+    def _ended(self, key: str) -> None:
+        del self._running[key]
+        if key in self._touched:
+            self._woken.set()
+
+    async def wait(self) -> None:
+        """Wait until there may be a key to take."""
+        self._touch_due()
+        while not self._woken.is_set():
+            until_s = min(self._heap[0][0], self._sweep_at_s) if self._heap else self._sweep_at_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until_s - self._clock.monotonic_s()):
+                    await self._woken.wait()
+            self._touch_due()
+        self._woken.clear()
+
+    async def finish(self) -> None:
+        """Wait until the work that runs has ended."""
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _touch_due(self) -> None:
+        now_s = self._clock.monotonic_s()
+        while self._heap and self._heap[0][0] <= now_s:
+            due_s, key = heapq.heappop(self._heap)
+            if self._planned.get(key) == due_s:
+                del self._planned[key]
+                self.touch([key])
+        if now_s >= self._sweep_at_s:
+            self.sweep()
