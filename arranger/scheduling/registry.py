@@ -55,6 +55,10 @@ class Policies:
             tuple(one for one in self.filters if had(one)),
         )
 
+    def closest(self, config: CycleConfig) -> "Policies":
+        """Those of them that a recorded cycle had, or all of them where one that it had isn't here."""
+        return self if self.missing(config) else self.recorded(config)
+
     def usable(self, config: CycleConfig) -> CycleConfig:
         """The configuration, with the built-in defaults where it names ones that aren't here."""
         plain = CycleConfig()

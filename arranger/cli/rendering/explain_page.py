@@ -19,12 +19,14 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.model.job import Stage
+from arranger.replay.explain.ahead import Ahead
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.choices import MOST, Choice, Ranked
 from arranger.replay.explain.consequences import Consequence
+from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.story import Moment, Spell
-from arranger.replay.explain.waiting import Ahead, Taker, Waiting
+from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
 from arranger.scheduling.filters import amount
 

@@ -16,7 +16,9 @@ from arranger.model.job import ScheduleState
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_by_event
 from arranger.projections.state import Changes, State
-from arranger.replay.bisect.conditions import Condition, Facts, facts_of_job, facts_of_node
+from arranger.replay.bisect.conditions import Condition, Facts
+from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.bisect.node_conditions import facts_of_node
 from arranger.replay.reading.describe import job_uid_of, label_of, nodes_of
 from arranger.replay.reading.history import Point, Span, advance
 from arranger.replay.reading.listing import Filter, Line, Listing

@@ -42,8 +42,7 @@ class Overrides(msgspec.Struct, frozen=True):
     def of(self, config: CycleConfig, policies: Policies) -> tuple[CycleConfig, Policies]:
         """The recorded configuration with the replacements, and what to take it by: any queue or pod policy that is
         installed here, and the filters that the recorded one had, so that nothing else differs."""
-        had = policies if policies.missing(config) else policies.recorded(config)
-        by = Policies(policies.queue, policies.pod, had.filters)
+        by = Policies(policies.queue, policies.pod, policies.closest(config).filters)
         return by.usable(msgspec.structs.replace(config, **self.given, versions=by.versions())), by
 
     def spec(self, spec: JobSpec | None) -> JobSpec | None:
