@@ -30,7 +30,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
-from arranger.scheduling.queue import in_order
+from arranger.scheduling import in_order
 from arranger.settings import Settings
 from arranger.workers import applier, controller, maintenance, scheduler
 from arranger.workers.archiver import Archiver

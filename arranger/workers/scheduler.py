@@ -14,8 +14,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes
-from arranger.scheduling.cycle import Cycles
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Cycles, Policies
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
 

@@ -48,8 +48,7 @@ from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
 from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
-from arranger.scheduling.fragmentation import Mix
-from arranger.scheduling.registry import Policies
+from arranger.scheduling import Mix, Policies
 from arranger.settings import Settings
 
 _DRAINED = "drained"

@@ -8,19 +8,23 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 from arranger.replay.bisect.job_conditions import facts_of_job
 from arranger.replay.reading.describe import label
-from arranger.scheduling import queue
-from arranger.scheduling.cycle import describe_shortage, turn_of
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.placer import Placer, pod_policy
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.view import ClusterView, Mask
+from arranger.scheduling import (
+    BUILT_IN,
+    Policies,
+    QuorumAlone,
+    describe_shortage,
+    heeds_others,
+    in_order,
+    place_alone,
+    turn_of,
+    waiting_jobs,
+)
 
 
 class Prospect(msgspec.Struct, frozen=True):
@@ -69,8 +73,7 @@ class _Configured(Condition):
         facts = facts_of_job(state, job.uid)
         if job.spec is None or job.ended or job.quorum_placed():
             return facts
-        attempt = Placer(state, self._config, self._policies).quorum(job)
-        shortage = attempt.shortage
+        shortage = place_alone(state, job, self._config, self._policies).shortage
         facts["its quorum alone"] = (
             describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=True)
             if shortage is not None
@@ -103,7 +106,7 @@ class FindsRoom(_Configured):
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
         self._answer = False
-        self._bounds = _Bounds()
+        self._alone = QuorumAlone()
         #: How often it was asked anew: an equal number means that room has not changed.
         self.times = 0
 
@@ -126,8 +129,7 @@ class FindsRoom(_Configured):
             return False
         if not self._known(state, job):
             self.times += 1
-            sure = self._bounds.answer(state, job, self._config, self._policies)
-            self._answer = Placer(state, self._config, self._policies).fits(job) if sure is None else sure
+            self._answer = self._alone.fits(state, job, self._config, self._policies)
         return self._answer
 
     def _known(self, state: State, job: JobRecord) -> bool:
@@ -140,7 +142,7 @@ class FindsRoom(_Configured):
             len(job.placements),
             job.attempt,
             state.told_ms if job.refusals else 0,
-            state.job_changes if _heeds_others(state, job) else 0,
+            state.job_changes if heeds_others(state, job) else 0,
         )
         known = asked == self._asked
         if nodes.changes != self._changes or not known:
@@ -150,46 +152,6 @@ class FindsRoom(_Configured):
             self._changes = nodes.changes
         self._asked = asked
         return known
-
-
-class _Bounds:
-    """Says at once that a quorum surely finds room, or surely doesn't, where only resources decide: counts of pods a
-    node, kept while no node's facts change. What lies between is a cycle's to say."""
-
-    def __init__(self) -> None:
-        self._asked: tuple[Any, ...] = ()
-        self._masks: list[Mask] = []
-
-    def answer(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool | None:
-        """Whether the quorum finds room; None if that isn't plain to see."""
-        policy, nodes = pod_policy(job, config, policies), state.nodes
-        if job.refusals or job.placements or job.given_up or _heeds_others(state, job):
-            return None
-        if policy.name not in BUILT_IN.pod or job.spec is None:
-            return None  # another package's policy may leave room unused
-        groups = job.spec.groups
-        asked = (nodes.facts_version, job.spec, policies)
-        if asked != self._asked:
-            filters = Filters(ClusterView(nodes), policies.filters)
-            self._asked, self._masks = asked, [filters.static(group.shape) for group in groups]
-        vectors = [nodes.vector(group.shape.requests) for group in groups]
-        free = nodes.free()[nodes.by_name()]
-        rooms = [int((_pods(free, vector) * mask).sum()) for vector, mask in zip(vectors, self._masks, strict=True)]
-        workers = job.spec.total_workers if policy.whole else job.spec.min_workers
-        possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
-        if not rooms[LEADER_GROUP] or possible < workers:
-            return False
-        # Every pod takes at most the place of one that is as large as the largest in every resource.
-        everywhere = np.logical_and.reduce(self._masks)
-        surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
-        return True if surely >= 1 + workers else None
-
-
-def _pods(free: Amounts, vector: Amounts) -> Amounts:
-    """How many pods of these amounts each row takes."""
-    columns = np.flatnonzero(vector)
-    found: Amounts = (np.maximum(free[:, columns], 0) // vector[columns]).min(axis=1)
-    return found
 
 
 class WouldBePlaced(_Configured):
@@ -223,13 +185,13 @@ class WouldBePlaced(_Configured):
             return True
         if not self._room.holds(state):
             return False
-        waiting = queue.waiting(state, state.told_ms)
+        waiting = waiting_jobs(state, state.told_ms)
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
             return False  # no cycle looks at it
         if not others and job.active and not job.stands_still:
             return True
-        asked = (self._room.times, others, self._config, state.job_changes if _heeds_others(state, job) else 0)
+        asked = (self._room.times, others, self._config, state.job_changes if heeds_others(state, job) else 0)
         if asked != self._asked:
             self._asked = asked
             self._answer = self._in_turn(state, job)
@@ -247,14 +209,8 @@ class WouldBePlaced(_Configured):
         return attempt is not None and attempt.quorum_stands
 
 
-def _heeds_others(state: State, job: JobRecord) -> bool:
-    """Whether other pods have a say in where the job's may go, or quotas in whether they, or those before them, may."""
-    groups = job.spec.groups if job.spec is not None else ()
-    return bool(state.repelling or state.quotas) or any(group.shape.rules is not None for group in groups)
-
-
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
-    order = queue.in_order(state, config, policies)
+    order = in_order(state, config, policies)
     names = [label(other) for other in order]
     place = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
     if place is None:

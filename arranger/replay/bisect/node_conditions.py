@@ -4,9 +4,9 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from arranger.model.quantity import amount_text
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
-from arranger.scheduling.filters import amount
 
 #: Signs of comparisons as the user types them, the longer ones first.
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -71,7 +71,7 @@ def free(node: str, resource: str, sign: str, wanted: int) -> Condition:
         amounts = state.nodes.amounts(row).items()
         return compare(sum(there_is - used for name, (used, there_is) in amounts if _is(name, resource)), wanted)
 
-    return NodeIs(node, f"has {resource} free {sign} {amount(resource, wanted)}", test)
+    return NodeIs(node, f"has {resource} free {sign} {amount_text(resource, wanted)}", test)
 
 
 def _is(name: str, resource: str) -> bool:
@@ -91,5 +91,7 @@ def facts_of_node(state: State, name: str) -> Facts:
         ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints) or "none"
     )
     for resource, (used, there_is) in nodes.amounts(row).items():
-        facts[f"{resource} free"] = f"{amount(resource, max(there_is - used, 0))} of {amount(resource, there_is)}"
+        facts[f"{resource} free"] = (
+            f"{amount_text(resource, max(there_is - used, 0))} of {amount_text(resource, there_is)}"
+        )
     return facts

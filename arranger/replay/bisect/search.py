@@ -24,8 +24,7 @@ from arranger.replay.reading.history import Point, Span, advance
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.replay.reading.verify import Difference, Survey, cycle_offset, difference, plan_digest
 from arranger.replay.what_if.overrides import Overrides
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 #: Of how many nodes that an event names the state before and after is shown.
 _NODES_SHOWN = 4

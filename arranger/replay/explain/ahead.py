@@ -8,10 +8,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label
-from arranger.scheduling import queue
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.shares import WHOLE, Shares
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling import BUILT_IN, WHOLE, ClusterView, Policies, Shares, in_line
 
 #: Why a job goes behind another of its priority, or of its share.
 _HELD_BACK = "the API server refused the pods of the latter when it last began to start"
@@ -36,7 +33,7 @@ class QueueKeys:
         #: Job UID → the policy that gives it its turns, and the stretch of the line in which it does.
         self._stretches = {
             job.uid: (name, (number, place))
-            for number, level in enumerate(queue.in_line(waiting, config, policies))
+            for number, level in enumerate(in_line(waiting, config, policies))
             for place, (name, jobs) in enumerate(level)
             for job in jobs
         }

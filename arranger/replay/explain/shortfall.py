@@ -6,11 +6,9 @@ import msgspec
 import numpy as np
 
 from arranger.model.pod import PodShape
+from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
-from arranger.scheduling.filters import NO_SELECTED, Filters, amount
-from arranger.scheduling.neighbours import Neighbour, neighbour_of
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling import NO_SELECTED, Attempt, ClusterView, Filters, Neighbour, Shortage, Witness, neighbour_of
 
 #: Nodes of which it is looked at whether the same rules them out as the closest one.
 _COMPARED = 1000
@@ -203,7 +201,8 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
         return Closest(view.names[row], lacks, reason_text(refusal, _selector(shape)), same - 1)
     missing = [
-        f"{amount(name, need - free)} more {name} (needs {amount(name, need)}, has {amount(name, free)} free)"
+        f"{amount_text(name, need - free)} more {name}"
+        f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"
         for name, need, free in lacks
     ]
     free = view.free[alike] == view.free[row]

@@ -14,10 +14,7 @@ from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallWitness, reason_text
 from arranger.replay.explain.story import Story, waits_for
-from arranger.scheduling import queue
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.quotas import never_text, quota_text
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, in_order, never_text, quota_text, take_cycle
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -59,7 +56,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         return None
     policies = policies.closest(story.config or CycleConfig())
     config = policies.usable(story.config or CycleConfig())
-    waiting = queue.in_order(state, config, policies)
+    waiting = in_order(state, config, policies)
     place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     witness = ShortfallWitness(job.uid, node)
     given = _given(take_cycle(state, config, state.told_ms, witness, policies=policies)) if place else {}
@@ -73,7 +70,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         why=_why(state, job, place, shortfall, given.get(job.uid, 0)),
         place=place,
         queue_length=len(waiting),
-        queue_policy=queue.policy_name(job, config, policies),
+        queue_policy=policies.queue_policy_name(job, config),
         priority=spec.priority,
         created_ms=job.seen.created_ms,
         ahead=jobs_ahead(before, job, given, QueueKeys(state, waiting, config, policies)),

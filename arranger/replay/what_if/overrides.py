@@ -8,7 +8,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.projections.state import State
-from arranger.scheduling.registry import Policies
+from arranger.scheduling import Policies
 
 
 class Overrides(msgspec.Struct, frozen=True):

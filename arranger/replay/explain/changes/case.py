@@ -10,7 +10,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.surroundings import Edit, Surroundings
-from arranger.scheduling.registry import Policies
+from arranger.scheduling import Policies
 
 
 @dataclass(frozen=True)

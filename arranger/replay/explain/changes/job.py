@@ -6,16 +6,14 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import GANG, PodGroup, Stage
+from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.changes.case import Case
 from arranger.replay.explain.changes.change import Change, Steps
 from arranger.replay.reading.edits import told_from_before
 from arranger.replay.what_if import hypothesis
-from arranger.scheduling.filters import amount
-from arranger.scheduling.needs import quorum_needs
-from arranger.scheduling.placer import pod_policy
-from arranger.scheduling.quotas import Quotas
+from arranger.scheduling import quorum_lacks
 
 
 def own_edits(case: Case) -> Iterator[Change]:
@@ -56,7 +54,9 @@ def smaller_requests(case: Case) -> Iterator[Change]:
     requests = tuple((name, less.get(name, value)) for name, value in group.shape.requests)
     smaller = PodGroup(group.name, group.count, msgspec.structs.replace(group.shape, requests=requests))
     groups = (*spec.groups[: lack.group], smaller, *spec.groups[lack.group + 1 :])
-    said = ", ".join(f"{amount(name, free)} {name} instead of {amount(name, need)}" for name, need, free in lack.lacks)
+    said = ", ".join(
+        f"{amount_text(name, free)} {name} instead of {amount_text(name, need)}" for name, need, free in lack.lacks
+    )
     seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
     yield Change("spec", f"{group.name} asking for {said}", (seen,))
 
@@ -65,10 +65,9 @@ def raised_quotas(case: Case) -> Iterator[Change]:
     """All the namespace's quotas raised by what they don't leave for the quorum, or for one pod more."""
     assert case.lack is not None and case.lack.quota is not None
     job, told = case.job, case.lack.quota
-    quorum = quorum_needs(job, pod_policy(job, case.config, case.policies))
-    pods = {group: len(indices) for group, indices in quorum.items()} or {case.lack.group: 1}
+    policy = case.policies.pod_policy(job, case.config)
     missing: dict[tuple[str, str], int] = {(told.quota, told.resource): told.needed - told.left}
-    for quota, lack in Quotas(case.state, case.state.told_ms).lacks(job, pods):
+    for quota, lack in quorum_lacks(case.state, job, policy, case.lack.group):
         key = (quota.name, lack.resource)
         missing[key] = max(missing.get(key, 0), lack.needed - lack.left)
     events: list[k.Event] = []
@@ -88,4 +87,4 @@ def raised_quotas(case: Case) -> Iterator[Change]:
 
 
 def _of_quota(resource: str, value: int) -> str:
-    return amount(unit_of(resource), value)
+    return amount_text(unit_of(resource), value)

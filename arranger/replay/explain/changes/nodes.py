@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 
 from arranger.model.node import NodeFacts, Taint
+from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text, untolerated
 from arranger.replay.explain.changes.case import Case
 from arranger.replay.explain.changes.change import Change, Family, Join, Steps, join_all, names_text
 from arranger.replay.explain.surroundings import Turn
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.what_if import hypothesis
-from arranger.scheduling.filters import amount
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling import ClusterView
 
 #: What Kubernetes itself taints a node with while it is cordoned or unhealthy: it goes with the state.
 _CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
@@ -205,8 +205,12 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
         if less:
             row = case.state.nodes.rows[name]
             facts = msgspec.structs.replace(case.state.nodes.facts[row], allocatable=turn.before.allocatable)
-            had = ", ".join(f"{amount(of, before[of])} {of} instead of {amount(of, after.get(of, 0))}" for of in less)
-            said = ", ".join(f"from {amount(of, before[of])} to {amount(of, after.get(of, 0))} {of}" for of in less)
+            had = ", ".join(
+                f"{amount_text(of, before[of])} {of} instead of {amount_text(of, after.get(of, 0))}" for of in less
+            )
+            said = ", ".join(
+                f"from {amount_text(of, before[of])} to {amount_text(of, after.get(of, 0))} {of}" for of in less
+            )
             change = Change(
                 "capacity",
                 f"{had} on {name}",

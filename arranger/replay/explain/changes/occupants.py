@@ -3,31 +3,26 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from arranger.events import kinds as k
-from arranger.model.pod import PodShape
 from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
 from arranger.replay.explain.changes.case import Case, Lack
 from arranger.replay.explain.changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
-from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
+from arranger.scheduling import attracts, keeps_away
 
 
 def other_pods(case: Case) -> list[Change]:
     """Pods of others that keep this one away by what pods ask of each other, the newest first."""
     lack = case.lack
     assert lack is not None
-    pod = neighbour_of(case.job, lack.group)
+    if case.shape.rules is None and not case.state.repelling:
+        return []
+    in_the_way = keeps_away(case.job, lack.group)
     of_jobs: dict[str, int] = {}
     found: list[tuple[int, Change]] = []
-    matches = _in_the_way(case.shape, pod)
-    if matches is None and not case.state.repelling:
-        return []
     for other in case.state.pods.values():
         owner = other.owner
-        if not holds(other) or (owner is not None and owner.job_uid == case.job.uid):
-            continue
-        seen = of_pod(other)
-        if not ((matches is not None and matches(seen)) or _repels(seen, pod)):
+        if not holds(other) or (owner is not None and owner.job_uid == case.job.uid) or not in_the_way(other):
             continue
         if owner is not None and owner.job_uid in case.state.jobs:
             of_jobs[owner.job_uid] = 0
@@ -43,33 +38,14 @@ def other_pods(case: Case) -> list[Change]:
     return [change for _, change in sorted(found, key=lambda one: one[0])]
 
 
-def _in_the_way(shape: PodShape, pod: Neighbour) -> Callable[[Neighbour], bool] | None:
-    """Which pods are in the way of this one by its own rules."""
-    rules = shape.rules
-    if rules is None:
-        return None
-    questions: list[Selected | Taking] = [Taking(port) for port in rules.host_ports]
-    questions += [selected_by(term, pod) for term in rules.anti_affinity]
-    questions += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
-    return (lambda other: any(question.matches(other) for question in questions)) if questions else None
-
-
-def _repels(other: Neighbour, pod: Neighbour) -> bool:
-    return any(selected_by(term, other).matches(pod) for term in other.anti_affinity)
-
-
 def departed(case: Case) -> Iterator[Change]:
     """Pods that this one has to join, or that balanced its spread, and that are gone."""
-    rules = case.shape.rules
-    lack = case.lack
-    if rules is None or lack is None or not (rules.affinity or rules.spread):
+    sought = attracts(case.job, case.lack.group) if case.lack is not None else None
+    if sought is None:
         return
-    pod = neighbour_of(case.job, lack.group)
-    wanted = [Selected(((within(term.namespaces, pod.namespace), term.selector),)) for term in rules.affinity]
-    wanted += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
     tried = 0
     for gone in reversed(case.around.departed):
-        if tried < 4 and any(of.matches(of_pod(gone.pod)) for of in wanted):
+        if tried < 4 and sought(gone.pod):
             tried += 1
             name = f"pod {gone.pod.namespace}/{gone.pod.name}"
             back = hypothesis.pod_back(case.state, gone.pod)
