@@ -19,10 +19,7 @@ from typing import Any, NoReturn
 from arranger import __version__
 from arranger.errors import UsageError
 from arranger.model.validation import PolicyNames
-from arranger.scheduling.filters import Filter
-from arranger.scheduling.policies.base import PodPolicy
-from arranger.scheduling.policies.queues import QueuePolicy
-from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies
+from arranger.scheduling import BUILT_IN, Filter, PodPolicy, Policies, Policy, QueuePolicy, policies_with
 
 #: What is looked for: the kind as people call it, by its group of entry points, with the class that it must be of.
 GROUPS: dict[str, tuple[str, type[Policy]]] = {
@@ -93,7 +90,7 @@ def inventory_of(points: Iterable[EntryPoint]) -> Installed:
 
     order = [kind for kind, _ in GROUPS.values()]
     return Installed(
-        policies(of(QueuePolicy), of(PodPolicy), of(Filter)),
+        policies_with(of(QueuePolicy), of(PodPolicy), of(Filter)),
         tuple(sorted([*sources, *added], key=lambda source: order.index(source.kind))),
     )
 

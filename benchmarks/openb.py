@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
-from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
-from arranger.scheduling.trace_policies import POLICIES
+from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
 from benchmarks.report import Figure
 from tests.servers import ServersUnavailable
 from tests.traces import OPENB_VARIABLE, made_up, openb_folder, place_by_full_scan, published_openb

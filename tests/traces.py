@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from arranger.scheduling.experiment.trace import Experiment, Policy, TraceNode, TracePod
 from arranger.scheduling.fragmentation import NO_FIT
-from arranger.scheduling.trace import Experiment, Policy, TraceNode, TracePod
 
 #: Names the folder with the CSV files of the openb trace, which isn't part of this repository.
 OPENB_VARIABLE = "OPENB_TRACE"

@@ -123,3 +123,14 @@ def _scanned(text: str) -> tuple[int, int]:
 
 def _bounded(value: int) -> int:
     return max(-MAX_AMOUNT, min(MAX_AMOUNT, value))
+
+
+def amount_text(resource: str, value: int) -> str:
+    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix where it is exact enough."""
+    if resource == "cpu":
+        return f"{value // 1000}" if value % 1000 == 0 else f"{value}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+            if value >= size:
+                return f"{value / size:.1f}".removesuffix(".0") + suffix
+    return str(value)

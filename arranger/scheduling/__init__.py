@@ -1,1 +1,67 @@
-"""One scheduling cycle: an immutable projection, a configuration and a time told in, a plan out. Pure."""
+"""One scheduling cycle: a projection, a configuration and a time in, a plan out. Pure.
+
+Other packages import from here alone; import-linter holds it. Experiments on traces have their own face, `experiment`.
+"""
+
+from arranger.scheduling.attempt import Attempt, Shortage, Witness
+from arranger.scheduling.cycle import Cycles, describe_shortage, kinds_of, take_cycle, turn_of
+from arranger.scheduling.filters import NO_SELECTED, Filter, Filters
+from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
+from arranger.scheduling.neighbours import Neighbour, neighbour_of
+from arranger.scheduling.placement import Scores
+from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.policies.queues import QueuePolicy
+from arranger.scheduling.queue import in_line, in_order, waiting_jobs
+from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
+from arranger.scheduling.quotas import never_text, quorum_lacks, quota_text
+from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
+from arranger.scheduling.relations import attracts, keeps_away
+from arranger.scheduling.shares import WHOLE, Shares
+from arranger.scheduling.view import Chosen, ClusterView, Taken
+
+__all__ = [
+    "BUILT_IN",
+    "GPU_MILLI",
+    "NO_SELECTED",
+    "ONE",
+    "WHOLE",
+    "Ask",
+    "Attempt",
+    "Chosen",
+    "ClusterView",
+    "Cycles",
+    "Filter",
+    "Filters",
+    "Mix",
+    "Neighbour",
+    "NodeStates",
+    "PodPolicy",
+    "Policies",
+    "Policy",
+    "QueuePolicy",
+    "QuorumAlone",
+    "Request",
+    "Scores",
+    "Shares",
+    "Shortage",
+    "Taken",
+    "Witness",
+    "attracts",
+    "covering",
+    "describe_shortage",
+    "fragments",
+    "heeds_others",
+    "in_line",
+    "in_order",
+    "keeps_away",
+    "kinds_of",
+    "neighbour_of",
+    "never_text",
+    "place_alone",
+    "policies_with",
+    "quorum_lacks",
+    "quota_text",
+    "take_cycle",
+    "turn_of",
+    "waiting_jobs",
+]

@@ -53,7 +53,7 @@ def turn_of(
 
     None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
     """
-    jobs = queue.waiting(state, told_ms)
+    jobs = queue.waiting_jobs(state, told_ms)
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
     placer = Placer(state, config, policies, told_ms=told_ms)
@@ -86,7 +86,7 @@ class Cycles:
 
 
 def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | None, policies: Policies) -> Plan:
-    jobs = queue.waiting(state, told_ms)
+    jobs = queue.waiting_jobs(state, told_ms)
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, told_ms))
     placer = Placer(state, config, policies, told_ms=told_ms, witness=witness)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
+from arranger.model.quantity import amount_text
 from arranger.model.taints import given, taint_text, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Mask, integer
@@ -416,7 +417,7 @@ class Filters:
         for resource, column, need in self._by_scarcity(shape):
             free = max(int(view.free[row, column]), 0)
             if free < need:
-                return f"lacks {resource} (need {amount(resource, need)}, free {amount(resource, free)})"
+                return f"lacks {resource} (need {amount_text(resource, need)}, free {amount_text(resource, free)})"
         return "fit" if self._only is None or self._only[row] else ELSEWHERE
 
     def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> tuple[tuple[str, int], ...]:
@@ -436,7 +437,7 @@ class Filters:
             short = left & (view.free[:, column] < need)
             if short.any():
                 most = max(int(view.free[short, column].max()), 0)
-                text = f"lack {resource} (need {amount(resource, need)}, most free {amount(resource, most)})"
+                text = f"lack {resource} (need {amount_text(resource, need)}, most free {amount_text(resource, most)})"
                 counts[text] = int(short.sum())
                 left &= ~short
         if self._only is not None and (left & ~self._only).any():
@@ -472,14 +473,3 @@ def fitting(view: ClusterView, shape: PodShape) -> Counts:
         np.minimum(part, view.free[:, column] / request[column], out=part)
     room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
     return room
-
-
-def amount(resource: str, value: int) -> str:
-    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix where it is exact enough."""
-    if resource == "cpu":
-        return f"{value // 1000}" if value % 1000 == 0 else f"{value}m"
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-            if value >= size:
-                return f"{value / size:.1f}".removesuffix(".0") + suffix
-    return str(value)

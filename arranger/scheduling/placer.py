@@ -20,7 +20,7 @@ from arranger.scheduling.attempt import Attempt, Piece, Shortage, Witness
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import Needs, free_indices, joining, lacks_room, quorum_needs
-from arranger.scheduling.neighbours import Neighbour, around, neighbour_of
+from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.pod_filters import places_of
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced, weight_of
@@ -65,10 +65,9 @@ class Placer:
         witness: Witness | None = None,
     ) -> None:
         self._told_ms = state.told_ms if told_ms is None else told_ms
-        self.view = ClusterView(state.nodes)
+        self.view = ClusterView.of(state)
         for pod in state.assumed_until(self._told_ms):
             self.view.count_free(pod.node, pod.requests)
-        self.view.neighbours = around(state, self.view.roster.rows())
         self.quotas = Quotas(state, self._told_ms)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
@@ -89,7 +88,7 @@ class Placer:
     def quorum(self, job: JobRecord) -> Attempt:
         """Place what the job's quorum still lacks, whole or not at all."""
         groups = wary_groups(job, self._config, self._told_ms)
-        attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
+        attempt = Attempt(job, self._policies.pod_policy(job, self._config), groups)
         if self._again(attempt):
             return attempt
         needs = quorum_needs(job, attempt.policy)
@@ -117,7 +116,7 @@ class Placer:
     def fits(self, job: JobRecord) -> bool:
         """Whether the job's quorum would find room now. Nothing is held afterwards."""
         groups = wary_groups(job, self._config, self._told_ms)
-        attempt = Attempt(job, pod_policy(job, self._config, self._policies), groups)
+        attempt = Attempt(job, self._policies.pod_policy(job, self._config), groups)
         needs = quorum_needs(job, attempt.policy)
         if self._beyond_quota(attempt, needs) is not None:
             return False
@@ -510,11 +509,6 @@ class Placer:
             by_place.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
         return tuple(PlacedPods(names[row], group, _merged(by_place[row, group])) for row, group in sorted(by_place))
-
-
-def pod_policy(job: JobRecord, config: CycleConfig, policies: Policies) -> PodPolicy:
-    """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
-    return policies.pod.get(job.valid_spec.pod_policy) or policies.pod[config.pod_policy]
 
 
 def _by_group(pieces: list[Piece]) -> dict[int, int]:

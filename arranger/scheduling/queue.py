@@ -14,7 +14,7 @@ from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
-def waiting(state: State, told_ms: int) -> list[JobRecord]:
+def waiting_jobs(state: State, told_ms: int) -> list[JobRecord]:
     """Jobs with places that have no node yet and are to get some at that time, by UID: none that backs off."""
     return [job for job in _wanting(state) if job.not_before_ms <= told_ms]
 
@@ -49,7 +49,7 @@ def in_line(jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> l
     its priorities, and each of these where the policy changes. So a policy decides among jobs only where none of
     another policy stands between them.
     """
-    names = {job.uid: policy_name(job, config, policies) for job in jobs}
+    names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
         return [[(name, jobs)] for name in sorted(set(names.values()))]
     levels = groupby(sorted(jobs, key=seniority), key=_priority)
@@ -66,17 +66,12 @@ def in_order(
     """The waiting jobs in the order in which they would have their first turns, if nobody got anything. `told_ms` is
     the state's own time unless another is given."""
     view = ClusterView(state.nodes)
-    turns = queues(waiting(state, state.told_ms if told_ms is None else told_ms), config, policies, Shares(view))
+    turns = queues(waiting_jobs(state, state.told_ms if told_ms is None else told_ms), config, policies, Shares(view))
     order: list[JobRecord] = []
     while (turn := turns.head()) is not None:
         order.append(turn.job)
         turns.taken(more=False)
     return order
-
-
-def policy_name(job: JobRecord, config: CycleConfig, policies: Policies) -> str:
-    """The queue policy that a job goes by."""
-    return job.valid_spec.queue_policy if job.valid_spec.queue_policy in policies.queue else config.queue_policy
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from arranger.events.kinds import QuotaSeen
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
+from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, covers, unit_of, usage, used_by
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.filters import amount
+from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.policies.base import PodPolicy
 
 #: Group → pods of it.
 Pods = Mapping[int, int]
@@ -173,6 +175,13 @@ class Quotas:
         return None
 
 
+def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[tuple[QuotaSeen, QuotaLack]]:
+    """Everything that the namespace's quotas don't leave for what the quorum needs, or, if it needs nothing, for one
+    more pod of the group."""
+    needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
+    return Quotas(state, state.told_ms).lacks(job, needs or {group: 1})
+
+
 def _sum(account: _Account, spec: JobSpec, pods: Pods) -> dict[str, int]:
     needed: dict[str, int] = {}
     for group, count in pods.items():
@@ -193,11 +202,11 @@ def _cheapest(each: Sequence[tuple[int, int]], workers: int) -> int:
 def quota_text(lack: QuotaLack) -> str:
     """The reason, as filters word theirs."""
     unit = unit_of(lack.resource)
-    needed, left = amount(unit, lack.needed), amount(unit, max(lack.left, 0))
+    needed, left = amount_text(unit, lack.needed), amount_text(unit, max(lack.left, 0))
     return f"quota {lack.quota} lacks {lack.resource} (need {needed}, left {left})"
 
 
 def never_text(lack: QuotaLack) -> str:
     """What is added where not even an empty namespace would do."""
-    limit = amount(unit_of(lack.resource), lack.hard)
+    limit = amount_text(unit_of(lack.resource), lack.hard)
     return f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from arranger.model.config import CycleConfig
+from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import FILTERS, Filter
 from arranger.scheduling.pod_filters import POD_FILTERS
 from arranger.scheduling.policies.base import PodPolicy
@@ -55,6 +56,18 @@ class Policies:
             tuple(one for one in self.filters if had(one)),
         )
 
+    def closest(self, config: CycleConfig) -> "Policies":
+        """Those of them that a recorded cycle had, or all of them where one that it had isn't here."""
+        return self if self.missing(config) else self.recorded(config)
+
+    def pod_policy(self, job: JobRecord, config: CycleConfig) -> PodPolicy:
+        """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
+        return self.pod.get(job.valid_spec.pod_policy) or self.pod[config.pod_policy]
+
+    def queue_policy_name(self, job: JobRecord, config: CycleConfig) -> str:
+        """The name of the queue policy that a job goes by, found in the same way."""
+        return job.valid_spec.queue_policy if job.valid_spec.queue_policy in self.queue else config.queue_policy
+
     def usable(self, config: CycleConfig) -> CycleConfig:
         """The configuration, with the built-in defaults where it names ones that aren't here."""
         plain = CycleConfig()
@@ -65,7 +78,7 @@ class Policies:
         )
 
 
-def policies(
+def policies_with(
     queue: Sequence[QueuePolicy] = (), pod: Sequence[PodPolicy] = (), filters: Sequence[Filter] = ()
 ) -> Policies:
     """The built-in ones and these."""
@@ -80,4 +93,4 @@ def policies(
     )
 
 
-BUILT_IN = policies()
+BUILT_IN = policies_with()

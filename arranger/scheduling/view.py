@@ -14,7 +14,8 @@ import numpy.typing as npt
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable, Requests
-from arranger.scheduling.neighbours import Neighbour, Neighbours
+from arranger.projections.state import State
+from arranger.scheduling.neighbours import Neighbour, Neighbours, around
 from arranger.scheduling.remembered import remembered
 
 Mask = npt.NDArray[np.bool_]
@@ -150,6 +151,13 @@ class ClusterView:
         self.free: Levels = self.allocatable.copy(order="F")
         if not empty:
             self.free -= nodes.used[rows]
+
+    @classmethod
+    def of(cls, state: State) -> "ClusterView":
+        """The state's nodes, with the pods on them where a pod asks something of others."""
+        view = cls(state.nodes)
+        view.neighbours = around(state, view.roster.rows())
+        return view
 
     def __len__(self) -> int:
         return len(self._roster.names)

@@ -22,7 +22,7 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.text import one_line
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
-from arranger.scheduling.cycle import kinds_of
+from arranger.scheduling import kinds_of
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import logging
 from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.logs import log_event
 from arranger.projections.state import Changes
-from arranger.scheduling.cycle import Cycles
+from arranger.scheduling import Cycles
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from arranger.lifecycle.wanted import wanted_status
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.queue import in_order
+from arranger.scheduling import in_order
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.progress import Look
 from arranger.workers.reporter import Reporter, step_of

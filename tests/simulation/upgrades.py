@@ -24,7 +24,7 @@ from arranger.events.log import Entry, StoredSnapshot
 from arranger.model.pod import PodShape
 from arranger.projections import snapshot
 from arranger.scheduling.filters import Filter, Mask
-from arranger.scheduling.registry import BUILT_IN, Policies, policies
+from arranger.scheduling.registry import BUILT_IN, Policies, policies_with
 from arranger.scheduling.view import ClusterView
 from arranger.workers.layout_guard import LayoutGuard
 
@@ -58,7 +58,7 @@ class _RefusesNothing(Filter):
 
 
 #: Everything that either version has: whoever takes cycles again needs both.
-EVERY = policies(filters=(_RefusesNothing(),))
+EVERY = policies_with(filters=(_RefusesNothing(),))
 
 
 class Upgrade:

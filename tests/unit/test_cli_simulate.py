@@ -7,7 +7,7 @@ import pytest
 
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.cli.main import main
-from arranger.scheduling.trace import TraceNode, TracePod
+from arranger.scheduling.experiment import TraceNode, TracePod
 from tests.traces import made_up, write_nodes, write_pods
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,96000,393216,8,G2\nn2,32000,262144,0,\n"

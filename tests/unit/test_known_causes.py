@@ -5,7 +5,8 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
-from arranger.replay.bisect.conditions import Condition, FindsRoom, Negated, Prospect, WouldBePlaced
+from arranger.replay.bisect.conditions import Condition, Negated
+from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
 from arranger.replay.bisect.search import Closeup, Search
 from arranger.replay.explain.answer import Explanation, explanation
 from arranger.replay.explain.lives import Asked, Lives

@@ -95,7 +95,7 @@ def test_naming_another_policy_brings_no_job_before_an_older_one_of_another_queu
 @given(draws=drawn, name=st.sampled_from(QUEUES))
 def test_one_queue_alone_gives_its_own_turns(draws: list[Draw], name: str) -> None:
     world = world_of([(name, *rest) for _, *rest in draws])  # type: ignore[misc]
-    jobs = queue.waiting(world.state, world.now_ms)
+    jobs = queue.waiting_jobs(world.state, world.now_ms)
     own = seniority if name == "Priority" else _fair_key(world)
     assert list(first_turns(world)) == [job.uid for job in sorted(jobs, key=own)]
 

@@ -75,7 +75,7 @@ class _WatchedQueue(JobQueue):
 def trace_of(world: World) -> Trace:
     """The turns of a cycle whose jobs all go by DRF."""
     watched = Watched()
-    take_cycle(world.state, world.config, world.now_ms, policies=registry.policies(queue=[watched]))
+    take_cycle(world.state, world.config, world.now_ms, policies=registry.policies_with(queue=[watched]))
     return watched.trace
 
 

@@ -9,7 +9,10 @@ from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
-from arranger.replay.bisect import conditions as c
+from arranger.replay.bisect import job_conditions, node_conditions
+from arranger.replay.bisect.conditions import All, Condition, Negated
+from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.bisect.jobs_by_name import Namesakes
 from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
 from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Survey, Verification
@@ -17,7 +20,7 @@ from arranger.replay.what_if.overrides import Overrides
 from tests.unit.replay_worlds import contended, crowded
 from tests.world import World, shape
 
-Make = Callable[[State], c.Condition]
+Make = Callable[[State], Condition]
 
 
 def sought(world: World, make: Make, *, last: bool = False, span: Span | None = None) -> tuple[Run, Found | None]:
@@ -46,26 +49,26 @@ def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
 
 def blocked(world: World, name: str) -> Found | None:
     """What blocks a job's quorum for want of room."""
-    return sought(world, lambda _: c.Negated(c.FindsRoom(prospect(world, name))), last=True)[1]
+    return sought(world, lambda _: Negated(FindsRoom(prospect(world, name))), last=True)[1]
 
 
 def passed_over(world: World, name: str) -> Found | None:
     """What keeps a job from being placed, others before it included."""
 
-    def make(_: State) -> c.Condition:
+    def make(_: State) -> Condition:
         of = prospect(world, name)
-        return c.Negated(c.WouldBePlaced(of, c.FindsRoom(of)))
+        return Negated(WouldBePlaced(of, FindsRoom(of)))
 
     return sought(world, make, last=True)[1]
 
 
-def prospect(world: World, name: str) -> c.Prospect:
-    return c.Prospect(job(world, name))
+def prospect(world: World, name: str) -> Prospect:
+    return Prospect(job(world, name))
 
 
 def job(world: World, name: str) -> k.JobSeen:
     """The newest job of that name, as it was first seen."""
-    namesakes = c.Namesakes(name, State())
+    namesakes = Namesakes(name, State())
     for entry in world.entries:
         namesakes.feed(entry)
     return namesakes.all[-1].seen
@@ -196,7 +199,7 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
     world.job("rival", leader=whole, priority=9, generation=2)
     offset = world.state.offset
     world.pod_gone(world.pod("stranger", "n3", cpu=1))
-    assert c.FindsRoom(prospect(world, "train")).holds(world.state)
+    assert FindsRoom(prospect(world, "train")).holds(world.state)
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     (turn,) = [change for change in found.changed if change.what == "ahead in the queue"]
@@ -221,7 +224,7 @@ def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room()
     world.wait_for_back_offs()
     world.wait_for_late_pods()
     assert passed_over(world, "train") == found
-    assert c.WouldBePlaced(prospect(world, "train"), c.FindsRoom(prospect(world, "train"))).holds(world.state)
+    assert WouldBePlaced(prospect(world, "train"), FindsRoom(prospect(world, "train"))).holds(world.state)
 
 
 def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
@@ -231,7 +234,7 @@ def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
     world.control()
     world.apply()
-    would = c.WouldBePlaced(prospect(world, "train"), c.FindsRoom(prospect(world, "train")))
+    would = WouldBePlaced(prospect(world, "train"), FindsRoom(prospect(world, "train")))
     assert not would.holds(world.state)
     world.wait_for_back_offs()
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
@@ -242,7 +245,7 @@ def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
     world = two_nodes()
     world.job("never", leader=shape(gpus=64))
     world.settle()
-    run, found = sought(world, lambda _: c.Negated(c.FindsRoom(prospect(world, "never"))), last=True)
+    run, found = sought(world, lambda _: Negated(FindsRoom(prospect(world, "never"))), last=True)
     assert found is None and run.held_before and run.holds
 
 
@@ -251,7 +254,7 @@ def test_a_job_with_its_nodes_or_at_its_end_is_blocked_by_nothing() -> None:
     world.job("train", leader=shape(gpus=4))
     world.settle()
     world.pod("late", "n2", gpus=4)
-    room = c.FindsRoom(prospect(world, "train"))
+    room = FindsRoom(prospect(world, "train"))
     assert room.holds(world.state)
 
 
@@ -260,10 +263,10 @@ def test_an_answer_is_kept_only_while_nothing_has_changed_that_it_depends_on() -
     whole = shape(cpu=1, gpus=4)
     world.job("train", leader=whole, workers=1, worker=whole, min_workers=1)
     of = prospect(world, "train")
-    kept = c.FindsRoom(of)
+    kept = FindsRoom(of)
     for change in (_cordon, noise, _fewer_gpus, lambda w: w.node("n2", gpus=4), _stranger, noise, _node_gone):
         change(world)
-        assert kept.holds(world.state) == c.FindsRoom(of).holds(world.state)
+        assert kept.holds(world.state) == FindsRoom(of).holds(world.state)
 
 
 # --- plain conditions ----------------------------------------------------------------------------------------
@@ -279,9 +282,9 @@ def test_the_first_start_is_named_and_the_last_on_request() -> None:
         for entry in world.entries
         if isinstance(entry.batch.events[0], k.NodeSeen) and entry.batch.events[0].facts.cordoned
     ]
-    run, found = sought(world, lambda _: c.cordoned("n2"))
+    run, found = sought(world, lambda _: node_conditions.cordoned("n2"))
     assert found is not None and found.event.offset == offsets[0]
-    run, found = sought(world, lambda _: c.cordoned("n2"), last=True)
+    run, found = sought(world, lambda _: node_conditions.cordoned("n2"), last=True)
     assert found is not None and found.event.offset == offsets[-1]
     assert (run.starts, run.holds) == (3, False)
 
@@ -291,24 +294,26 @@ def test_only_a_start_within_the_stretch_counts() -> None:
     _cordon(world)
     first = world.state.offset
     noise(world)
-    run, found = sought(world, lambda _: c.cordoned("n2"), span=Span(Point(offset=first + 1)))
+    run, found = sought(world, lambda _: node_conditions.cordoned("n2"), span=Span(Point(offset=first + 1)))
     assert found is None and run.held_before and run.began == first
-    run, found = sought(world, lambda _: c.cordoned("n2"), span=Span(Point(offset=first), Point(offset=first)))
+    run, found = sought(
+        world, lambda _: node_conditions.cordoned("n2"), span=Span(Point(offset=first), Point(offset=first))
+    )
     assert found is not None and found.event.offset == first
 
 
 @pytest.mark.parametrize(
     ("make", "kind", "of"),
     [
-        (lambda job: c.in_stage(job("small"), "Running"), k.StageDecided, "uid-small"),
-        (lambda job: c.placed(job("default/wide")), k.Placed, "uid-wide"),
-        (lambda job: c.waits(job("big")), k.Waits, "uid-big"),
-        (lambda job: c.waits(job("never"), "EVEN an empty"), k.Waits, "uid-never"),
-        (lambda job: c.in_schedule_state(job("small"), "ScheduledSucceed"), k.Placed, "uid-small"),
+        (lambda job: job_conditions.in_stage(job("small"), "Running"), k.StageDecided, "uid-small"),
+        (lambda job: job_conditions.placed(job("default/wide")), k.Placed, "uid-wide"),
+        (lambda job: job_conditions.waits(job("big")), k.Waits, "uid-big"),
+        (lambda job: job_conditions.waits(job("never"), "EVEN an empty"), k.Waits, "uid-never"),
+        (lambda job: job_conditions.in_schedule_state(job("small"), "ScheduledSucceed"), k.Placed, "uid-small"),
     ],
 )
 def test_conditions_on_jobs_name_the_decision(
-    make: Callable[[Callable[[str], k.JobSeen]], c.Condition], kind: type, of: str
+    make: Callable[[Callable[[str], k.JobSeen]], Condition], kind: type, of: str
 ) -> None:
     world = crowded()
     event = found_event(world, lambda _: make(lambda name: job(world, name)))
@@ -317,10 +322,10 @@ def test_conditions_on_jobs_name_the_decision(
 
 def test_free_room_on_a_node_is_compared_in_its_unit() -> None:
     world = crowded()
-    event = found_event(world, lambda _: c.free("n2", "*/gpu", "<", 4))
+    event = found_event(world, lambda _: node_conditions.free("n2", "*/gpu", "<", 4))
     assert isinstance(event, k.Placed) and event.job_uid == "uid-small"
-    assert isinstance(found_event(world, lambda _: c.free("n2", "nvidia.com/gpu", "=", 0)), k.Placed)
-    run, found = sought(world, lambda _: c.free("n2", "cpu", "<=", 1000))
+    assert isinstance(found_event(world, lambda _: node_conditions.free("n2", "nvidia.com/gpu", "=", 0)), k.Placed)
+    run, found = sought(world, lambda _: node_conditions.free("n2", "cpu", "<=", 1000))
     assert found is None and not run.starts
 
 
@@ -329,7 +334,9 @@ def test_several_conditions_hold_at_once_from_the_later_on() -> None:
     _taint(world)
     world.node("n2", gpus=4, taints=[Taint("maintenance", "", "NoSchedule")], cordoned=True)
     offset = world.state.offset
-    _, found = sought(world, lambda _: c.All([c.tainted("n2", "maintenance"), c.cordoned("n2")]))
+    _, found = sought(
+        world, lambda _: All([node_conditions.tainted("n2", "maintenance"), node_conditions.cordoned("n2")])
+    )
     assert found is not None and found.event.offset == offset
 
 
@@ -339,7 +346,7 @@ def test_a_job_of_that_name_in_two_namespaces_has_to_be_told_apart() -> None:
     world.job("train", namespace="b", uid="2")
     with pytest.raises(UsageError, match="a/train, b/train"):
         job(world, "train")
-    assert isinstance(found_event(world, lambda _: c.there(job(world, "b/train"))), k.JobSeen)
+    assert isinstance(found_event(world, lambda _: job_conditions.there(job(world, "b/train"))), k.JobSeen)
 
 
 def used_twice() -> World:
@@ -360,7 +367,7 @@ def used_twice() -> World:
 
 def test_a_job_is_one_job_though_its_name_was_used_before() -> None:
     world = used_twice()
-    for make in (c.placed, lambda seen: c.in_stage(seen, "Running")):
+    for make in (job_conditions.placed, lambda seen: job_conditions.in_stage(seen, "Running")):
         event = found_event(world, lambda _, make=make: make(job(world, "train")))  # type: ignore[misc]
         assert event.job_uid == "uid-two"  # type: ignore[attr-defined]
 
@@ -381,10 +388,10 @@ def test_each_time_that_a_condition_held_is_kept() -> None:
         world.node("n2", gpus=4, cordoned=cordoned)
         offsets.append(world.state.offset)
         noise(world)
-    run, _ = sought(world, lambda _: c.cordoned("n2"), last=True)
+    run, _ = sought(world, lambda _: node_conditions.cordoned("n2"), last=True)
     assert run.over == [(offsets[0], offsets[1] - 1), (offsets[2], offsets[3] - 1)]
     assert run.holds and run.last == offsets[4]
-    run, _ = sought(world, lambda _: c.cordoned("n2"), last=True, span=Span(Point(offset=offsets[0] + 1)))
+    run, _ = sought(world, lambda _: node_conditions.cordoned("n2"), last=True, span=Span(Point(offset=offsets[0] + 1)))
     assert run.held_before and run.over[0] == (offsets[0] + 1, offsets[1] - 1)
 
 

@@ -15,7 +15,7 @@ from arranger.model.quota import QuotaLack, QuotaScope
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.replay.bisect.conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.one_cycle import Variation, vary

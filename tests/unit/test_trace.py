@@ -13,9 +13,8 @@ import pytest
 
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
+from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
 from arranger.scheduling.fragmentation import GPU_MILLI, fragments
-from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
-from arranger.scheduling.trace_policies import POLICIES
 from tests.traces import (
     OPENB_VARIABLE,
     made_up,

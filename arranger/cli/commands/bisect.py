@@ -33,7 +33,10 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.bisect import conditions as c
+from arranger.replay.bisect import job_conditions, node_conditions
+from arranger.replay.bisect.conditions import All, Condition, Negated
+from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.bisect.jobs_by_name import FirstSeen, Namesakes
 from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
 from arranger.replay.reading.history import END, Point, Span
@@ -47,7 +50,7 @@ _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 _GPU = "*/gpu"
 
-Make = Callable[[], list[c.Condition]]
+Make = Callable[[], list[Condition]]
 
 
 def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
@@ -122,18 +125,11 @@ def command(
     asked = _Question(options)
     if plans is not None:
         return _print_plans(plans, output)
+    asked.check_subject(other)
+    span = span_of(options["from"], options["to"])
     if other:
-        if asked.job or asked.node:
-            raise click.UsageError("--job and --node seek events, another configuration seeks cycles: leave one out")
-        return asyncio.run(_rival(target, settings, other, span_of(options["from"], options["to"]), output))
-    if bool(asked.job) == bool(asked.node):
-        raise click.UsageError("name what to seek: --job or --node with a condition, another configuration, or --plans")
-    answer = asyncio.run(_seek(target, settings, asked, span_of(options["from"], options["to"])))
-    if output == "json":
-        print_json(answer.json())
-    else:
-        answer.print()
-    return 0 if answer.found is not None else 1
+        return asyncio.run(_rival(target, settings, other, span, output))
+    return _print_answer(asyncio.run(_seek(target, settings, asked, span)), output)
 
 
 class _Question:
@@ -161,52 +157,60 @@ class _Question:
             if options[name] is not None:
                 _comparison(name, options[name])
 
+    def check_subject(self, other: Overrides) -> None:
+        """Refuse options that name no subject, or more than one."""
+        if other and (self.job or self.node):
+            raise click.UsageError("--job and --node seek events, another configuration seeks cycles: leave one out")
+        if not other and bool(self.job) == bool(self.node):
+            known = "--job or --node with a condition, another configuration, or --plans"
+            raise click.UsageError(f"name what to seek: {known}")
+
     def conditions(self, job: k.JobSeen | None) -> Make:
         """Makes the conditions anew, for each reading; `job` is how the job was first seen, None for a node."""
 
-        def make() -> list[c.Condition]:
+        def make() -> list[Condition]:
             if job is not None and self.blocked:
-                prospect = c.Prospect(job, installed())
-                room = c.FindsRoom(prospect)
-                blocked = [c.Negated(c.FindsRoom(prospect)), c.Negated(c.WouldBePlaced(prospect, room))]
-                return [*blocked, c.Hopeless(job)]
+                prospect = Prospect(job, installed())
+                room = FindsRoom(prospect)
+                blocked = [Negated(FindsRoom(prospect)), Negated(WouldBePlaced(prospect, room))]
+                return [*blocked, job_conditions.Hopeless(job)]
             all_of = self._of_job(job) if job is not None else self._of_node()
-            one = all_of[0] if len(all_of) == 1 else c.All(all_of)
-            return [c.Negated(one) if self.options["negated"] else one]
+            one = all_of[0] if len(all_of) == 1 else All(all_of)
+            return [Negated(one) if self.options["negated"] else one]
 
         return make
 
-    def _of_job(self, job: k.JobSeen) -> list[c.Condition]:
-        options, found, prospect = self.options, [], c.Prospect(job, installed())
+    def _of_job(self, job: k.JobSeen) -> list[Condition]:
+        options, found, prospect = self.options, [], Prospect(job, installed())
         if options["stage"]:
-            found.append(c.in_stage(job, options["stage"]))
+            found.append(job_conditions.in_stage(job, options["stage"]))
         if options["schedule"]:
-            found.append(c.in_schedule_state(job, options["schedule"]))
+            found.append(job_conditions.in_schedule_state(job, options["schedule"]))
         if options["waits"] or options["reason"]:
-            found.append(c.waits(job, options["reason"] or ""))
+            found.append(job_conditions.waits(job, options["reason"] or ""))
         if options["placed"]:
-            found.append(c.placed(job))
+            found.append(job_conditions.placed(job))
         if options["fits"]:
-            found.append(c.FindsRoom(prospect))
+            found.append(FindsRoom(prospect))
         if options["would_place"]:
-            found.append(c.WouldBePlaced(prospect, c.FindsRoom(prospect)))
+            found.append(WouldBePlaced(prospect, FindsRoom(prospect)))
         if options["gone"]:
-            found.append(c.Negated(c.there(job)))
+            found.append(Negated(job_conditions.there(job)))
         return found
 
-    def _of_node(self) -> list[c.Condition]:
+    def _of_node(self) -> list[Condition]:
         options, node, found = self.options, self.node, []
         if options["cordoned"]:
-            found.append(c.cordoned(node))
+            found.append(node_conditions.cordoned(node))
         if options["tainted"] is not None:
-            found.append(c.tainted(node, options["tainted"]))
+            found.append(node_conditions.tainted(node, options["tainted"]))
         if options["not_ready"]:
-            found.append(c.not_ready(node))
+            found.append(node_conditions.not_ready(node))
         for name in ("free", "free_gpu"):
             if options[name] is not None:
-                found.append(c.free(node, *_comparison(name, options[name])))
+                found.append(node_conditions.free(node, *_comparison(name, options[name])))
         if options["gone"]:
-            found.append(c.Negated(c.node_there(node)))
+            found.append(Negated(node_conditions.node_there(node)))
         return found
 
 
@@ -263,6 +267,14 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         return answer
 
 
+def _print_answer(answer: Answer, output: str) -> int:
+    if output == "json":
+        print_json(answer.json())
+    else:
+        answer.print()
+    return 0 if answer.found is not None else 1
+
+
 def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     """Which condition answers: the first that holds at the end, or else the one that held last."""
     for number, run in enumerate(runs):
@@ -271,7 +283,7 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _closeup(log: Log, begun: tuple[State, Position], condition: c.Condition, at: int) -> Found:
+async def _closeup(log: Log, begun: tuple[State, Position], condition: Condition, at: int) -> Found:
     """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
     state, position = begun
     closeup = Closeup(state, condition, at)
@@ -280,10 +292,10 @@ async def _closeup(log: Log, begun: tuple[State, Position], condition: c.Conditi
     return closeup.found
 
 
-async def _job(log: Log, asked: _Question, span: Span) -> c.FirstSeen:
+async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
     state, position = await begin_early(log, None)
-    namesakes = c.Namesakes(asked.job, state)
+    namesakes = Namesakes(asked.job, state)
     await feed(log, position, namesakes.feed, until=span.last or END, doing="looking for the job")
     if not namesakes.all:
         raise unknown_job(asked.job, await roster_of(log, span.last or END))
@@ -295,7 +307,7 @@ async def _job(log: Log, asked: _Question, span: Span) -> c.FirstSeen:
     return newest
 
 
-def _while_there(asked: _Question, job: c.FirstSeen, span: Span) -> Span:
+def _while_there(asked: _Question, job: FirstSeen, span: Span) -> Span:
     """The stretch up to where the job went. Raises `NotFound` for one that no cycle could place."""
     if job.seen.spec is None:
         raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")

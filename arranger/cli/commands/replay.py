@@ -8,13 +8,13 @@ import msgspec
 
 from arranger.cli.inputs.reading import log_options, opened, point_of, point_option, stand_at
 from arranger.cli.rendering.output import At, local_time, output_option, print_json, print_table, print_text, say
+from arranger.model.quantity import amount_text
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.reading.history import Point
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
-from arranger.scheduling.filters import amount
 from arranger.settings import Settings
 
 
@@ -113,7 +113,7 @@ def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...
     health += ", cordoned" if node.cordoned else ""
     health += "".join(f", taint {taint}" for taint in node.taints)
     use = (
-        f"{amount(name, node.used.get(name, 0))}/{amount(name, node.allocatable.get(name, 0))}"
+        f"{amount_text(name, node.used.get(name, 0))}/{amount_text(name, node.allocatable.get(name, 0))}"
         if name in node.used
         else "-"
         for name in resources

@@ -120,7 +120,7 @@ def _of_files(files: Sequence[str], cycles: int, policies: Sequence[str], flags:
 
 def _of_trace(trace_nodes: Path, trace_pods: Path, options: dict[str, Any], output: str) -> None:
     from arranger.cli.inputs.simulate_trace import simulate_trace
-    from arranger.scheduling.trace_policies import POLICIES
+    from arranger.scheduling.experiment import POLICIES
 
     policies = options["policies"] or ("FragmentGradient",)
     for policy in policies:

@@ -48,8 +48,7 @@ from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
 from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
-from arranger.scheduling.fragmentation import Mix
-from arranger.scheduling.registry import Policies
+from arranger.scheduling import Mix, Policies
 from arranger.settings import Settings
 
 _DRAINED = "drained"
@@ -175,7 +174,7 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         edits: list[str] = []
         variation = asked.otherwise.variation(changed, inputs.told_ms, edits)
         recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
-    had = policies if policies.missing(inputs.config) else policies.recorded(inputs.config)
+    had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)
     one, events = take_plan(state, usual, inputs.told_ms, policies=had)
     vary(changed, variation, inputs.told_ms)

@@ -11,8 +11,7 @@ import msgspec
 from arranger.cli.inputs.reading import progress
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.cli.rendering.output import print_json, print_table
-from arranger.scheduling.trace import Experiment, Outcome, TraceNode, TracePod
-from arranger.scheduling.trace_policies import POLICIES
+from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
 
 #: What a progress bar counts each run as, however many pods it has.
 _RUN = 1_000_000

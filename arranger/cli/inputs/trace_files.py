@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from arranger.errors import UsageError
-from arranger.scheduling.fragmentation import GPU_MILLI
-from arranger.scheduling.trace import TraceNode, TracePod
+from arranger.scheduling import GPU_MILLI
+from arranger.scheduling.experiment import TraceNode, TracePod
 
 _Row = TypeVar("_Row", TraceNode, TracePod)
 

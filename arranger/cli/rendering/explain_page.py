@@ -19,14 +19,16 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.model.job import Stage
+from arranger.model.quantity import amount_text
+from arranger.replay.explain.ahead import Ahead
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.choices import MOST, Choice, Ranked
 from arranger.replay.explain.consequences import Consequence
+from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.story import Moment, Spell
-from arranger.replay.explain.waiting import Ahead, Taker, Waiting
+from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
-from arranger.scheduling.filters import amount
 
 #: Lines of a timeline, or jobs ahead, that a table shows at each end of a longer one.
 _SHOWN = 20
@@ -428,7 +430,7 @@ def _few(nodes: Sequence[str]) -> str:
 
 
 def _amounts(amounts: dict[str, int]) -> str:
-    return ", ".join(f"{amount(name, value)} {name}" for name, value in amounts.items())
+    return ", ".join(f"{amount_text(name, value)} {name}" for name, value in amounts.items())
 
 
 def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:

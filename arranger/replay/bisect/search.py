@@ -16,14 +16,15 @@ from arranger.model.job import ScheduleState
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_by_event
 from arranger.projections.state import Changes, State
-from arranger.replay.bisect.conditions import Condition, Facts, facts_of_job, facts_of_node
+from arranger.replay.bisect.conditions import Condition, Facts
+from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.bisect.node_conditions import facts_of_node
 from arranger.replay.reading.describe import job_uid_of, label_of, nodes_of
 from arranger.replay.reading.history import Point, Span, advance
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.replay.reading.verify import Difference, Survey, cycle_offset, difference, plan_digest
 from arranger.replay.what_if.overrides import Overrides
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 #: Of how many nodes that an event names the state before and after is shown.
 _NODES_SHOWN = 4

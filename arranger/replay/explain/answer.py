@@ -18,7 +18,7 @@ from arranger.replay.explain.lives import Retaken
 from arranger.replay.explain.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies
 
 
 class Standing(msgspec.Struct, frozen=True):

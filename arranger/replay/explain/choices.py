@@ -16,13 +16,21 @@ from arranger.model.names import pod_name
 from arranger.projections.jobs import PlaceKey, expand, runs
 from arranger.projections.state import State
 from arranger.replay.explain.surroundings import Placement
-from arranger.scheduling.attempt import Attempt, Witness
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.view import Chosen, ClusterView, Taken
+from arranger.scheduling import (
+    BUILT_IN,
+    ONE,
+    Ask,
+    Attempt,
+    Chosen,
+    ClusterView,
+    Filters,
+    PodPolicy,
+    Policies,
+    Scores,
+    Taken,
+    Witness,
+    take_cycle,
+)
 
 #: How many nodes a ranking shows.
 TOP = 5

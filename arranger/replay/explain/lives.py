@@ -22,7 +22,7 @@ from arranger.replay.explain.surroundings import Placement, Surroundings
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies
 
 #: Events that are held back before they are folded. Cycles that were taken on an older state aren't explained.
 WINDOW = 20_000

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import msgspec
 
-from arranger.replay.explain.changes import Case, Change, Join, Steps, families
+from arranger.replay.explain.changes.case import Case
+from arranger.replay.explain.changes.change import Change, Join, Steps
+from arranger.replay.explain.changes.families import families
 from arranger.replay.what_if.hypothesis import supposed
-from arranger.scheduling.cycle import turn_of
+from arranger.scheduling import turn_of
 
 #: Cycles that are taken at most to find remedies, in a cluster of up to `_SMALL` nodes; fewer in a larger one.
 TRIES = 80

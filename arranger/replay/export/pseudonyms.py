@@ -32,7 +32,7 @@ from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
-from arranger.scheduling.quotas import quota_text
+from arranger.scheduling import quota_text
 
 LEFT_OUT = "(left out of this export)"
 

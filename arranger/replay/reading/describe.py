@@ -11,12 +11,11 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
-from arranger.model.quantity import quantity
+from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.text import first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
-from arranger.scheduling.filters import amount
 
 _GONE = "gone"
 
@@ -91,7 +90,7 @@ def pods_text(pods: tuple[PlacedPods, ...], spec: JobSpec | None) -> str:
 
 def amounts_text(amounts: tuple[tuple[str, int], ...]) -> str:
     """Resources as people write them: "2 cpu, 4Gi memory"."""
-    return ", ".join(f"{amount(resource, value)} {resource}" for resource, value in amounts)
+    return ", ".join(f"{amount_text(resource, value)} {resource}" for resource, value in amounts)
 
 
 def describe(event: k.Event, state: State) -> str:

@@ -13,12 +13,11 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
+from arranger.model.quantity import amount_text
 from arranger.projections.jobs import JobRecord, PlaceKey, compact
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, pods_text
-from arranger.scheduling import queue
-from arranger.scheduling.filters import amount
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, in_order
 
 #: Said of what is in one picture only.
 THERE, NOT_THERE = "there", "not there"
@@ -93,7 +92,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
         labels={uid: label(job) for uid, job in state.jobs.items()},
         jobs={uid: _job(job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
-        queue=tuple(label(job) for job in queue.in_order(state, CycleConfig(), policies)),
+        queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
     )
 
 
@@ -139,8 +138,8 @@ def _node(state: State, row: int) -> dict[str, str]:
     facts["taints"] = ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints)
     facts["labels"] = ", ".join(f"{key}={value}" for key, value in of_node.labels)
     for resource, (used, there) in nodes.amounts(row).items():
-        facts[resource] = amount(resource, there)
-        facts[f"{resource} used"] = amount(resource, used)
+        facts[resource] = amount_text(resource, there)
+        facts[f"{resource} used"] = amount_text(resource, used)
     return facts
 
 

@@ -10,8 +10,7 @@ from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from arranger.replay.reading.describe import message_of
-from arranger.scheduling import queue
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, in_order
 
 #: Pods of others that are named.
 _LARGEST = 3
@@ -78,7 +77,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
-    waiting = queue.in_order(state, CycleConfig(), policies)
+    waiting = in_order(state, CycleConfig(), policies)
     places = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in places]
     strangers = [pod for pod in state.pods.values() if pod.owner is None and holds(pod)]

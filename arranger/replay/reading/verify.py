@@ -22,8 +22,7 @@ from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, describe, label_of
 from arranger.replay.reading.history import Span, advance
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -30,8 +30,7 @@ from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptKey, Stint
 from arranger.replay.what_if.course import Course, Meter
 from arranger.replay.what_if.one_cycle import Variation, pod_gone, say
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 #: Decisions of one moment that follow from each other: placed, started, scheduled again …
 _ROUNDS = 8

@@ -9,7 +9,7 @@ from arranger.model.pod import PodShape
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.recording import AttemptKey
-from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
+from arranger.scheduling import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 
 #: Typical pods make up this share of those that came.
 _TYPICAL_PERCENT = 95

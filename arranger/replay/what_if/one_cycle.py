@@ -14,6 +14,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
 from arranger.model.node import NodeFacts
+from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import LEADER, JobRecord, expand
@@ -22,14 +23,21 @@ from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import amounts_text, label, pods_text
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.quota_account import accounted
-from arranger.scheduling import queue
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
-from arranger.scheduling.cycle import describe_shortage, take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.filters import amount as quantity
-from arranger.scheduling.policies.base import Ask
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.view import Chosen, ClusterView
+from arranger.scheduling import (
+    BUILT_IN,
+    Ask,
+    Attempt,
+    Chosen,
+    ClusterView,
+    Filters,
+    Policies,
+    Shortage,
+    Witness,
+    describe_shortage,
+    in_order,
+    take_cycle,
+    waiting_jobs,
+)
 
 
 class Variation(msgspec.Struct, frozen=True):
@@ -106,19 +114,19 @@ def take_plan(
     state: State, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
 ) -> tuple[Plan, tuple[k.Event, ...]]:
     """The cycle as a plan, and as the events that it would record."""
-    before = {job.uid: len(job.placements) for job in queue.waiting(state, told_ms)} if state.synced else {}
+    before = {job.uid: len(job.placements) for job in waiting_jobs(state, told_ms)} if state.synced else {}
     turns = _Turns()
     events = take_cycle(state, config, told_ms, turns, policies=policies)
     placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
-    in_order = [job.uid for job in queue.in_order(state, config, policies, told_ms=told_ms)] if before else []
-    uids = dict.fromkeys((*turns.attempts, *in_order))
+    ordered = [job.uid for job in in_order(state, config, policies, told_ms=told_ms)] if before else []
+    uids = dict.fromkeys((*turns.attempts, *ordered))
     jobs = [
         _job_plan(
             state.jobs[uid],
             turns.attempts.get(uid),
             placed.get(uid),
             place=place,
-            queue_policy=queue.policy_name(state.jobs[uid], config, policies),
+            queue_policy=policies.queue_policy_name(state.jobs[uid], config),
         )
         for place, uid in enumerate(uids, start=1)
     ]
@@ -305,7 +313,7 @@ def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
     amounts = dict(had.allocatable), dict(has.allocatable)
     labels = dict(had.labels), dict(has.labels)
     found = [
-        (name, *(quantity(name, of.get(name, 0)) for of in amounts))
+        (name, *(amount_text(name, of.get(name, 0)) for of in amounts))
         for name in dict.fromkeys((*amounts[0], *amounts[1]))
     ]
     found += [

@@ -8,7 +8,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.projections.state import State
-from arranger.scheduling.registry import Policies
+from arranger.scheduling import Policies
 
 
 class Overrides(msgspec.Struct, frozen=True):
@@ -42,8 +42,7 @@ class Overrides(msgspec.Struct, frozen=True):
     def of(self, config: CycleConfig, policies: Policies) -> tuple[CycleConfig, Policies]:
         """The recorded configuration with the replacements, and what to take it by: any queue or pod policy that is
         installed here, and the filters that the recorded one had, so that nothing else differs."""
-        had = policies if policies.missing(config) else policies.recorded(config)
-        by = Policies(policies.queue, policies.pod, had.filters)
+        by = Policies(policies.queue, policies.pod, policies.closest(config).filters)
         return by.usable(msgspec.structs.replace(config, **self.given, versions=by.versions())), by
 
     def spec(self, spec: JobSpec | None) -> JobSpec | None:

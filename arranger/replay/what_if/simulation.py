@@ -18,12 +18,17 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import message_of
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
-from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.filters import Filters
-from arranger.scheduling.neighbours import around, neighbour_of
-from arranger.scheduling.registry import BUILT_IN, Policies
-from arranger.scheduling.view import ClusterView
+from arranger.scheduling import (
+    BUILT_IN,
+    Attempt,
+    ClusterView,
+    Filters,
+    Policies,
+    Shortage,
+    Witness,
+    neighbour_of,
+    take_cycle,
+)
 
 #: The term of each kind of observation in a simulated log.
 TERMS = {kind: offset for offset, kind in enumerate(k.Watched, start=2)}
@@ -127,8 +132,7 @@ class Simulation:
         taken = [self.state.jobs[uid] for uid in self._turns]
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
-        view = ClusterView(self.state.nodes)
-        view.neighbours = around(self.state, view.roster.rows())
+        view = ClusterView.of(self.state)
         filters = Filters(view, self._policies.filters)
         return Outcome(
             jobs=(

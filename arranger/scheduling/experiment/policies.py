@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from arranger.model.config import ANY_GPU, CycleConfig
+from arranger.scheduling.experiment.trace import Cluster, Indices, Policy, Shape
 from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
 from arranger.scheduling.policies.base import ONE
 from arranger.scheduling.policies.leader_first import RAISED
-from arranger.scheduling.trace import Cluster, Indices, Policy, Shape
 
 #: The largest node that the published experiment scales best fit with, and the score of a perfect fit.
 _FULL_CPU_MILLI, _FULL_GPU_MILLI, _PERFECT = 128_000, 8_000, 100

@@ -1,0 +1,219 @@
+"""Conditions on what a cycle would do: whether a job's quorum fits alone, and whether it gets its nodes in its turn."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Amounts
+from arranger.projections.state import State
+from arranger.replay.bisect.conditions import Condition, Facts
+from arranger.replay.bisect.job_conditions import facts_of_job
+from arranger.replay.reading.describe import label
+from arranger.scheduling import (
+    BUILT_IN,
+    Policies,
+    QuorumAlone,
+    describe_shortage,
+    heeds_others,
+    in_order,
+    place_alone,
+    turn_of,
+    waiting_jobs,
+)
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """A job that is asked about at any time: before it came, as it was when it was first seen."""
+
+    first: k.JobSeen
+    policies: Policies = BUILT_IN
+
+    @property
+    def name(self) -> str:
+        """The job as people name it."""
+        return f"{self.first.namespace}/{self.first.name}"
+
+    def job(self, state: State) -> JobRecord:
+        """The job in this state, or as it would be had it just come."""
+        return state.jobs.get(self.first.uid) or JobRecord(self.first, self.first.spec, 0)
+
+
+class _Configured(Condition):
+    """A condition that takes cycles: by the configuration of the last one recorded."""
+
+    def __init__(self, prospect: Prospect, config: CycleConfig | None) -> None:
+        self._prospect = prospect
+        self._recorded = config or CycleConfig()
+        self._usable()
+
+    def note(self, entry: Entry) -> None:
+        """The configuration, where it changed."""
+        for event in entry.batch.events:
+            if type(event) is k.CycleTaken and event.config != self._recorded:
+                self._recorded = event.config
+                self._usable()
+
+    def _usable(self) -> None:
+        self._policies = self._prospect.policies.closest(self._recorded)
+        self._config = self._policies.usable(self._recorded)
+
+    def means_something(self, state: State) -> bool:
+        """Once everything has been listed, because nobody knows of room before that, and until the job has ended: it
+        needs none then."""
+        return state.synced and not self._prospect.job(state).ended
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        job = self._prospect.job(state)
+        facts = facts_of_job(state, job.uid)
+        if job.spec is None or job.ended or job.quorum_placed():
+            return facts
+        shortage = place_alone(state, job, self._config, self._policies).shortage
+        facts["its quorum alone"] = (
+            describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=True)
+            if shortage is not None
+            else "finds room"
+        )
+        if job.uid in state.jobs:
+            facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
+        return facts
+
+    @property
+    def subject(self) -> str:
+        """The job or node."""
+        return f"job {self._prospect.name}"
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self._prospect.first.uid
+
+
+class FindsRoom(_Configured):
+    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes.
+
+    What it depends on is compared, not counted: most events move nothing for good.
+    """
+
+    def __init__(self, prospect: Prospect, config: CycleConfig | None = None) -> None:
+        super().__init__(prospect, config)
+        self._used: Amounts = np.zeros((0, 0), np.int64)
+        self._changes = -1
+        self._asked: tuple[Any, ...] = ()
+        self._answer = False
+        self._alone = QuorumAlone()
+        #: How often it was asked anew: an equal number means that room has not changed.
+        self.times = 0
+
+    @property
+    def text(self) -> str:
+        """That there is room."""
+        return f"the quorum of {self._prospect.name} finds room"
+
+    @property
+    def denied(self) -> str:
+        """That there is none."""
+        return f"the quorum of {self._prospect.name} finds no room"
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = self._prospect.job(state)
+        if job.quorum_placed():
+            return True
+        if job.spec is None or job.ended or not state.synced:
+            return False
+        if not self._known(state, job):
+            self.times += 1
+            self._answer = self._alone.fits(state, job, self._config, self._policies)
+        return self._answer
+
+    def _known(self, state: State, job: JobRecord) -> bool:
+        """Whether nothing has changed since the last answer that it depends on."""
+        nodes = state.nodes
+        asked = (
+            nodes.facts_version,
+            self._config,
+            job.spec,
+            len(job.placements),
+            job.attempt,
+            state.told_ms if job.refusals else 0,
+            state.job_changes if heeds_others(state, job) else 0,
+        )
+        known = asked == self._asked
+        if nodes.changes != self._changes or not known:
+            known &= np.array_equal(nodes.used, self._used)
+            if not known:
+                self._used = nodes.used.copy()
+            self._changes = nodes.changes
+        self._asked = asked
+        return known
+
+
+class WouldBePlaced(_Configured):
+    """That a cycle would place a job's quorum: it finds room, and does so after those before it in the queue."""
+
+    def __init__(self, prospect: Prospect, room: FindsRoom, config: CycleConfig | None = None) -> None:
+        super().__init__(prospect, config)
+        self._room = room
+        self._asked: tuple[Any, ...] = ()
+        self._answer = False
+
+    @property
+    def text(self) -> str:
+        """That it gets its nodes."""
+        return f"a cycle would place the quorum of {self._prospect.name}"
+
+    @property
+    def denied(self) -> str:
+        """That it gets none."""
+        return f"a cycle wouldn't place the quorum of {self._prospect.name}"
+
+    def note(self, entry: Entry) -> None:
+        """The configuration, where it changed."""
+        super().note(entry)
+        self._room.note(entry)
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = self._prospect.job(state)
+        if job.quorum_placed():
+            return True
+        if not self._room.holds(state):
+            return False
+        waiting = waiting_jobs(state, state.told_ms)
+        others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
+        if job.uid in state.jobs and len(others) == len(waiting):
+            return False  # no cycle looks at it
+        if not others and job.active and not job.stands_still:
+            return True
+        asked = (self._room.times, others, self._config, state.job_changes if heeds_others(state, job) else 0)
+        if asked != self._asked:
+            self._asked = asked
+            self._answer = self._in_turn(state, job)
+        return self._answer
+
+    def _in_turn(self, state: State, job: JobRecord) -> bool:
+        only_for_now = job.uid not in state.jobs
+        if only_for_now:
+            state.jobs[job.uid] = job
+        try:
+            attempt = turn_of(state, job.uid, self._config, state.told_ms, policies=self._policies)
+        finally:
+            if only_for_now:
+                del state.jobs[job.uid]
+        return attempt is not None and attempt.quorum_stands
+
+
+def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
+    order = in_order(state, config, policies)
+    names = [label(other) for other in order]
+    place = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
+    if place is None:
+        return "it isn't in the queue"
+    shown = ", ".join(names[:3]) + (f" and {place - 3} more" if place > 3 else "")
+    return shown if place and place > 3 else ", ".join(names[:place]) or "nobody"

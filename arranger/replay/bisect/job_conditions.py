@@ -1,0 +1,104 @@
+"""Conditions on a job as a state has it, and what a state says of a job."""
+
+from collections.abc import Callable
+
+from arranger.events import kinds as k
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.replay.bisect.conditions import Condition, Facts
+
+
+class JobIs(Condition):
+    """That a job is there and is as `test` says."""
+
+    def __init__(self, job: k.JobSeen, text: str, test: Callable[[JobRecord], bool]) -> None:
+        self._job = job
+        self._test = test
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What it is about and what is asked."""
+        return f"{self.subject} {self._text}"
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        job = state.jobs.get(self._job.uid)
+        return job is not None and self._test(job)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        return facts_of_job(state, self._job.uid)
+
+    @property
+    def subject(self) -> str:
+        """The job or node."""
+        return f"job {self._job.namespace}/{self._job.name}"
+
+    @property
+    def job_uid(self) -> str:
+        """The job's."""
+        return self._job.uid
+
+
+def in_stage(job: k.JobSeen, stage: str) -> Condition:
+    """The job's stage is this one."""
+    return JobIs(job, f"is {stage}", lambda job: job.stage == stage)
+
+
+def in_schedule_state(job: k.JobSeen, schedule_state: str) -> Condition:
+    """The job's schedule state is this one."""
+    return JobIs(job, f"is {schedule_state}", lambda job: job.schedule_state == schedule_state)
+
+
+def waits(job: k.JobSeen, reason: str = "") -> Condition:
+    """A cycle said why the job, or the rest of it, waits, and it still does; the reason holds this text."""
+    sought = reason.lower()
+
+    def test(job: JobRecord) -> bool:
+        if job.waits is None or job.ended or len(job.placements) >= job.pods_wanted():
+            return False
+        return not sought or sought in job.waits.message.lower()
+
+    return JobIs(job, f"waits because of {reason!r}" if reason else "waits", test)
+
+
+def placed(job: k.JobSeen) -> Condition:
+    """The job's quorum has nodes."""
+    return JobIs(job, "has nodes for its quorum", JobRecord.quorum_placed)
+
+
+class Hopeless(JobIs):
+    """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
+
+    def __init__(self, job: k.JobSeen) -> None:
+        super().__init__(job, "is infeasible", lambda job: job.waits is not None and job.waits.infeasible)
+
+    def means_something(self, state: State) -> bool:
+        """Until the job has ended."""
+        job = state.jobs.get(self._job.uid)
+        return job is not None and not job.ended
+
+
+def there(job: k.JobSeen) -> Condition:
+    """The job is there."""
+    return JobIs(job, "is there", lambda job: True)
+
+
+def facts_of_job(state: State, uid: str) -> Facts:
+    """What a state says of a job."""
+    job = state.jobs.get(uid)
+    if job is None:
+        return {"job": "not there"}
+    facts = {
+        "stage": str(job.stage),
+        "schedule": str(job.schedule_state),
+        "pods": f"{len(job.placements)} of {job.pods_wanted()} have nodes",
+        "attempt": str(job.attempt),
+    }
+    if job.spec is not None:
+        facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {job.spec.min_workers} workers"
+        facts["spec"] += ", suspended" if job.spec.suspend else ""
+    if job.waits is not None and len(job.placements) < job.pods_wanted():
+        facts["waits"] = job.waits.message
+    return facts

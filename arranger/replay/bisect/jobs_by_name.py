@@ -1,0 +1,51 @@
+"""The jobs of a name, found in the log: people ask by a name, and mean the newest."""
+
+import msgspec
+
+from arranger.errors import UsageError
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections.state import State
+
+
+class FirstSeen(msgspec.Struct, frozen=True):
+    """A job as it was first seen, the offset of that, 0 where it was there already, and the first offset of the entry
+    in which it was gone, 0 while it is there."""
+
+    seen: k.JobSeen
+    came: int
+    went: int = 0
+
+
+class Namesakes:
+    """Reads on, folding nothing, and keeps the jobs of a name, `name` or `namespace/name`. Each is a job of its own:
+    who asks by the name means the newest."""
+
+    def __init__(self, wanted: str, state: State) -> None:
+        self._namespace, _, self._name = wanted.rpartition("/")
+        #: By UID, in the order in which they came.
+        self._jobs: dict[str, FirstSeen] = {}
+        for job in sorted(state.jobs.values(), key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid)):
+            self._note(job.seen, 0)
+
+    def feed(self, entry: Entry) -> None:
+        """Take in one entry. Raises `UsageError` when two namespaces have a job of that name."""
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if type(event) is k.JobSeen:
+                self._note(event, offset)
+            elif type(event) is k.JobGone and event.uid in self._jobs:
+                self._jobs[event.uid] = msgspec.structs.replace(self._jobs[event.uid], went=entry.first)
+
+    @property
+    def all(self) -> tuple[FirstSeen, ...]:
+        """All jobs of that name, the newest last."""
+        return tuple(self._jobs.values())
+
+    def _note(self, seen: k.JobSeen, offset: int) -> None:
+        if seen.name != self._name or self._namespace not in ("", seen.namespace) or seen.uid in self._jobs:
+            return
+        self._jobs[seen.uid] = FirstSeen(seen, offset)
+        namespaces = sorted({job.seen.namespace for job in self._jobs.values()})
+        if len(namespaces) > 1:
+            places = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
+            raise UsageError(f"there are several jobs {self._name!r}: {places}", hint="say which as NAMESPACE/NAME")

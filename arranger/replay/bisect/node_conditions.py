@@ -1,0 +1,97 @@
+"""Conditions on a node as a state has it, and what a state says of a node."""
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from arranger.model.quantity import amount_text
+from arranger.projections.state import State
+from arranger.replay.bisect.conditions import Condition, Facts
+
+#: Signs of comparisons as the user types them, the longer ones first.
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
+}  # fmt: skip
+
+
+class NodeIs(Condition):
+    """That a node is there (or held by pods) and its row in the table is as `test` says."""
+
+    def __init__(self, name: str, text: str, test: Callable[[State, int], bool]) -> None:
+        self._name = name
+        self._test = test
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What it is about and what is asked."""
+        return f"node {self._name} {self._text}"
+
+    def holds(self, state: State) -> bool:
+        """By what the state says."""
+        row = state.nodes.rows.get(self._name)
+        return row is not None and state.nodes.present(row) and self._test(state, row)
+
+    def facts(self, state: State) -> Facts:
+        """The subject's."""
+        return facts_of_node(state, self._name)
+
+    @property
+    def subject(self) -> str:
+        """The job or node."""
+        return f"node {self._name}"
+
+
+def cordoned(node: str) -> Condition:
+    """The node is cordoned."""
+    return NodeIs(node, "is cordoned", lambda state, row: state.nodes.facts[row].cordoned)
+
+
+def not_ready(node: str) -> Condition:
+    """The node is there and not ready."""
+    return NodeIs(node, "is not ready", lambda state, row: not state.nodes.facts[row].ready)
+
+
+def tainted(node: str, key: str = "") -> Condition:
+    """The node has a taint, of this key if one is given."""
+    text = f"has a taint {key}" if key else "has a taint"
+    return NodeIs(node, text, lambda state, row: any(key in ("", taint.key) for taint in state.nodes.facts[row].taints))
+
+
+def node_there(node: str) -> Condition:
+    """The node is there."""
+    return NodeIs(node, "is there", lambda state, row: True)
+
+
+def free(node: str, resource: str, sign: str, wanted: int) -> Condition:
+    """What is free of a resource on the node, in its unit, compares so; `*/gpu` is every resource that ends so."""
+    compare = COMPARISONS[sign]
+
+    def test(state: State, row: int) -> bool:
+        amounts = state.nodes.amounts(row).items()
+        return compare(sum(there_is - used for name, (used, there_is) in amounts if _is(name, resource)), wanted)
+
+    return NodeIs(node, f"has {resource} free {sign} {amount_text(resource, wanted)}", test)
+
+
+def _is(name: str, resource: str) -> bool:
+    return name.endswith("/gpu") if resource == "*/gpu" else name == resource
+
+
+def facts_of_node(state: State, name: str) -> Facts:
+    """What a state says of a node."""
+    nodes = state.nodes
+    row = nodes.rows.get(name)
+    if row is None or not nodes.present(row):
+        return {"node": "not there"}
+    of_node = nodes.facts[row]
+    health = "ready" if of_node.ready else "not ready"
+    facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
+    facts["taints"] = (
+        ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints) or "none"
+    )
+    for resource, (used, there_is) in nodes.amounts(row).items():
+        facts[f"{resource} free"] = (
+            f"{amount_text(resource, max(there_is - used, 0))} of {amount_text(resource, there_is)}"
+        )
+    return facts

@@ -1,0 +1,76 @@
+"""The jobs before a waiting one in the queue, and which key of the queue puts each of them there."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from arranger.model.config import CycleConfig
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.replay.reading.describe import label
+from arranger.scheduling import BUILT_IN, WHOLE, ClusterView, Policies, Shares, in_line
+
+#: Why a job goes behind another of its priority, or of its share.
+_HELD_BACK = "the API server refused the pods of the latter when it last began to start"
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """A job before this one in the queue, the key that put it there, and what a cycle would give it now."""
+
+    place: int
+    job: str
+    priority: int
+    created_ms: int
+    decided_by: str
+    gets: str
+
+
+class QueueKeys:
+    """Why one waiting job goes before another: the first of the queue's keys in which they differ."""
+
+    def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
+        self._shares = Shares(ClusterView(state.nodes))
+        #: Job UID → the policy that gives it its turns, and the stretch of the line in which it does.
+        self._stretches = {
+            job.uid: (name, (number, place))
+            for number, level in enumerate(in_line(waiting, config, policies))
+            for place, (name, jobs) in enumerate(level)
+            for job in jobs
+        }
+
+    def between(self, other: JobRecord, job: JobRecord) -> str:
+        """The key that puts `other` before `job`, with both values."""
+        assert other.spec is not None and job.spec is not None
+        (name, stretch), (_, of_job) = self._stretches[other.uid], self._stretches[job.uid]
+        if stretch == of_job and name not in BUILT_IN.queue:
+            return f"by the queue policy {name}"
+        share = ""
+        if stretch == of_job and name == "DRF":
+            share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
+            if not share and other.held_back != job.held_back:
+                return _HELD_BACK
+            share = share or self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
+        if share:
+            return share
+        if other.spec.priority != job.spec.priority:
+            return f"priority {other.spec.priority} against {job.spec.priority}"
+        if other.held_back != job.held_back:
+            return _HELD_BACK
+        if other.seen.created_ms != job.seen.created_ms:
+            return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
+        return f"the lower UID, {other.uid} against {job.uid}"
+
+    def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
+        if of_other == of_job:
+            return ""
+        return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
+
+
+def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int], keys: QueueKeys) -> tuple[Ahead, ...]:
+    """The jobs before this one; `gets` says how many of their pods a cycle would give nodes."""
+    found = []
+    for place, other in enumerate(others, start=1):
+        now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"
+        decided = keys.between(other, job)
+        found.append(Ahead(place, label(other), other.valid_spec.priority, other.seen.created_ms, decided, now))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Candidate changes: what could be different around a waiting job, each only supposed here. `remedies` tries them."""

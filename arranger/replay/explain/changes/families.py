@@ -1,0 +1,45 @@
+"""Which families of changes are tried for a waiting job, in the order of what they cost its user."""
+
+from collections.abc import Iterator
+
+from arranger.replay.explain.changes.case import Case
+from arranger.replay.explain.changes.change import Family, join_all
+from arranger.replay.explain.changes.job import fewer_workers, own_edits, raised_quotas, smaller_requests
+from arranger.replay.explain.changes.nodes import more_nodes, node_families, refusals
+from arranger.replay.explain.changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
+from arranger.replay.explain.changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
+
+
+def families(case: Case) -> Iterator[Family]:
+    """Everything thought of, in the order in which it is tried: the cheapest for who asks comes first."""
+    if case.lack is None:
+        yield Family(list(out_of_queue(case)))
+        return
+    if case.lack.quota is not None:
+        yield from _beyond_quota(case)
+        return
+    yield Family(list(refusals(case)), least=True)
+    yield Family(list(leaving(case)))
+    yield from node_families(case)
+    yield Family(list(own_edits(case)))
+    yield Family(list(edits_ahead(case)))
+    yield Family(list(configurations(case)))
+    yield Family(list(other_pods(case)), join_all("pod", "when these are gone: "))
+    yield Family(list(departed(case)))
+    yield Family(capacity(case), join_all("capacity", "when these end: "))
+    yield Family(list(priorities(case)), least=True)
+    yield Family(ahead(case))
+    yield Family(fewer_workers(case), least=True)
+    yield Family(list(smaller_requests(case)))
+    yield Family(more_nodes(case), least=True)
+
+
+def _beyond_quota(case: Case) -> Iterator[Family]:
+    """No node would help: a larger quota, less that is used of it, or less that is asked for."""
+    yield Family(list(raised_quotas(case)))
+    yield Family(list(own_edits(case)))
+    yield Family(list(edits_ahead(case)))
+    yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
+    yield Family(list(priorities(case)), least=True)
+    yield Family(ahead(case))
+    yield Family(fewer_workers(case), least=True)

@@ -1,0 +1,90 @@
+"""Changes to what the job asks for and may use: its spec, its requests, its namespace's quotas."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.job import GANG, PodGroup, Stage
+from arranger.model.quantity import amount_text
+from arranger.model.quota import unit_of
+from arranger.model.tyjob import refused_change
+from arranger.replay.explain.changes.case import Case
+from arranger.replay.explain.changes.change import Change, Steps
+from arranger.replay.reading.edits import told_from_before
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import quorum_lacks
+
+
+def own_edits(case: Case) -> Iterator[Change]:
+    """The job's spec as it was before an edit of it."""
+    for edit in reversed(case.edits(case.job)[-4:]):
+        if edit.before is not None and edit.after is not None:
+            what = told_from_before(edit.before, edit.after)
+            seen = hypothesis.job_seen(case.job, case.state, edit.before)
+            yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
+
+
+def fewer_workers(case: Case) -> Sequence[Change]:
+    """Less to start with: another policy than Gang, fewer workers in the quorum."""
+    spec, state, job = case.spec, case.state, case.job
+    policy = spec.pod_policy or case.config.pod_policy
+    if policy == GANG:
+        edited = msgspec.structs.replace(spec, pod_policy="BinPack")
+        if spec.min_workers < spec.total_workers and (job.stage == Stage.PENDING or not refused_change(spec, edited)):
+            return [Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))]
+        return ()
+    most = spec.min_workers
+
+    def with_fewer(number: int) -> Change:
+        fewer = most - 1 - number
+        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
+        return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
+
+    return Steps(most, with_fewer)
+
+
+def smaller_requests(case: Case) -> Iterator[Change]:
+    """Pods that ask for no more than the closest node has."""
+    spec, lack = case.spec, case.lack
+    if lack is None or not lack.lacks or case.job.stage != Stage.PENDING or any(not free for _, _, free in lack.lacks):
+        return
+    group = spec.groups[lack.group]
+    less = {name: free for name, _, free in lack.lacks}
+    requests = tuple((name, less.get(name, value)) for name, value in group.shape.requests)
+    smaller = PodGroup(group.name, group.count, msgspec.structs.replace(group.shape, requests=requests))
+    groups = (*spec.groups[: lack.group], smaller, *spec.groups[lack.group + 1 :])
+    said = ", ".join(
+        f"{amount_text(name, free)} {name} instead of {amount_text(name, need)}" for name, need, free in lack.lacks
+    )
+    seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
+    yield Change("spec", f"{group.name} asking for {said}", (seen,))
+
+
+def raised_quotas(case: Case) -> Iterator[Change]:
+    """All the namespace's quotas raised by what they don't leave for the quorum, or for one pod more."""
+    assert case.lack is not None and case.lack.quota is not None
+    job, told = case.job, case.lack.quota
+    policy = case.policies.pod_policy(job, case.config)
+    missing: dict[tuple[str, str], int] = {(told.quota, told.resource): told.needed - told.left}
+    for quota, lack in quorum_lacks(case.state, job, policy, case.lack.group):
+        key = (quota.name, lack.resource)
+        missing[key] = max(missing.get(key, 0), lack.needed - lack.left)
+    events: list[k.Event] = []
+    words = []
+    for name, quota in sorted(case.state.quotas.get(job.seen.namespace, {}).items()):
+        hard = {resource: limit + missing.get((name, resource), 0) for resource, limit in quota.hard}
+        if hard != dict(quota.hard):
+            events.append(msgspec.structs.replace(quota, hard=tuple(sorted(hard.items()))))
+            words += [
+                f"raise {resource} of quota {name} by {_of_quota(resource, hard[resource] - limit)}"
+                f" to {_of_quota(resource, hard[resource])}"
+                for resource, limit in quota.hard
+                if hard[resource] != limit
+            ]
+    if events:
+        yield Change("quota", " and ".join(words), tuple(events))
+
+
+def _of_quota(resource: str, value: int) -> str:
+    return amount_text(unit_of(resource), value)

@@ -1,0 +1,257 @@
+"""Changes to nodes: time since a refusal, mended, restored and additional nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from arranger.model.node import NodeFacts, Taint
+from arranger.model.quantity import amount_text
+from arranger.model.taints import taint_text, untolerated
+from arranger.replay.explain.changes.case import Case
+from arranger.replay.explain.changes.change import Change, Family, Join, Steps, join_all, names_text
+from arranger.replay.explain.surroundings import Turn
+from arranger.replay.reading.describe import amounts_text
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import ClusterView
+
+#: What Kubernetes itself taints a node with while it is cordoned or unhealthy: it goes with the state.
+_CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
+_HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+#: Nodes that are added at most.
+_NODES_MORE = 1024
+_NODE_KINDS = ("uncordon", "taint", "label", "ready")
+_NODES_TOGETHER = {
+    "uncordon": "uncordon ",
+    "taint": "remove the taints of ",
+    "label": "label ",
+    "ready": "these nodes ready again: ",
+    "node": "these nodes back: ",
+    "capacity": "these nodes as large as they were: ",
+}
+
+
+def refusals(case: Case) -> Iterator[Change]:
+    """Nodes that the job avoids because their kubelet refused a pod of it: time mends that."""
+    now_ms, avoid_ms = case.state.told_ms, case.config.refusal_avoid_ms
+    ends = sorted((since_ms + avoid_ms, node) for node, since_ms in case.job.refusals.items())
+    for end_ms, node in ends:
+        if end_ms <= now_ms:
+            continue
+        cause = case.story.fates.refused_by.get(node)
+        yield Change(
+            "wait",
+            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, whose kubelet refused a pod of it",
+            (),
+            cause.offset if cause is not None else 0,
+            cause.text if cause is not None else "",
+            node,
+            told_ms=end_ms,
+        )
+
+
+def node_families(case: Case) -> Iterator[Family]:
+    """Nodes that could be mended, by what is wrong with them first, and those that are gone or have shrunk. Kinds of
+    which one step is enough somewhere come first."""
+    mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
+    for name, facts in _with_room(case):
+        fixed, words, undone = _mended(name, facts, case)
+        if not words:
+            continue
+        offset, said = max(undone, default=(0, ""))
+        seen, several = (hypothesis.node_seen(case.state, name, fixed),), len({at for at, _ in undone}) > 1
+        change = Change(words[0][0], _steps_text(words), seen, offset, said, name, several=several)
+        mended.setdefault(words[0][0], []).append(((len(words), -offset, name), change))
+    for of_kind in mended.values():
+        of_kind.sort(key=lambda one: one[0])
+    for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
+        yield Family([change for _, change in mended[kind]], _nodes_together(kind))
+    yield Family(list(_lost_nodes(case)), _nodes_together("node"))
+    yield Family(list(_shrunk_nodes(case)), _nodes_together("capacity"))
+
+
+def _steps_text(words: Sequence[tuple[str, str]]) -> str:
+    """What has to be done to one node; a choice within one of several steps stands in brackets."""
+    if len(words) == 1:
+        return words[0][1]
+    return " and ".join(f"({word})" if ", or " in word else word for _, word in words).replace(", or ", " or ")
+
+
+def _nodes_together(kind: str) -> Join:
+    def together(parts: Sequence[Change]) -> Change:
+        whole = join_all(kind, "")(parts)
+        return replace(whole, text=_NODES_TOGETHER[kind] + names_text([part.subject for part in parts]))
+
+    return together
+
+
+def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
+    """Present nodes with room for the pod, as far as amounts go."""
+    view = ClusterView(case.state.nodes)
+    request = view.request(case.shape)
+    asked = np.flatnonzero(request)
+    rows = np.flatnonzero((view.free[:, asked] >= request[asked]).all(axis=1))
+    return [(view.names[row], view.facts[row]) for row in rows.tolist()]
+
+
+def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], list[tuple[int, str]]]:
+    """A node without what keeps the pod off it: its facts then, what was changed, and the events undone: offset and
+    what it was of each, none unless the log has seen every part of it otherwise."""
+    shape, turns = case.shape, case.around.turns.get(name, [])
+    words: list[tuple[str, str]] = []
+    undone: list[tuple[Turn | None, str]] = []
+    if not facts.ready:
+        facts = msgspec.structs.replace(facts, ready=True, taints=_without(facts, _HEALTH_TAINTS))
+        words.append(("ready", f"{name} ready again"))
+        undone.append((_since(turns, "ready"), f"{name} became not ready"))
+    if facts.cordoned:
+        facts = msgspec.structs.replace(facts, cordoned=False, taints=_without(facts, _CORDON_TAINTS))
+        words.append(("uncordon", f"uncordon {name}"))
+        undone.append((_since(turns, "cordoned"), f"{name} was cordoned"))
+    while (taint := untolerated(facts.taints, shape)) is not None:
+        facts = msgspec.structs.replace(facts, taints=tuple(one for one in facts.taints if one != taint))
+        said = taint_text(taint)
+        words.append(("taint", f"remove taint {said} from {name}, or tolerate it"))
+        undone.append((_since(turns, "taints"), f"{name} was given the taint {said}"))
+    facts = _labelled(name, facts, case, words, undone)
+    offsets = [(turn.offset, said) for turn, said in undone if turn is not None]
+    return facts, words, offsets if len(offsets) == len(undone) else []
+
+
+def _labelled(
+    name: str,
+    facts: NodeFacts,
+    case: Case,
+    words: list[tuple[str, str]],
+    undone: list[tuple[Turn | None, str]],
+) -> NodeFacts:
+    """The labels that the pod's nodeSelector wants; for required node affinity, those that the node had."""
+    labels = dict(facts.labels)
+    wanted = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
+    turns = case.around.turns.get(name, [])
+    if wanted:
+        said = ",".join(f"{key}={value}" for key, value in wanted.items())
+        words.append(("label", f"label {name} {said}"))
+        undone.append((_lost_labels(turns, wanted), f"{name} lost the label {said}"))
+        return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **wanted}.items())))
+    turn = _since(turns, "labels")
+    asks = case.shape.required_terms is not None or case.shape.rules is not None
+    if asks and turn is not None and turn.before is not None:
+        before = {key: value for key, value in turn.before.labels if labels.get(key) != value}
+        said = ",".join(f"{key}={value}" for key, value in before.items()) or "fewer labels"
+        words.append(("label", f"label {name} {said}"))
+        undone.append((turn, f"the labels of {name} changed"))
+        return msgspec.structs.replace(facts, labels=turn.before.labels)
+    return facts
+
+
+def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in facts.taints if taint.key not in keys)
+
+
+def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
+    """The turn with which a node came to be as it is in one aspect; None for one that was never seen otherwise."""
+    for number in range(len(turns) - 1, -1, -1):
+        before, after = _before(turns, number), turns[number].after
+        if before is not None and after is not None and getattr(before, aspect) != getattr(after, aspect):
+            return turns[number]
+    return None
+
+
+def _lost_labels(turns: Sequence[Turn], wanted: Mapping[str, str]) -> Turn | None:
+    """The last turn with which a node lost any of these labels; None if it never had them all."""
+    lost: dict[str, Turn] = {}
+    for number, turn in enumerate(turns):
+        before, after = _before(turns, number), turn.after
+        if before is None or after is None:
+            continue
+        had, has = dict(before.labels), dict(after.labels)
+        lost.update({key: turn for key, value in wanted.items() if had.get(key) == value != has.get(key)})
+    return max(lost.values(), key=lambda turn: turn.offset) if lost and len(lost) == len(wanted) else None
+
+
+def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:
+    """A node's facts before a turn; where it came back, those that it went with."""
+    if turns[number].before is None and number:
+        return turns[number - 1].before
+    return turns[number].before
+
+
+def _lost_nodes(case: Case) -> Iterator[Change]:
+    """Nodes that are gone, those that went last first."""
+    lost = [
+        (turns[-1], name)
+        for name, turns in case.around.turns.items()
+        if turns[-1].after is None and turns[-1].before is not None and not case.state.nodes.has(name)
+    ]
+    for turn, name in sorted(lost, key=lambda one: -one[0].offset):
+        assert turn.before is not None
+        facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
+        seen = hypothesis.node_seen(case.state, name, facts)
+        yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} went", name)
+
+
+def _shrunk_nodes(case: Case) -> Iterator[Change]:
+    """Nodes that have less of what is asked for than they had, those that shrank last first."""
+    asked = [name for name, _ in case.shape.requests] + ["pods"]
+    found = []
+    for name, turns in case.around.turns.items():
+        turn = _since(turns, "allocatable")
+        if turn is None or turn.before is None or turn.after is None or not case.state.nodes.has(name):
+            continue
+        before, after = dict(turn.before.allocatable), dict(turn.after.allocatable)
+        less = [of for of in asked if after.get(of, 0) < before.get(of, 0)]
+        if less:
+            row = case.state.nodes.rows[name]
+            facts = msgspec.structs.replace(case.state.nodes.facts[row], allocatable=turn.before.allocatable)
+            had = ", ".join(
+                f"{amount_text(of, before[of])} {of} instead of {amount_text(of, after.get(of, 0))}" for of in less
+            )
+            said = ", ".join(
+                f"from {amount_text(of, before[of])} to {amount_text(of, after.get(of, 0))} {of}" for of in less
+            )
+            change = Change(
+                "capacity",
+                f"{had} on {name}",
+                (hypothesis.node_seen(case.state, name, facts),),
+                turn.offset,
+                f"{name} shrank {said}",
+                name,
+            )
+            found.append((-turn.offset, change))
+    yield from (change for _, change in sorted(found, key=lambda one: one[0]))
+
+
+def more_nodes(case: Case) -> Sequence[Change]:
+    """One, two, three … more of the largest node that the pod may run on, made larger where none is large enough."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    asked = {**dict(case.shape.requests), "pods": 1}
+    best = ((-1, 0.0), "")
+    for name in sorted(lack.candidates):
+        there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
+        parts = [there.get(of, 0) / value for of, value in asked.items()]
+        best = max(best, ((sum(part >= 1 for part in parts), sum(parts)), name))
+    like = best[1]
+    if not like:
+        return ()
+    facts = state.nodes.facts[state.nodes.rows[like]]
+    there = dict(facts.allocatable)
+    more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
+    larger = msgspec.structs.replace(facts, allocatable=tuple(sorted({**there, **dict(more_of)}.items())))
+    kind = f"like {like}" + (f" with {amounts_text(more_of)}" if more_of else "")
+
+    def more(number: int) -> Change:
+        count = number + 1
+        names = [f"supposed-{one}" for one in range(count)]
+        seen = tuple(hypothesis.node_seen(state, name, _renamed(larger, like, name)) for name in names)
+        return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}", seen)
+
+    return Steps(min(lack.missing * (1 + len(case.ahead)), _NODES_MORE), more)
+
+
+def _renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
+    """The facts of a node of another name: labels that hold the name hold the other."""
+    labels = tuple((key, new if value == old else value) for key, value in facts.labels)
+    return msgspec.structs.replace(facts, labels=labels)

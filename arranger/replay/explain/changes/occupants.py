@@ -1,0 +1,192 @@
+"""Changes to who holds what the job lacks: jobs that end and pods that go, or come back."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from arranger.events import kinds as k
+from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
+from arranger.replay.explain.changes.case import Case, Lack
+from arranger.replay.explain.changes.change import Change, Steps, names_text
+from arranger.replay.reading.describe import amounts_text, label
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import attracts, keeps_away
+
+
+def other_pods(case: Case) -> list[Change]:
+    """Pods of others that keep this one away by what pods ask of each other, the newest first."""
+    lack = case.lack
+    assert lack is not None
+    if case.shape.rules is None and not case.state.repelling:
+        return []
+    in_the_way = keeps_away(case.job, lack.group)
+    of_jobs: dict[str, int] = {}
+    found: list[tuple[int, Change]] = []
+    for other in case.state.pods.values():
+        owner = other.owner
+        if not holds(other) or (owner is not None and owner.job_uid == case.job.uid) or not in_the_way(other):
+            continue
+        if owner is not None and owner.job_uid in case.state.jobs:
+            of_jobs[owner.job_uid] = 0
+            continue
+        offset = case.around.came.get(other.uid, 0)
+        name = f"pod {other.namespace}/{other.name}"
+        gone = hypothesis.pods_gone(case.state, [other])
+        said = f"{name} came onto {other.node}"
+        found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
+    for uid in of_jobs:
+        ending = _ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away")
+        found.append((-ending.undoes, ending))
+    return [change for _, change in sorted(found, key=lambda one: one[0])]
+
+
+def departed(case: Case) -> Iterator[Change]:
+    """Pods that this one has to join, or that balanced its spread, and that are gone."""
+    sought = attracts(case.job, case.lack.group) if case.lack is not None else None
+    if sought is None:
+        return
+    tried = 0
+    for gone in reversed(case.around.departed):
+        if tried < 4 and sought(gone.pod):
+            tried += 1
+            name = f"pod {gone.pod.namespace}/{gone.pod.name}"
+            back = hypothesis.pod_back(case.state, gone.pod)
+            yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
+
+
+def leaving(case: Case) -> Iterator[Change]:
+    """Pods that are being deleted hold what is lacking until they are gone, but for those of which the place stays."""
+    lack, state = case.lack, case.state
+    assert lack is not None
+    filling = {uid: None for job in state.jobs.values() for uid in job.bound.values()}
+    pods = [
+        pod
+        for pod in state.pods.values()
+        if pod.deleting and holds(pod) and pod.node in lack.candidates
+        and any(name in lack.resources for name, _ in pod.requests)
+        and pod.uid not in filling
+    ]  # fmt: skip
+    if not pods:
+        return
+    origins = {pod.uid: _origin(case, pod) for pod in pods}
+    newest = max(origins.values())
+    held: dict[str, int] = {}
+    nodes: dict[str, None] = {}
+    for pod in pods:
+        for name, value in pod.requests if origins[pod.uid] == newest else ():
+            if name in lack.resources:
+                held[name] = held.get(name, 0) + value
+                nodes[pod.node] = None
+    hold = f"hold {amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
+    names = [f"{pod.namespace}/{pod.name}" for pod in pods]
+    yield Change(
+        "pod",
+        f"when what is being deleted is gone: pod{'s' if len(pods) > 1 else ''} {names_text(names)}",
+        hypothesis.pods_gone(state, pods),
+        newest[0],
+        f"{newest[1]} (pods that are being deleted {hold})",
+        several=len(set(origins.values())) > 1,
+    )
+
+
+def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
+    """The event that gave a pod its node, 0 where it wasn't read, and what it was."""
+    owner = pod.owner
+    if owner is None:
+        return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} came onto {pod.node}"
+    for one in reversed(case.around.placements.get(owner.job_uid, [])):
+        if one.attempt == owner.attempt and any(placed.node == pod.node for placed in one.pods):
+            return one.offset, f"{one.job} was placed"
+    return 0, ""
+
+
+def capacity(case: Case) -> Sequence[Change]:
+    """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
+    lack, state, came = case.lack, case.state, case.around.came
+    assert lack is not None
+    if not lack.resources:
+        return []
+    found: list[tuple[int, str]] = []
+    bound: dict[str, None] = {}
+    for other in state.jobs.values():
+        bound.update(dict.fromkeys(other.bound.values()))
+        if other.uid != case.job.uid and other.spec is not None and _holds_any(other, lack):
+            found.append((-_decided_at(case, other), other.uid))
+    for pod in state.pods.values():
+        elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod)
+        if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
+            found.append((-came.get(pod.uid, 0), pod.uid))
+    found.sort()
+    return Steps(len(found), lambda number: _without_holder(case, found[number][1], lack))
+
+
+def users_of_quota(case: Case) -> Iterator[Change]:
+    """Jobs of the same namespace that hold places, those that count most first."""
+    namespace, uid = case.job.seen.namespace, case.job.uid
+    there = [job for job in case.state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
+    for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
+        gone = hypothesis.job_gone(job, case.state)
+        yield Change("capacity", f"when {label(job)} ends", gone, subject=label(job))
+
+
+def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
+    """A job that ends, or a pod of others that is gone."""
+    if uid in case.state.jobs:
+        other = case.state.jobs[uid]
+        return _ending(case, other, lambda places: _amounts(other, lack, places))
+    pod = case.state.pods[uid]
+    held = amounts_text(tuple((name, value) for name, value in pod.requests if name in lack.resources))
+    name = f"pod {pod.namespace}/{pod.name}"
+    gone = hypothesis.pods_gone(case.state, [pod])
+    said, what = f"{name} took {held} on {pod.node}", f"{name} ({held} on {pod.node})"
+    return Change("capacity", f"when {what} is gone", gone, case.around.came.get(uid, 0), said, what)
+
+
+def _holds_any(job: JobRecord, lack: Lack) -> bool:
+    groups = [any(name in lack.resources for name, _ in group.shape.requests) for group in job.valid_spec.groups]
+    return any(groups[group] and node in lack.candidates for (group, _), node in job.placements.items())
+
+
+def _amounts(job: JobRecord, lack: Lack, places: Collection[PlaceKey]) -> str:
+    """What a job holds of what is lacking in these places: "3 nvidia.com/gpu on n5"."""
+    held: dict[str, int] = {}
+    nodes: dict[str, None] = {}
+    for (group, index), node in job.placements.items():
+        for name, value in job.valid_spec.groups[group].shape.requests:
+            if (group, index) in places and node in lack.candidates and name in lack.resources:
+                held[name] = held.get(name, 0) + value
+                nodes[node] = None
+    return (
+        f"{amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
+        if held
+        else "nothing that it lacks"
+    )
+
+
+def _ending(case: Case, other: JobRecord, what: Callable[[Collection[PlaceKey]], str]) -> Change:
+    """A job that ends, and its newest decision: that is what would be undone. `what` says what places mean."""
+    present = what(other.placements)
+    subject = f"{label(other)} ({present})"
+    gone = hypothesis.job_gone(other, case.state)
+    offset, places, gave = _decided(case, other)
+    several = bool(offset) and len(places) < len(other.placements)
+    alone = hypothesis.places_gone(other, case.state, places) if several else ()
+    of_it = what(places) if several else present
+    left = "what is left: " if gave > len(places) else ""
+    said = f"{label(other)} was placed ({left}{of_it}{f'; it holds {present}' if of_it != present else ''})"
+    return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
+
+
+def _decided_at(case: Case, other: JobRecord) -> int:
+    """The offset of the newest decision that gave a job nodes that it still has; 0 where it wasn't read."""
+    return _decided(case, other)[0]
+
+
+def _decided(case: Case, other: JobRecord) -> tuple[int, list[PlaceKey], int]:
+    """The newest decision that gave a job nodes that it still has, 0 where it wasn't read; its places there, and how
+    many it gave."""
+    present = other.placements
+    for one in reversed(case.around.placements.get(other.uid, [])):
+        given = expand(one.pods)
+        places = [place for place, node in given.items() if present.get(place) == node]
+        if places and one.attempt == other.attempt:
+            return one.offset, places, len(given)
+    return 0, [], 0

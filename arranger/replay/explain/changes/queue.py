@@ -1,0 +1,101 @@
+"""Changes to the queue: what keeps the job out of it, which jobs are ahead, and how cycles are configured."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arranger.model.job import Stage
+from arranger.projections.ownership import has_earlier_pods
+from arranger.replay.explain.changes.case import Case
+from arranger.replay.explain.changes.change import Change, Steps, names_text
+from arranger.replay.reading.describe import label
+from arranger.replay.reading.edits import shown, told_from_before
+from arranger.replay.what_if import hypothesis
+
+#: Priorities that a TYJob may have.
+_HIGHEST = 10
+
+
+def out_of_queue(case: Case) -> Iterator[Change]:
+    """What brings a job into the queue that isn't in it."""
+    job, state, spec = case.job, case.state, case.spec
+    pods = [p for p in state.pods_of.get(job.uid, {}).values() if p.owner is not None and p.owner.attempt < job.attempt]
+    stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and has_earlier_pods(state, job)
+    when = f"when the pods of its earlier attempt are gone: {names_text([pod.name for pod in pods])}" if stay else ""
+    gone = hypothesis.pods_gone(state, pods) if stay else ()
+    left_ms = job.not_before_ms - state.told_ms
+    if left_ms > 0:
+        when = f"in {left_ms / 1000:g} s, when its back-off is over" + (f", and {when}" if when else "")
+    if spec.suspend:
+        edit = next((e for e in reversed(case.edits(job)) if e.before is None or not e.before.suspend), None)
+        offset = edit.offset if edit is not None else case.story.created_at
+        yield Change(
+            "spec",
+            "spec.suspend false" + (f", {when}" if when else ""),
+            (hypothesis.job_seen(job, state, msgspec.structs.replace(spec, suspend=False)), *gone),
+            offset,
+            "it was suspended" if edit is not None else "it came suspended",
+        )
+    elif stay or left_ms > 0:
+        began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
+        yield Change(
+            "pod" if stay else "wait",
+            when,
+            gone,
+            began.offset if began is not None else 0,
+            began.message if began is not None else "",
+            told_ms=job.not_before_ms if left_ms > 0 else None,
+        )
+
+
+def edits_ahead(case: Case) -> Iterator[Change]:
+    """The spec of a job ahead as it was before an edit."""
+    edits = [(edit, other) for other in case.ahead for edit in case.edits(other)]
+    for edit, other in sorted(edits, key=lambda one: -one[0].offset):
+        if edit.before is not None and edit.after is not None:
+            what = f"{label(other)}: {told_from_before(edit.before, edit.after)}"
+            seen = hypothesis.job_seen(other, case.state, edit.before)
+            yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, f"{what} (edited)", label(other))
+
+
+def configurations(case: Case) -> Iterator[Change]:
+    """The configuration of earlier cycles."""
+    for configured in reversed(case.around.configured[-3:]):
+        before, after = configured.before, configured.after
+        said = [
+            f"{name} {shown(getattr(before, name))} instead of {shown(getattr(after, name))}"
+            for name in ("queue_policy", "pod_policy", "weights")
+            if getattr(before, name) != getattr(after, name)
+        ]
+        if said:
+            what = ", ".join(said)
+            usable = case.policies.usable(before)
+            yield Change(
+                "config", what, (), configured.offset, f"cycles are taken otherwise since: {what}", config=usable
+            )
+
+
+def priorities(case: Case) -> Iterator[Change]:
+    """A higher priority: the least that goes before some of those ahead."""
+    spec = case.spec
+    levels = sorted({other.spec.priority for other in case.ahead if other.spec is not None})
+    for level in levels:
+        if spec.priority <= level < _HIGHEST:
+            before = next(o for o in case.ahead if o.spec is not None and o.spec.priority == level)
+            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, priority=level + 1))
+            yield Change("queue", f"priority {level + 1} would put it before {label(before)}", (seen,))
+
+
+def ahead(case: Case) -> Sequence[Change]:
+    """Jobs ahead, should they not be there: those that came last first."""
+    arrived = case.around.arrived
+    others = [other for other in case.ahead if not other.placements]
+    others.sort(key=lambda one: -arrived.get(one.uid, 0))
+
+    def without(number: int) -> Change:
+        other = others[number]
+        name = label(other)
+        gone = hypothesis.job_gone(other, case.state)
+        return Change("queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} came", name)
+
+    return Steps(len(others), without)

@@ -1,0 +1,173 @@
+"""Who holds what a waiting job lacks, or has taken it since the job came: decisions, and what nobody decided."""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.job import JobSpec
+from arranger.projections.jobs import expand, holds
+from arranger.projections.state import State
+from arranger.replay.explain.shortfall import Shortfall
+from arranger.replay.explain.story import Story
+from arranger.replay.explain.surroundings import Placement
+from arranger.replay.reading.describe import label
+
+
+class Taker(msgspec.Struct, frozen=True):
+    """A decision that gave capacity of the kind that the job lacks to another job. `since_created`: it was taken
+    after the job came. `holds`: the other job still has it, or its pods of then do (`leaving`); `held` is how much of
+    it. `freed_at` is the offset at which the last of those pods went, 0 if that wasn't read."""
+
+    offset: int
+    told_ms: int
+    job: str
+    amounts: dict[str, int]
+    nodes: tuple[str, ...]
+    since_created: bool
+    holds: bool
+    leaving: bool = False
+    freed_at: int = 0
+    held: dict[str, int] = {}
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Capacity of that kind held without a decision that was read: a stranger's pod, an adopted job, or pods that may
+    still come. `since` is the offset of its first event, 0 if that wasn't read."""
+
+    who: str
+    amounts: dict[str, int]
+    nodes: tuple[str, ...]
+    since: int = 0
+
+
+def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[Holder, ...]]:
+    """Who holds, or has taken since the job came, what it lacks on nodes that it may run on."""
+    resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
+    if not resources:
+        return (), ()
+    takers: list[Taker] = []
+    decided: dict[str, set[tuple[int, int]]] = {}
+    leaving: set[str] = set()
+    for other in story.others:
+        amounts, where = _amounts(other.spec, expand(other.pods), resources, nodes)
+        held = _held(story.state, other)
+        decided.setdefault(other.job_uid, set()).update(held)
+        left = [] if held else _left(story.state, other)
+        leaving.update(pod.uid for pod in left)
+        since = bool(story.created_at) and other.offset > story.created_at
+        freed_at = 0 if held or left else story.around.freed.get((other.job_uid, other.attempt), 0)
+        if amounts and (since or held or left or (story.created_at and freed_at > story.created_at)):
+            takers.append(
+                Taker(
+                    other.offset,
+                    other.told_ms,
+                    other.job,
+                    amounts,
+                    where,
+                    since,
+                    bool(held or left),
+                    leaving=bool(left),
+                    freed_at=freed_at,
+                    held=_amounts(other.spec, held, resources, nodes)[0] or _of_pods(left, resources, nodes),
+                )
+            )
+    return tuple(takers), tuple(_undecided(story, decided, leaving, resources, nodes))
+
+
+def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
+    """The places of a placement that its job still has, with their nodes."""
+    job = state.jobs.get(placement.job_uid)
+    if job is None or job.attempt != placement.attempt:
+        return {}
+    return {place: node for place, node in expand(placement.pods).items() if job.placements.get(place) == node}
+
+
+def _left(state: State, placement: Placement) -> list[k.PodSeen]:
+    """The pods of a placement that is over which still hold their nodes."""
+    return [
+        pod
+        for pod in state.pods_of.get(placement.job_uid, {}).values()
+        if holds(pod) and pod.owner is not None and pod.owner.attempt == placement.attempt
+    ]
+
+
+def _of_pods(pods: list[k.PodSeen], resources: tuple[str, ...], nodes: frozenset[str]) -> dict[str, int]:
+    """How much of the resources these pods hold on these nodes."""
+    amounts: dict[str, int] = {}
+    for pod in pods:
+        for name, value in pod.requests:
+            if name in resources and pod.node in nodes:
+                amounts[name] = amounts.get(name, 0) + value
+    return amounts
+
+
+def _undecided(
+    story: Story,
+    decided: dict[str, set[tuple[int, int]]],
+    leaving: set[str],
+    resources: tuple[str, ...],
+    nodes: frozenset[str],
+) -> list[Holder]:
+    """What is held there without a decision that this reading saw."""
+    found: list[Holder] = []
+    bound: set[str] = set()
+    for job in story.state.jobs.values():
+        bound.update(job.bound.values())
+        if job.uid == story.uid or job.spec is None:
+            continue
+        known = decided.get(job.uid, set())
+        rest = {place: node for place, node in job.placements.items() if place not in known}
+        amounts, where = _amounts(job.spec, rest, resources, nodes)
+        if amounts:
+            origin = f"adopted at offset {job.adopted_at}" if job.adopted_at else f"placed before offset {story.began}"
+            found.append(Holder(f"job {label(job)} ({origin})", amounts, where, job.adopted_at))
+    for pod in story.state.pods.values():
+        if not holds(pod) or pod.uid in bound or pod.uid in leaving or pod.node not in nodes:
+            continue
+        asked = dict(pod.requests)
+        amounts = {name: asked[name] for name in resources if asked.get(name)}
+        if amounts:
+            since = story.around.came.get(pod.uid, 0)
+            found.append(Holder(f"pod {pod.namespace}/{pod.name}", amounts, (pod.node,), since))
+    found += _assumed(story.state, resources, nodes)
+    return sorted(found, key=lambda holder: ([-holder.amounts.get(name, 0) for name in resources], holder.who))
+
+
+def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[Holder]:
+    """What is kept for pods that may still come, by attempt of their jobs."""
+    kept: dict[tuple[str, int], dict[str, int]] = {}
+    where: dict[tuple[str, int], dict[str, None]] = {}
+    for pod in state.assumed.values():
+        asked = {name: amount for name, amount in pod.requests if name in resources and amount}
+        if asked and pod.node in nodes:
+            of = (pod.owner.job_uid, pod.owner.attempt)
+            amounts = kept.setdefault(of, {})
+            for name, amount in asked.items():
+                amounts[name] = amounts.get(name, 0) + amount
+            where.setdefault(of, {})[pod.node] = None
+    return [
+        Holder(
+            f"pods of {_job_text(state, uid)}, attempt {attempt}, that may still come", amounts, (*where[uid, attempt],)
+        )
+        for (uid, attempt), amounts in kept.items()
+    ]
+
+
+def _job_text(state: State, uid: str) -> str:
+    job = state.jobs.get(uid)
+    return f"job {label(job)}" if job is not None else f"the deleted job {uid}"
+
+
+def _amounts(
+    spec: JobSpec, places: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """How much of the resources these places hold on these nodes, and on which."""
+    amounts: dict[str, int] = {}
+    where: dict[str, None] = {}
+    for (group, _), node in places.items():
+        if node not in nodes or group >= len(spec.groups):
+            continue
+        for name, value in spec.groups[group].shape.requests:
+            if name in resources:
+                amounts[name] = amounts.get(name, 0) + value
+                where[node] = None
+    return amounts, tuple(where)

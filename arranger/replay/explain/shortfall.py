@@ -1,0 +1,210 @@
+"""Where a cycle stops to place a job: the pod that no node takes, why not, and the node that lacks least."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from arranger.model.pod import PodShape
+from arranger.model.quantity import amount_text
+from arranger.model.quota import QuotaLack
+from arranger.scheduling import NO_SELECTED, Attempt, ClusterView, Filters, Neighbour, Shortage, Witness, neighbour_of
+
+#: Nodes of which it is looked at whether the same rules them out as the closest one.
+_COMPARED = 1000
+
+
+class Closest(msgspec.Struct, frozen=True):
+    """The node that lacks least for the next pod, and what it lacks: resource, needed, free. So many more are `alike`
+    in that; it is the first of them by name."""
+
+    node: str
+    lacks: tuple[tuple[str, int, int], ...]
+    text: str
+    alike: int = 0
+
+
+class NodeAnswer(msgspec.Struct, frozen=True):
+    """The node that was asked about, and why it doesn't take the next pod."""
+
+    node: str
+    refused: str
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
+
+    `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
+    `candidates` are those nodes. `further`: the quorum has room, and these are the pods beyond it. `others` pods of
+    other jobs got room in the same cycle before. `selector` is the nodeSelector of that pod, empty unless it keeps it
+    from a node. With `quota` no node was looked at: a quota of the namespace doesn't leave enough.
+    """
+
+    group: str
+    found: int
+    asked: int
+    nodes: int
+    reasons: tuple[tuple[str, int], ...]
+    closest: Closest | None
+    resources: tuple[str, ...]
+    candidates: tuple[str, ...]
+    group_number: int = 0
+    node: NodeAnswer | None = None
+    selector: str = ""
+    further: bool = False
+    others: int = 0
+    quota: QuotaLack | None = None
+
+
+class ShortfallWitness(Witness):
+    """Keeps where one job falls short."""
+
+    def __init__(self, uid: str, node: str = "") -> None:
+        self._uid = uid
+        self._node = node
+        self._attempt: Attempt | None = None
+        self._found: list[tuple[Shortage, Shortfall]] = []
+        #: Jobs that found room in this cycle so far.
+        self._served: dict[str, Attempt] = {}
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """Where the job was left in the end: another split of its quorum may have come about after a first failed."""
+        left = self._attempt.shortage if self._attempt is not None else None
+        return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
+
+    def placing(self, attempt: Attempt, group: int, **_: Any) -> None:
+        """Whoever is served now holds room when it is this job's turn."""
+        self._served[attempt.job.uid] = attempt
+
+    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+        """Look where the job stops, while what it found is still held."""
+        if attempt.job.uid != self._uid:
+            return
+        self._attempt = attempt
+        group = attempt.groups[shortage.group]
+        if shortage.quota is not None:
+            self._found.append((shortage, self._beyond_quota(attempt, shortage, len(view))))
+            return
+        shape = group.shape
+        request = view.request(shape)
+        short = np.maximum(request - view.free, 0) * (request > 0)
+        asked = _by_column(view, shape)
+        pod = neighbour_of(attempt.job, shortage.group)
+        candidates = np.flatnonzero(filters.allowed(shape, pod))
+        # What most candidates lack comes first.
+        columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
+        shortfall = Shortfall(
+            group=group.name,
+            found=shortage.found,
+            asked=shortage.asked,
+            nodes=len(view),
+            reasons=shortage.reasons,
+            closest=self._closest(attempt, view, filters, shape, pod),
+            resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
+            candidates=tuple(view.names[row] for row in candidates.tolist()),
+            group_number=shortage.group,
+            node=self._asked(attempt, view, filters, shape, pod),
+            selector=_selector(shape) if NO_SELECTED in dict(shortage.reasons) else "",
+            further=attempt.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not attempt),
+        )
+        self._found.append((shortage, shortfall))
+
+    def _beyond_quota(self, attempt: Attempt, shortage: Shortage, nodes: int) -> Shortfall:
+        """No node was looked at."""
+        return Shortfall(
+            group=attempt.groups[shortage.group].name,
+            found=shortage.found,
+            asked=shortage.asked,
+            nodes=nodes,
+            reasons=shortage.reasons,
+            closest=None,
+            resources=(),
+            candidates=(),
+            group_number=shortage.group,
+            further=attempt.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not attempt),
+            quota=shortage.quota,
+        )
+
+    def _closest(
+        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+    ) -> Closest | None:
+        """The node that lacks least, with who got room there before."""
+        closest = _closest(view, filters, shape, pod)
+        if closest is None:
+            return None
+        beside = self._beside(attempt, view.roster.rows()[closest.node])
+        return msgspec.structs.replace(closest, text=closest.text + beside)
+
+    def _beside(self, attempt: Attempt, row: int) -> str:
+        """Which pods hold room on a node that only this cycle gives them: none of them is there."""
+        own, others = 0, 0
+        for other in self._served.values():
+            pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
+            own, others = (own + pods, others) if other is attempt else (own, others + pods)
+        told = [(own, "its own"), (others, "other jobs")]
+        parts = [f"{pods} pod{'' if pods == 1 else 's'} of {whose}" for pods, whose in told if pods]
+        return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
+
+    def _asked(
+        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+    ) -> NodeAnswer | None:
+        """Why the node asked about doesn't take the pod."""
+        if not self._node:
+            return None
+        row = view.roster.rows().get(self._node)
+        if row is None:
+            return NodeAnswer(self._node, "there is no such node")
+        refused = reason_text(filters.refusal(shape, row, pod), _selector(shape))
+        return NodeAnswer(self._node, refused + self._beside(attempt, row))
+
+
+def reason_text(reason: str, selector: str) -> str:
+    """A reason with the nodeSelector that it is about: the recorded ones don't name it, so that jobs share them."""
+    return f"{reason} ({selector})" if reason == NO_SELECTED and selector else reason
+
+
+def _selector(shape: PodShape) -> str:
+    """A pod's nodeSelector as people write it: "gpu-type=h100,zone=a"."""
+    return ",".join(f"{key}={value}" for key, value in shape.node_selector)
+
+
+def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:
+    """Column → what the pod asks for in it, with amounts: one resource, or all that no node has."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for name, column, need in view.needs(shape):
+        found.setdefault(column, []).append((name, need))
+    return found
+
+
+def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
+    """Among the nodes that only lack resources, the one that lacks the fewest and then the smallest part of its need;
+    if every node is ruled out by something else, the first of those with room, or else the first by name."""
+    if not len(view):
+        return None
+    request = view.request(shape)
+    short = np.maximum(request - view.free, 0) * (request > 0)
+    part = (short / np.maximum(request, 1)).sum(axis=1)
+    ruled_out = ~filters.allowed(shape, pod)
+    kinds = (short > 0).sum(axis=1)
+    row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
+    alike = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
+    lacks = tuple(
+        (name, need, max(int(view.free[row, c]), 0))
+        for c in np.flatnonzero(short[row]).tolist()
+        for name, need in _by_column(view, shape)[c]
+    )
+    if ruled_out[row]:
+        refusal = filters.refusal(shape, row, pod)
+        same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
+        return Closest(view.names[row], lacks, reason_text(refusal, _selector(shape)), same - 1)
+    missing = [
+        f"{amount_text(name, need - free)} more {name}"
+        f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"
+        for name, need, free in lacks
+    ]
+    free = view.free[alike] == view.free[row]
+    same = int((free | (request == 0)).all(axis=1).sum())
+    return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing), same - 1)

@@ -1,0 +1,72 @@
+"""A quorum that is asked about alone, as if no job went before it: whether it fits, and where it stops."""
+
+from typing import Any
+
+import numpy as np
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Amounts
+from arranger.projections.state import State
+from arranger.scheduling.attempt import Attempt
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.view import ClusterView, Mask
+
+
+def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> Attempt:
+    """What a cycle would do for the job's quorum if the job were the first in the queue."""
+    return Placer(state, config, policies).quorum(job)
+
+
+def heeds_others(state: State, job: JobRecord) -> bool:
+    """Whether other pods have a say in where the job's may go, or quotas in whether they, or those before them, may."""
+    groups = job.spec.groups if job.spec is not None else ()
+    return bool(state.repelling or state.quotas) or any(group.shape.rules is not None for group in groups)
+
+
+class QuorumAlone:
+    """Whether a quorum fits, asked again and again: counts of pods a node mostly tell, where only resources decide, and
+    what they are counted with is kept while no node's facts change. What lies between is a cycle's to say."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Any, ...] = ()
+        self._masks: list[Mask] = []
+
+    def fits(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool:
+        """Whether it fits now."""
+        sure = self._counted(state, job, config, policies)
+        return Placer(state, config, policies).fits(job) if sure is None else sure
+
+    def _counted(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool | None:
+        """Whether the quorum surely fits, or surely doesn't; None if counts don't show it."""
+        policy, nodes = policies.pod_policy(job, config), state.nodes
+        if job.refusals or job.placements or job.given_up or heeds_others(state, job):
+            return None
+        if policy.name not in BUILT_IN.pod or job.spec is None:
+            return None  # another package's policy may leave room unused
+        groups = job.spec.groups
+        asked = (nodes.facts_version, job.spec, policies)
+        if asked != self._asked:
+            filters = Filters(ClusterView(nodes), policies.filters)
+            self._asked, self._masks = asked, [filters.static(group.shape) for group in groups]
+        vectors = [nodes.vector(group.shape.requests) for group in groups]
+        free = nodes.free()[nodes.by_name()]
+        rooms = [int((_pods(free, vector) * mask).sum()) for vector, mask in zip(vectors, self._masks, strict=True)]
+        workers = job.spec.total_workers if policy.whole else job.spec.min_workers
+        possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
+        if not rooms[LEADER_GROUP] or possible < workers:
+            return False
+        # Every pod takes at most the place of one that is as large as the largest in every resource.
+        everywhere = np.logical_and.reduce(self._masks)
+        surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
+        return True if surely >= 1 + workers else None
+
+
+def _pods(free: Amounts, vector: Amounts) -> Amounts:
+    """How many pods of these amounts each row takes."""
+    columns = np.flatnonzero(vector)
+    found: Amounts = (np.maximum(free[:, columns], 0) // vector[columns]).min(axis=1)
+    return found

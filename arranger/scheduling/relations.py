@@ -1,0 +1,39 @@
+"""How one pod stands to another by what pods ask of each other, for explanations: cycles count pods by the thousand."""
+
+from collections.abc import Callable
+
+from arranger.events.kinds import PodSeen
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
+
+Test = Callable[[PodSeen], bool]
+
+
+def keeps_away(job: JobRecord, group: int) -> Test:
+    """Tests whether a pod keeps pods of the job's group off nodes, by its own rules or by theirs."""
+    pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
+    questions: list[Selected | Taking] = []
+    if rules is not None:
+        questions += [Taking(port) for port in rules.host_ports]
+        questions += [selected_by(term, pod) for term in rules.anti_affinity]
+        questions += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+
+    def test(other: PodSeen) -> bool:
+        seen = of_pod(other)
+        return any(question.matches(seen) for question in questions) or _repels(seen, pod)
+
+    return test
+
+
+def attracts(job: JobRecord, group: int) -> Test | None:
+    """Tests whether pods of the job's group must join a pod, or are balanced with it; None if they ask for neither."""
+    pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
+    if rules is None or not (rules.affinity or rules.spread):
+        return None
+    selected = [Selected(((within(term.namespaces, pod.namespace), term.selector),)) for term in rules.affinity]
+    selected += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
+    return lambda other: any(of.matches(of_pod(other)) for of in selected)
+
+
+def _repels(other: Neighbour, pod: Neighbour) -> bool:
+    return any(selected_by(term, other).matches(pod) for term in other.anti_affinity)

@@ -1,0 +1,49 @@
+"""The sizes that the house keeps: a function fits on a screen, a file and a class can be read as a whole."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from arranger.projections import fold
+
+PACKAGE = Path(__file__).parents[2] / "arranger"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LINES_OF_A_FILE = 500
+LINES_OF_A_FUNCTION = 40
+#: Of a class in `workers/`.
+LINES_OF_A_WORKER = 250
+METHODS_OF_THE_FOLD = 25
+
+#: Files that are larger still.
+LARGE = {"scheduling/placer.py"}
+
+
+def lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= LINES_OF_A_FILE or name(path) in LARGE
+    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    assert [f"{one.name}: {lines(one)}" for one in functions if lines(one) > LINES_OF_A_FUNCTION] == []
+
+
+def test_no_class_of_the_workers_does_too_much() -> None:
+    for path in sorted((PACKAGE / "workers").glob("*.py")):
+        classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        assert [f"{one.name}: {lines(one)}" for one in classes if lines(one) > LINES_OF_A_WORKER] == []
+
+
+def test_the_classes_of_the_fold_have_few_methods() -> None:
+    for kind in fold._Fold.__mro__[:-1]:
+        methods = [member for member in vars(kind).values() if callable(member)]
+        assert len(methods) <= METHODS_OF_THE_FOLD, kind
