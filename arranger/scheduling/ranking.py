@@ -9,10 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from arranger.model.config import CycleConfig
+from arranger.model.pod import PodShape
 from arranger.scheduling.filters import Filters, fitting
 from arranger.scheduling.placement import NONE, Scores, fill
 from arranger.scheduling.policies.base import Ask, PodPolicy
 from arranger.scheduling.view import Chosen, ClusterView, Part
+
+#: How many shapes' rankings are kept at once.
+RANKINGS = 64
 
 #: Jobs with more pods than this are placed by sorting; picking the best node again and again costs more.
 _FEW_PODS = 8
@@ -75,3 +79,27 @@ class Ranking:
         if self._ask.preference is not None:
             scores = replace(self._ask, preference=self._ask.preference[rows]).preferring(scores)
         self._offers[rows] = np.where(room > 0, scores, NONE)
+
+
+class Rankings:
+    """The rankings of one cycle, made for shapes that come a second time."""
+
+    def __init__(self, view: ClusterView, filters: Filters, config: CycleConfig) -> None:
+        self._view = view
+        self._filters = filters
+        self._config = config
+        self._met: set[tuple[str, PodShape]] = set()
+        self._rankings: dict[tuple[str, PodShape], Ranking] = {}
+
+    def of(self, policy: PodPolicy, ask: Ask) -> Ranking | None:
+        """The ranking of the shape that is asked for; None if the policy sees it for the first time."""
+        key = (policy.name, ask.shape)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            if key not in self._met:
+                self._met.add(key)
+                return None
+            ranking = self._rankings[key] = Ranking(self._view, self._filters, policy, ask, self._config)
+            if len(self._rankings) > RANKINGS:
+                del self._rankings[next(iter(self._rankings))]
+        return ranking

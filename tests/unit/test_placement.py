@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.projections.jobs import expand
-from arranger.scheduling import cycle
+from arranger.scheduling import placer
 from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placement import Scores, fill, fill_by_margins
-from arranger.scheduling.placer import Placer
+from arranger.scheduling.placing import Placing
 from arranger.scheduling.policies.base import Ask, PodPolicy
+from arranger.scheduling.quorum_memory import QuorumMemory
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen
 from tests.interpreter import told_elsewhere
@@ -162,16 +163,20 @@ def test_a_plan_without_simd_is_one_where_it_was_switched_off() -> None:
 # --- what pods ask of each other and prefer -------------------------------------------------------------------------
 
 
-class PodByPod(Placer):
-    """Places every pod for itself, with nothing remembered of those before it."""
+class PodByPod(Placing):
+    """Places every pod for itself."""
 
     def _one_by_one(self, attempt: Attempt, group: int) -> bool:
         return True
 
     def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
-        return self._fill(self.view, self._filters, policy, ask)
+        return self._fill(self.filters, policy, ask)
 
-    def _again(self, attempt: Attempt) -> bool:
+
+class NothingRemembered(QuorumMemory):
+    """Every quorum is sought as if it were the first of its kind."""
+
+    def again(self, attempt: Attempt) -> bool:
         return False
 
 
@@ -188,7 +193,7 @@ def test_whatever_pods_ask_of_each_other_or_prefer_they_are_placed_as_one_by_one
 ) -> None:
     world = data.draw(asking_worlds(policies=[policy]))
     together = take_cycle(world.state, world.config, world.now_ms)
-    with mock.patch.object(cycle, "Placer", PodByPod):
+    with mock.patch.multiple(placer, Placing=PodByPod, QuorumMemory=NothingRemembered):
         apart = take_cycle(world.state, world.config, world.now_ms)
     assert settled_pods(together) == settled_pods(apart)
     world.cycle()

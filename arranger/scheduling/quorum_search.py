@@ -1,0 +1,131 @@
+"""The search for a quorum: all of its needs, or another split over the worker sets, or one domain of a topology."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.scheduling.attempt import Attempt, Shortage
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.needs import Needs, free_indices, joining
+from arranger.scheduling.placing import Placing
+from arranger.scheduling.pod_filters import places_of
+from arranger.scheduling.policies.base import weight_of
+from arranger.scheduling.view import Mask
+
+#: How many places of a topology are tried for a quorum whose pods must be together.
+PLACES = 8
+
+#: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
+SPLITS = 8
+
+
+class QuorumSearch:
+    """Tries the ways in which a quorum may come together, one after the other, until one does."""
+
+    def __init__(self, placing: Placing) -> None:
+        self._placing = placing
+
+    def place(self, attempt: Attempt, needs: Needs) -> Shortage | None:
+        """All of the needs, or another split of as many workers over the sets, or nothing."""
+        placing = self._placing
+        mark = placing.mark()
+        shortage = None
+        for filters, split in self._ways(attempt, needs):
+            if shortage is not None and 0 < placing.config.tried_pods <= attempt.steps:
+                break  # in every cycle, for as long as the job waits
+            failed = self._place_all(filters, attempt, needs, split)
+            if failed is None:
+                attempt.as_given = split is None and filters is placing.filters
+                return None
+            shortage = shortage or failed
+            placing.undo(attempt, mark)
+            if placing.witness is not None:
+                placing.witness.undone(attempt)
+        return shortage
+
+    def _ways(self, attempt: Attempt, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
+        """Every split on all nodes, then, for pods that must be together, in one place of their topology at a time.
+
+        The first pod chooses its node without regard to those that must join it, so its place may be too small.
+        """
+        placing = self._placing
+        for split in self._splits(attempt, needs):
+            yield placing.filters, split
+        if placing.view.neighbours is not None and not attempt.job.placements:
+            asked = sum(len(indices) for indices in needs.values())
+            for place in self._places_together(attempt, asked):
+                narrowed = Filters(placing.view, placing.policies.filters, only=place)
+                for split in self._splits(attempt, needs):
+                    yield narrowed, split
+
+    def _places_together(self, attempt: Attempt, asked: int) -> Iterator[Mask]:
+        """Where a quorum of which pods must join others could be: places that hold so many of the job's pods counted
+        shape by shape, at most `PLACES`, the roomiest for those pods first."""
+        found = joining(attempt.job)
+        if found is None:
+            return
+        number, key = found
+        places = places_of(self._placing.view, key)
+        filters, groups = self._placing.filters, attempt.groups
+        rooms = np.array(
+            [
+                np.bincount(places, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
+                for group in groups
+            ]
+        )
+        enough = np.minimum(rooms, [[group.count] for group in groups]).sum(axis=0) >= asked
+        enough[0] = False  # nodes in no place
+        ranked = np.argsort(-rooms[number], kind="stable")
+        for place in ranked[enough[ranked]][:PLACES].tolist():
+            yield places == place
+
+    def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
+        """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
+
+        By the smallest pods first, by the largest first, and by the order given begun at each set: at most `SPLITS`.
+        """
+        yield None
+        spec = attempt.job.valid_spec
+        sets = range(1, len(spec.groups))
+        if attempt.policy.whole or len(sets) < 2:
+            return
+        by_size = sorted(sets, key=lambda group: (self._size(spec, group), group))
+        orders = [by_size, by_size[::-1], *([*sets[at:], *sets[:at]] for at in range(len(sets)))]
+        yield from orders[:SPLITS]
+
+    def _size(self, spec: JobSpec, group: int) -> int:
+        """A worker's weighted part of the whole cluster: how much of it one pod takes, to order sets by."""
+        view, config = self._placing.view, self._placing.config
+        total = view.allocatable.sum(axis=0)
+        size = 0
+        for resource, amount in spec.groups[group].shape.requests:
+            column = view.column(resource)
+            there = int(total[column]) if column is not None else 0
+            size += max(weight_of(resource, config), 1) * (amount * 1_000_000_000 // there if there else 1 << 40)
+        return size
+
+    def _place_all(
+        self, filters: Filters, attempt: Attempt, needs: Needs, order: Sequence[int] | None
+    ) -> Shortage | None:
+        """Group by group; with an `order` the workers needed may come from any sets, in that order."""
+        asked = sum(len(indices) for indices in needs.values())
+        if order is None:
+            turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
+        else:
+            free = free_indices(attempt.job, order)
+            turns = [(group, needs[group]) for group in (LEADER_GROUP,) if group in needs]
+            turns += [(group, free[group]) for group in order if group in free]
+        found = 0
+        shortage = None
+        for group, indices in turns:
+            wanted = indices[: asked - found]
+            placed = self._placing.place(filters, attempt, group, wanted)
+            found += placed
+            if placed < len(wanted):
+                shortage = shortage or self._placing.short(filters, attempt, group, found=found, asked=asked)
+                if order is None or group == LEADER_GROUP:
+                    return shortage
+            if found == asked:
+                return None
+        return shortage if found < asked else None
