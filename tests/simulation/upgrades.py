@@ -12,7 +12,7 @@ old one must wait. No process may begin an epoch though the log holds a snapshot
 
 import asyncio
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -22,7 +22,7 @@ from arranger.errors import UnknownEvent
 from arranger.events import kinds as k
 from arranger.events.log import Entry, StoredSnapshot
 from arranger.model.pod import PodShape
-from arranger.projections import snapshot
+from arranger.projections import layouts, snapshot
 from arranger.scheduling.filters import Filter, Mask
 from arranger.scheduling.registry import BUILT_IN, Policies, policies_with
 from arranger.scheduling.view import ClusterView
@@ -39,6 +39,17 @@ _LAYOUTS = {OLD: snapshot.LAYOUT - 1, NEW: snapshot.LAYOUT}
 _GRACE_S, _LONG_GRACE_S = 120.0, 900.0
 #: A process whose fold has stopped drains for so long at most.
 _DRAINS_S = 3.0
+
+
+def _numbered(content: bytes, layout: int) -> bytes:
+    """The snapshot under another number of its layout."""
+    parts = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
+    return msgspec.msgpack.encode([layout, *parts[1:]])
+
+
+def bridges() -> dict[int, Callable[[layouts.Parts], layouts.Parts]]:
+    """A bridge over which nothing changes: what lies behind the real one is tested with snapshots that are kept."""
+    return {_LAYOUTS[OLD]: lambda parts: [msgspec.Raw(msgspec.msgpack.encode(_LAYOUTS[NEW])), *parts[1:]]}
 
 
 class _RefusesNothing(Filter):
@@ -141,9 +152,7 @@ class Upgrade:
     def _as_seen(self, content: bytes, version: int) -> bytes:
         """The other version's snapshot as one of this version sees it."""
         if version == NEW:
-            # A bridge over which nothing is added: what lies behind it is tested with snapshots that are kept.
-            parts = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
-            return msgspec.msgpack.encode([_LAYOUTS[OLD], *parts[1:]])
+            return _numbered(content, _LAYOUTS[OLD])
         return msgspec.msgpack.encode([snapshot.LAYOUT + 1]) if self._patient else b"of another layout"
 
     def layout_of(self, version: int) -> int:

@@ -24,6 +24,7 @@ from arranger.events.kinds import Watched
 from arranger.kube.crd import tyjob_crd
 from arranger.model.checks import FieldError
 from arranger.plugins import Installed
+from arranger.projections import layouts
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
 from arranger.sandbox.store import Store
@@ -58,7 +59,7 @@ from tests.simulation.refusals import Refusals
 from tests.simulation.rogue import Rogue
 from tests.simulation.stalls import Stalls
 from tests.simulation.trials import Trials
-from tests.simulation.upgrades import Upgrade
+from tests.simulation.upgrades import Upgrade, bridges
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: The shipped settings. A run lasts minutes and has few events, so what comes after hours or after many comes sooner.
@@ -473,7 +474,10 @@ class World:
         self.loop.after_each = self._stop_if_failed
         self.loop.set_exception_handler(self._unhandled)
         try:
-            with mock.patch.object(backoff, "random", random_module):
+            with (
+                mock.patch.object(backoff, "random", random_module),
+                mock.patch.dict(layouts._BRIDGES, bridges()),
+            ):
                 self.loop.run_until_complete(self.loop.create_task(self._whole(), context=Owner("world").context()))
         finally:
             self._close()
