@@ -90,11 +90,12 @@ SILENT: Any = _Silent()
 
 
 class _Missed:
-    """A watcher's count of what its comparisons found: all of that was lost on the way, or
-    forged, which only a few faults do."""
+    """A watcher's count of what its comparisons found: all of that was lost on the way, or forged, which only a few
+    faults do; or the process is about to notice that it stands in a tail which the log has lost."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, process: "SimulatedProcess") -> None:
+        self._process = process
+        self._world = process.world
         self._site = ""
 
     def labels(self, kind: Watched) -> "_Missed":
@@ -102,15 +103,17 @@ class _Missed:
         return self
 
     def inc(self, number: int) -> None:
-        if not any(self._world.faults.hits[site] for site in (self._site, *FORGERIES)):
+        at, home = self._process.follower.position, self._world.home
+        in_log = any((entry.last, entry.chain) == (at.offset, at.chain) for entry in home.stored)
+        if in_log and not any(self._world.faults.hits[site] for site in (self._site, *FORGERIES)):
             self._world.fail(Violation(f"a comparison finds {number} objects, and never: {self._site}"), None)
 
 
 class _Metrics(_Silent):
     """Of a process: what its comparisons found is judged."""
 
-    def __init__(self, world: "World") -> None:
-        self.missed_observations = _Missed(world)
+    def __init__(self, process: "SimulatedProcess") -> None:
+        self.missed_observations = _Missed(process)
 
     def heard_age_s(self, kind: Watched) -> None:
         """Nobody has heard anything."""
@@ -208,7 +211,7 @@ class SimulatedProcess:
         parts = Parts(
             settings=SETTINGS, installed=Installed(world.upgrade.policies_of(self.version), ()), member_id=self.name,
             redis=world.redis, stream=self.follower.log, follower=self.follower,  # type: ignore[arg-type]
-            membership=self.membership, clock=self.clock, time=time, metrics=_Metrics(world),  # type: ignore[arg-type]
+            membership=self.membership, clock=self.clock, time=time, metrics=_Metrics(self),  # type: ignore[arg-type]
             problems=MemberProblems(self.clock), ticker=world.ticks,  # type: ignore[arg-type]
             cluster=self.cluster if self.identity is not None else None, identity=self.identity,
         )  # fmt: skip
