@@ -190,7 +190,7 @@ class Seen:
         return last if last is not None and last.epoch == epoch else Position(epoch, 0, "")
 
     def passed(self, position: Position) -> None:
-        """The log was read or appended to up to there."""
+        """The log was read or appended to up to there, or is read from there: a snapshot knows what lies before it."""
         last = self._last
         if last is None or (last.epoch, last.offset) < (position.epoch, position.offset):
             self._last = position

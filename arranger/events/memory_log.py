@@ -135,6 +135,7 @@ class MemoryLog:
         check_time(told_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        self._seen.passed(after)
         stored = await self.read_stored(after, limit=limit)
         if not stored and wait_s > 0:
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the result.

@@ -163,6 +163,7 @@ class RedisLog:
         return answer
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        self._seen.passed(after)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while True:

@@ -560,6 +560,21 @@ async def test_a_tail_that_was_lost_and_written_anew_is_noticed(place: Place, re
             await log.append(batch(4), epoch=origin.epoch)
 
 
+@many_writers
+async def test_who_began_at_a_snapshot_whose_offset_the_log_has_lost_is_noticed_too(place: Place) -> None:
+    """It has read nothing before that, and the log may have come to any length meanwhile."""
+    async with place.home() as home:
+        origin = await fill(home.log(), (1, 1, 1))
+        end = await home.log().end()
+        log = home.log()  # goes on from a snapshot as of the end
+        await home.lose_tail(after=2)
+        await fill(home.log(), (2, 2), writer="another")
+        with pytest.raises(EpochLost):
+            await log.read(end)
+        with pytest.raises(EpochLost):
+            await log.append(batch(4), epoch=origin.epoch)
+
+
 # --- damage -------------------------------------------------------------------------------------------------
 
 

@@ -196,6 +196,33 @@ def test_a_start_from_a_snapshot_equals_the_fold_from_the_start() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_a_batch_of_ours_that_the_log_lost_before_we_read_it_ends_the_epoch(others: int) -> None:
+    """Others have appended in its place, and that is read before the answer to our append comes."""
+
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        append, stranger = follower.log.append, MemoryLog(home)
+        await stranger.open()
+        epoch = follower.state.epoch
+
+        async def lost(batch: k.Batch, **options: Any) -> Appended:
+            appended = await append(batch, **options)
+            home.lose_tail(appended.first - 1)
+            for seq, count in enumerate((others, 3), start=1):
+                batch = k.Batch("stranger", seq, 0, tuple(node(f"s{number}") for number in range(count)))
+                last = (await stranger.append(batch, epoch=epoch)).last
+                if seq == 1:
+                    await follower.folded(epoch, last)
+            return appended
+
+        follower.log.append = lost  # type: ignore[method-assign]
+        with pytest.raises(EpochLost):
+            await writer.append_and_fold([node("b"), node("c")])
+        await asyncio.wait_for(follower.epoch_ended(epoch), 5)
+
+    run(scenario)
+
+
 class _Unreadable(MemoryLog):
     """A log with an entry at which reading fails."""
 
