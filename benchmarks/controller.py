@@ -2,8 +2,8 @@
 
 The product's own controller, follower and writer in one event loop, with the log in memory and in a real Redis. What a
 watcher and a scheduler would have said stands in the log before the clock starts; the controller folds it, decides,
-appends, and folds its own decisions: Starting, the leader's address, Running, Succeeded. Only accepted
-decisions count; the time is all that the thread takes meanwhile, so a busy machine changes little.
+appends, and folds its own decisions: Running and Succeeded. Only accepted decisions count; the time is all that the
+thread takes meanwhile, so a busy machine changes little.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from arranger.events.log import Log
 from arranger.events.memory_log import MemoryLog
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.pod import PodOwner, PodShape
 from arranger.projections.state import Changes
@@ -66,6 +66,10 @@ class _Decided(msgspec.Struct):
     wall_s: float = 0.0
 
 
+#: How many decisions each job has had after each phase.
+_DECIDED = (0, 0, 1, 2)
+
+
 class _Done:
     """Listens to the fold until so many decisions on stages were accepted."""
 
@@ -76,7 +80,7 @@ class _Done:
 
     def changed(self, changes: Changes) -> None:
         """Count them."""
-        self.accepted += sum(v.accepted and v.kind in ("StageDecided", "LeaderAddressed") for v in changes.verdicts)
+        self.accepted += sum(v.accepted and v.kind == "StageDecided" for v in changes.verdicts)
         if self.accepted >= self._wanted:
             self._reached.set()
 
@@ -92,7 +96,7 @@ class _Done:
 
 
 async def _decide(log: Log, jobs: int) -> _Decided:
-    """Let a controller decide in four phases; what lies between them isn't counted."""
+    """Let a controller decide in phases; what lies between them isn't counted."""
     system = SystemClock()
     metrics = Metrics(system)
     follower = Follower(log, clock=system, metrics=metrics, reader="controller")
@@ -105,13 +109,13 @@ async def _decide(log: Log, jobs: int) -> _Decided:
     follower.listen(done)
     outside = Writer(follower, name="outside", clock=system, metrics=metrics)
     found = _Decided()
-    for number, phase in enumerate(_phases(follower, jobs), start=1):
+    for decided, phase in zip(_DECIDED, _phases(follower, jobs), strict=True):
         for events in phase:
             await outside.append(events)
         gc.collect()
         tasks = [asyncio.create_task(follower.run()), asyncio.create_task(controller.run())]
         began_s, thread_s = time.perf_counter(), time.thread_time()
-        await done.reach(number * jobs)
+        await done.reach(decided * jobs)
         found.wall_s += time.perf_counter() - began_s
         found.thread_s += time.thread_time() - thread_s
         await end(tasks)
@@ -123,7 +127,7 @@ async def _decide(log: Log, jobs: int) -> _Decided:
 
 
 def _phases(follower: Follower, jobs: int) -> Iterator[list[list[k.Event]]]:
-    """What the outside says before each of the four decisions, in batches as a watcher would append them."""
+    """What the outside says before each decision, in batches as a watcher would append them."""
     history = History()
     nodes = history.nodes(max(1, jobs * (1 + _WORKERS) // 100))
     shape = PodShape(_CPU)
@@ -131,7 +135,7 @@ def _phases(follower: Follower, jobs: int) -> Iterator[list[list[k.Event]]]:
     history.listed()
     said = [list(batch.events) for batch in history.batches[1:]]
     state = history.state()
-    config = CycleConfig(versions=VERSIONS)
+    config = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
     yield [*said, list(take_cycle(state, config, TOLD_MS))]
     del state, nodes
     for seen in (_leaders_run, _workers_are_ready, _leaders_succeed):

@@ -20,7 +20,7 @@ from arranger.events import kinds as k
 from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import Object, Resource
 from arranger.metrics import Metrics
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner, PodShape
 from arranger.model.stages import StageReason
@@ -64,8 +64,7 @@ def _running(jobs: int) -> tuple[History, list[k.PodSeen]]:
     shape = PodShape(_CPU)
     history.jobs(jobs, _WORKERS, leader=shape, worker=shape)
     history.listed()
-    history.say(*take_cycle(history.state(), CycleConfig(versions=VERSIONS), TOLD_MS))
-    _decided(history, Stage.STARTING)
+    history.say(*take_cycle(history.state(), CycleConfig(versions=VERSIONS, verdicts=VERDICTS), TOLD_MS))
     term, pods = history.terms[k.Watched.POD], []
     for job in history.state().jobs.values():
         for (group, index), node in job.placements.items():
@@ -76,15 +75,9 @@ def _running(jobs: int) -> tuple[History, list[k.PodSeen]]:
             )
     for batch in _batches(pods):
         history.say(*batch)
-    state = history.state()
-    history.say(*(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1") for job in state.jobs.values()))
-    _decided(history, Stage.RUNNING)
+    jobs_there, ready = history.state().jobs.values(), StageReason.WORKERS_READY
+    history.say(*(k.StageDecided(job.uid, job.version, 0, Stage.RUNNING, ready) for job in jobs_there))
     return history, pods
-
-
-def _decided(history: History, stage: Stage) -> None:
-    state = history.state()
-    history.say(*(k.StageDecided(job.uid, job.version, 0, stage, StageReason.OTHER) for job in state.jobs.values()))
 
 
 def _batches(events: Sequence[k.PodSeen]) -> Iterator[Sequence[k.PodSeen]]:
