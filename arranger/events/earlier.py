@@ -1,7 +1,8 @@
 """Earlier versions of events: as they were written, and how each becomes an event of the present version.
 
 An upcast loses nothing and invents nothing. Version 1 of the decisions on a job held an English sentence where the
-present version holds facts; that sentence is kept as it is (`StageFacts.sentence`), because facts can't be had from it.
+present version holds facts. A sentence that said no more than its reason is dropped; any other is kept as it is
+(`StageFacts.sentence`), because not all facts can be had from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,9 +48,26 @@ def reason_of(word: str) -> StageReason:
     return _REASONS.get(word, StageReason.OTHER)
 
 
-def facts_of(sentence: str) -> StageFacts:
-    """What is left of a decision whose facts were put into a sentence."""
-    return StageFacts(sentence=sentence) if sentence else NO_FACTS
+#: What version 1 said for reasons that need no facts.
+_SENTENCES = {
+    StageReason.SCHEDULED: "its quorum has nodes; the leader is started first",
+    StageReason.WORKERS_READY: "the leader runs and enough workers are ready",
+    StageReason.LEADER_SUCCEEDED: "the leader has finished",
+    StageReason.LEADER_LOST: "the leader's pod is gone; scheduled again",
+    StageReason.TERMINATED: "ended by spec.terminating",
+    StageReason.SUSPENDED: "suspended by spec.suspend; it holds no nodes",
+    StageReason.RESUMED: "resumed; waits for the next scheduling cycle",
+    StageReason.DELETED: "it is being deleted; places without a pod are given up",
+    StageReason.TEMPLATE_EDITED: (
+        "its template was edited before its status told that it starts; scheduled again with that"
+    ),
+}
+
+
+def facts_of(reason: StageReason, sentence: str) -> StageFacts:
+    """What is left of a decision for a reason whose facts were put into a sentence."""
+    plain = not sentence or sentence == _SENTENCES.get(reason)
+    return NO_FACTS if plain else StageFacts(sentence=sentence)
 
 
 def causes_of(sentence: str) -> tuple[EndCause, ...]:
@@ -59,7 +77,8 @@ def causes_of(sentence: str) -> tuple[EndCause, ...]:
 
 def stage_decided(old: StageDecidedV1) -> StageDecided:
     """The present version of a decision on the stage."""
-    reason, facts = reason_of(old.reason), facts_of(old.message)
+    reason = reason_of(old.reason)
+    facts = facts_of(reason, old.message)
     return StageDecided(old.job_uid, old.based_on, old.attempt, old.stage, reason, facts, old.back_off_ms)
 
 

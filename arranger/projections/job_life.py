@@ -49,7 +49,7 @@ class JobLife(Slots):
         job.leader_address = status.leader_address
         job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
         reason = reason_of(status.reason or StageReason.ADOPTED)
-        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(status.message))
+        job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
         ours = dict(job.conditions())
         job.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
         self._note_turns(job)

@@ -136,11 +136,12 @@ async def test_a_server_that_comes_back_without_its_last_entries_is_noticed() ->
         assert await fresh.open() == saved
         with pytest.raises(EpochLost, match="tail was lost"):
             await fresh.read(read)
-        await fresh.append(batch(1, writer="another"), epoch=begun.epoch)
+        another = RedisLog(server.url, "c")  # one that knows nothing of the lost tail
+        await another.append(batch(1, writer="another"), epoch=begun.epoch)
         with pytest.raises(EpochLost, match="written anew"):
             await fresh.read(read)
         assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", told_ms=0)).epoch == begun.epoch + 1
-        for one in (log, fresh):
+        for one in (log, fresh, another):
             await one.close()
 
 
