@@ -17,7 +17,7 @@ from arranger.events import memory_log
 from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
-from arranger.projections import fold
+from arranger.projections import fold, judging
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.workers import deletions, watcher
@@ -171,11 +171,11 @@ def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContext
 
 GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "an observation's term": _without(fold._Fold, "_current", True),
-    "a decision's version and attempt": _without(fold, "_outdated", ""),
-    "the whole quorum": _without(fold, "_misplaced", ""),
+    "a decision's version and attempt": _without(fold, "outdated", ""),
+    "the whole quorum": _without(fold, "misplaced", ""),
     "room on the nodes, decided and unconfirmed included": _without(fold, "lacking", ""),
     "a node that closed since the cycle began": _without(fold, "closed_to_new", ""),
-    "a node that closed since a worker was to stay there": _without(fold, "closed_to_next", ""),
+    "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),
