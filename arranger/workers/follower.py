@@ -25,6 +25,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.backoff import Backoff
 from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
+from arranger.workers.own_batches import OwnBatches
 from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
@@ -41,10 +42,6 @@ _AT_ONCE = 256
 _LATE_TRIES = 3
 
 
-#: So many entries that were folded are remembered by who wrote them.
-_REMEMBERED = 4096
-
-
 class Listener(Protocol):
     """A role that follows the projection. Both calls come from the event loop and must return at once."""
 
@@ -55,10 +52,6 @@ class Listener(Protocol):
     def epoch_began(self) -> None:
         """The projection was emptied: a new epoch, or a restart from a snapshot. Forget what was derived from it."""
         ...
-
-
-def _lost(offset: int) -> EpochLost:
-    return EpochLost(f"what was appended here at offset {offset} is not in the log any more")
 
 
 class Follower:
@@ -89,9 +82,7 @@ class Follower:
         self.lag: tuple[int, float] = (0, 0.0)
         #: Where the log ended at earlier measures, as far as that isn't folded yet: epoch, offset, and when that was.
         self._ends: deque[tuple[int, int, float]] = deque()
-        #: Entries that were folded last, and batches of our own that are to come: by their last offset, who wrote them.
-        self._folded: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
-        self._own: dict[int, tuple[str, int]] = {}
+        self._own = OwnBatches()
 
     def listen(self, listener: Listener) -> None:
         """Tell this role of everything that is folded from now on."""
@@ -185,7 +176,6 @@ class Follower:
         state, position = await self._beginning()
         state.epoch = state.epoch or position.epoch
         self.state, self.position, self.refused = state, position, None
-        self._folded.clear()
         self._own.clear()
         self._note_cluster()
         log_event(_log, "projection begins", epoch=position.epoch, offset=position.offset)
@@ -277,36 +267,24 @@ class Follower:
         If it isn't the next one, it was read already or will be. Raises `EpochLost` if another stands in its place: the
         log lost it before it was read here, and others have appended since.
         """
-        at, last, written = self.position, appended.last, (batch.writer, batch.seq)
+        at = self.position
         if at.epoch != epoch or self.state.epoch != epoch:
             return
-        if at.offset >= last:
-            # None where it was folded long ago, or lies before a snapshot.
-            there = next((entry for entry in reversed(self._folded) if entry[0] <= last), None)
-            if there is not None and there != (last, *written):
-                raise _lost(last)
+        if at.offset >= appended.last:
+            self._own.check(batch, appended.last)
             return
         if appended.duplicate or at.offset != appended.first - 1:
-            self._own[last] = written
+            self._own.expect(batch, appended.last)
             return
         payload = encode_batch(batch)
         chain = next_chain(at.chain, payload)
         self._fold([Entry(appended.first, appended.last, chain, decode_batch(payload, appended.first))])
 
-    def _meet_own(self, entries: Sequence[Entry]) -> None:
-        """Batches of our own that are to come stand among these entries, or after them. Raises `EpochLost` if not."""
-        written = {entry.last: (entry.batch.writer, entry.batch.seq) for entry in entries}
-        for last in [last for last in self._own if last <= entries[-1].last]:
-            if written.get(last) != self._own.pop(last):
-                raise _lost(last)
-
     def _fold(self, entries: Sequence[Entry]) -> None:
         changes = Changes()
-        if self._own:
-            self._meet_own(entries)
+        self._own.fold(entries)
         for entry in entries:
             apply_entry(self.state, entry, changes)
-            self._folded.append((entry.last, entry.batch.writer, entry.batch.seq))
         self._note_cluster()
         last = entries[-1]
         self.position = Position(self.state.epoch, last.last, last.chain)

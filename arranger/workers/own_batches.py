@@ -1,0 +1,52 @@
+"""Whether the batches that this process appended are in the log that it reads.
+
+A server may lose what it has acknowledged, and others may append in its place before this process has read that far.
+The log is long enough then for what the process knows of it, so only who wrote an entry tells.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from arranger.errors import EpochLost
+from arranger.events.kinds import Batch
+from arranger.events.log import Entry
+
+#: So many entries that were folded are remembered by who wrote them.
+_REMEMBERED = 4096
+
+
+class OwnBatches:
+    """The entries that were folded last, and batches of our own that are still to be read."""
+
+    def __init__(self) -> None:
+        self._folded: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
+        #: Last offset → writer and number of the batch that was appended there.
+        self._awaited: dict[int, tuple[str, int]] = {}
+
+    def clear(self) -> None:
+        """The fold begins again somewhere else."""
+        self._folded.clear()
+        self._awaited.clear()
+
+    def expect(self, batch: Batch, last: int) -> None:
+        """The batch was appended up to this offset, and will be read."""
+        self._awaited[last] = (batch.writer, batch.seq)
+
+    def check(self, batch: Batch, last: int) -> None:
+        """The batch was appended up to this offset, which was folded already. Raises `EpochLost` if another was."""
+        # None where it was folded long ago, or lies before a snapshot.
+        there = next((entry for entry in reversed(self._folded) if entry[0] <= last), None)
+        if there is not None and there != (last, batch.writer, batch.seq):
+            raise _lost(last)
+
+    def fold(self, entries: Sequence[Entry]) -> None:
+        """These entries are folded next. Raises `EpochLost` if a batch that is awaited among them isn't there."""
+        for last in [last for last in self._awaited if last <= entries[-1].last]:
+            written = next(((e.batch.writer, e.batch.seq) for e in entries if e.last == last), None)
+            if written != self._awaited.pop(last):
+                raise _lost(last)
+        self._folded.extend((entry.last, entry.batch.writer, entry.batch.seq) for entry in entries)
+
+
+def _lost(offset: int) -> EpochLost:
+    return EpochLost(f"what was appended here at offset {offset} is not in the log any more")
