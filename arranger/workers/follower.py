@@ -25,7 +25,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.backoff import Backoff
 from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
-from arranger.workers.own_batches import OwnBatches
+from arranger.workers.own_batches import OwnBatches, not_folded
 from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class Follower:
         asked_s, before = self._clock.monotonic_s(), self.position
         entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
-        news = self._not_folded(entries)
+        news = not_folded(entries, self.position)
         if news:
             self._fold(news)
         if not entries:
@@ -248,17 +248,6 @@ class Follower:
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
             self._read_s = asked_s
         return len(entries)
-
-    def _not_folded(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Entries without those of our own that were folded while they were read. Raises `EpochLost` if the log holds
-        others in their place."""
-        if not entries or entries[0].first == self.position.offset + 1:
-            return entries
-        at = self.position
-        for entry in entries:
-            if entry.first <= at.offset <= entry.last and (entry.last, entry.chain) != (at.offset, at.chain):
-                raise EpochLost(f"the log up to offset {at.offset} is not the one that was appended to")
-        return [entry for entry in entries if entry.first > at.offset]
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
         """Fold a batch that this process has just appended, if it is the next one: the read that brings it takes as

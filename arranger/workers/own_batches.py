@@ -9,10 +9,21 @@ from collections.abc import Sequence
 
 from arranger.errors import EpochLost
 from arranger.events.kinds import Batch
-from arranger.events.log import Entry
+from arranger.events.log import Entry, Position
 
 #: So many entries that were folded are remembered by who wrote them.
 _REMEMBERED = 4096
+
+
+def not_folded(entries: Sequence[Entry], at: Position) -> Sequence[Entry]:
+    """Entries without those of our own that were folded, up to `at`, while the entries were read. Raises `EpochLost` if
+    the log holds others in their place."""
+    if not entries or entries[0].first == at.offset + 1:
+        return entries
+    for entry in entries:
+        if entry.first <= at.offset <= entry.last and (entry.last, entry.chain) != (at.offset, at.chain):
+            raise EpochLost(f"the log up to offset {at.offset} is not the one that was appended to")
+    return [entry for entry in entries if entry.first > at.offset]
 
 
 class OwnBatches:
