@@ -17,6 +17,7 @@ from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
+from arranger.workers.own_batches import not_folded
 from tests.servers import RealRedis
 from tests.world import World
 
@@ -99,9 +100,9 @@ async def test_a_log_with_others_in_the_place_of_what_was_appended_is_not_the_sa
     await writer.append_and_fold(first)
     at = follower.position
     with pytest.raises(EpochLost):
-        follower._not_folded([Entry(at.offset, at.offset, "another chain", k.Batch("w", 1, 0, first))])
+        not_folded([Entry(at.offset, at.offset, "another chain", k.Batch("w", 1, 0, first))], at)
     with pytest.raises(EpochLost):  # a longer batch of another process
-        follower._not_folded([Entry(at.offset, at.offset + 1, "another chain", k.Batch("w", 1, 0, first))])
+        not_folded([Entry(at.offset, at.offset + 1, "another chain", k.Batch("w", 1, 0, first))], at)
 
 
 async def followed_by_two(logs: tuple[Log, Log]) -> None:
