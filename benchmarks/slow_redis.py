@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from arranger.kube.cluster import PODS, TYJOBS
 from arranger.sandbox.embedded import EmbeddedCluster
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.redis_server import private_redis
 from arranger.workers.membership import ROLES
 from benchmarks.parts import scratch_folder, tyjob, workers

@@ -1,7 +1,8 @@
 """The facts that decisions carry. What people read of them is made at the edge, by `arranger.messages`.
 
-Words in a fact are another program's: a kubelet's, an API server's, a container's. None is Arranger's own, but for a
-sentence that an earlier version recorded.
+Words in a fact are another program's: a kubelet's, an API server's, a container's. Three reasons still hold a sentence
+of Arranger's own there: what is wrong with a spec (`InvalidSpec`), and why a cycle found no nodes (`Unschedulable`,
+`QuorumIncomplete`), because `Waits` has no facts yet.
 """
 
 from enum import StrEnum

@@ -11,7 +11,8 @@ import yaml
 from arranger.kube.cluster import CRDS
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.http import ApiServer
-from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from arranger.sandbox.kubelet import SimulatedKubelets
+from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.store import Store
 from arranger.sandbox.watching import BOOKMARK_S
 

@@ -25,9 +25,7 @@ from arranger.kube.cluster import PODS, ApiError, Change, Cluster, ClusterUnavai
 from arranger.model.quantity import amount
 from arranger.sandbox.garbage import timestamp
 from arranger.sandbox.nodes import RETRY_S, NodeTemplate, Requests, SimulatedNodes
-from arranger.sandbox.pod_run import PREFIX, Run, requests_of
-
-__all__ = ["PREFIX", "NodeTemplate", "SimulatedKubelets", "requests_of"]
+from arranger.sandbox.pod_run import Run
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ import yaml
 from arranger.kube.client import HttpCluster
 from arranger.kube.config import find_access
 from arranger.sandbox.embedded import EmbeddedCluster
-from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from arranger.sandbox.kubelet import SimulatedKubelets
+from arranger.sandbox.nodes import NodeTemplate
 from tests.servers import MERGE, REPOSITORY, TYJOB_CRD, KubeServer, RealRedis, kube_assets
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")

@@ -20,7 +20,7 @@ import pytest
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Object
 from arranger.kube.config import find_access
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     Fleet,
     LoopThread,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
 from tests.e2e.harness import Worker, apply, await_stage, eventually, job, kubelets, pods_of, status_of

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from arranger.model.names import ROLE_LABEL
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     PODS,
     TYJOBS,

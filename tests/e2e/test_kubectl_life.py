@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
 from tests.e2e.harness import (
     TYJOBS,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from arranger.sandbox.embedded import EmbeddedCluster
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.servers import TYJOB_CRD, ServersUnavailable, in_ci, kube_assets
 
 JOB = """

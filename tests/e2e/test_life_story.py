@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     PODS,
     TYJOBS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     EmbeddedKube,
     Fleet,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import EmbeddedKube, apply, await_stage, fleet, job, kubelets, pods_of
 from tests.example_package import install_example, python_path, run
 from tests.servers import RealRedis

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from arranger.model.validation import BUILT_IN_POLICIES
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import PODS, TYJOBS, apply, arranger, eventually, fleet, kubelets
 from tests.servers import RealKube, RealRedis
 

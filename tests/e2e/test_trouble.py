@@ -13,7 +13,7 @@ import redis as redis_py
 import yaml
 
 from arranger.events.redis_scripts import APPEND
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     PODS,
     TYJOBS,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     PATIENCE_S,
     ROLES,

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import (
     TYJOBS,
     Worker,

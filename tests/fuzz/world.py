@@ -25,7 +25,8 @@ from arranger.kube.translate import invalid_message
 from arranger.model.validation import validate
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Stored
-from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets
+from arranger.sandbox.kubelet import SimulatedKubelets
+from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 from arranger.workers import applier, backoff, controller

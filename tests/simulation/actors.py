@@ -15,7 +15,9 @@ from arranger.model.names import pod_name
 from arranger.model.quantity import amount
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.kubelet import NodeTemplate, SimulatedKubelets, requests_of
+from arranger.sandbox.kubelet import SimulatedKubelets
+from arranger.sandbox.nodes import NodeTemplate
+from arranger.sandbox.pod_run import requests_of
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.loop import Owner

@@ -24,8 +24,8 @@ from arranger.projections.jobs import expand
 from arranger.projections.ownership import attributed
 from arranger.projections.state import Changes, State
 from arranger.sandbox.history import Stored, Watch
-from arranger.sandbox.kubelet import requests_of
 from arranger.sandbox.listing import Selection
+from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
 from tests.simulation.bounds import overgrown
 from tests.simulation.retaking import ROGUE, retaken

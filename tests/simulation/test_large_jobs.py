@@ -7,7 +7,7 @@ import pytest
 
 from arranger.kube.cluster import PODS, TYJOBS
 from arranger.model.job import Stage
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.simulation.actors import Machines
 from tests.simulation.world import World
 

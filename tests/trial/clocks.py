@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import ROLES, Worker, eventually, finish_leader, job
 from tests.trial.faults import Wire, shifted_clock
 from tests.trial.forged import stage

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import eventually, finish_leader, job
 from tests.trial.faults import Wire
 from tests.trial.forged import stage

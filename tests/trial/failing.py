@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import job, pod_template
 from tests.trial.refused import span
 from tests.trial.scene import Lab, Scene, scene, within

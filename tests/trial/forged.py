@@ -14,7 +14,7 @@ import redis
 import rq.job
 import rq.serializers
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import eventually, job
 from tests.servers import MERGE
 from tests.trial.readings import log_events

@@ -6,7 +6,7 @@ In `arranger status`, in /readyz where a process can't do its work, and in metri
 import shutil
 from collections.abc import Mapping
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import Worker, job
 from tests.trial.faults import Wire
 from tests.trial.forged import stage

@@ -11,7 +11,7 @@ from functools import partial
 
 import redis
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import epoch_of, job
 from tests.trial.faults import paused
 from tests.trial.readings import differences, terms

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import job
 from tests.servers import MERGE, RealKube
 from tests.trial.scene import RESTRICTED, Lab, Scene, scene, within

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import Kubelets, Worker, eventually, kubelets
 from tests.e2e.history import History
 from tests.servers import REPOSITORY, RealKube, RealRedis, real_redis

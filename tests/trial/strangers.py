@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import epoch_of, eventually, job, kubelets
 from tests.servers import real_kube
 from tests.trial.forged import stage

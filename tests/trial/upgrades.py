@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from arranger.sandbox.kubelet import NodeTemplate
+from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import epoch_of, eventually, job
 from tests.servers import REPOSITORY, ServersUnavailable
 from tests.trial.forged import stage

@@ -10,7 +10,9 @@ from typing import Any
 
 from arranger.kube.cluster import NODES, PODS, ApiError, Object
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.kubelet import PREFIX, NodeTemplate, SimulatedKubelets, requests_of
+from arranger.sandbox.kubelet import SimulatedKubelets
+from arranger.sandbox.nodes import NodeTemplate
+from arranger.sandbox.pod_run import PREFIX, requests_of
 from arranger.sandbox.store import Store
 
 

@@ -110,7 +110,7 @@ class _Demo:
     async def run(self) -> int:
         """Start everything, watch until all jobs have ended, sum up, stop everything."""
         from arranger.sandbox.embedded import EmbeddedCluster
-        from arranger.sandbox.kubelet import NodeTemplate
+        from arranger.sandbox.nodes import NodeTemplate
         from arranger.sandbox.redis_server import private_redis
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
