@@ -35,9 +35,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking the event loop."""
         await asyncio.sleep(seconds)

@@ -104,7 +104,6 @@ def run_as_plugin() -> None:
 
 
 def main(arguments: Sequence[str], *, prog_name: str) -> int:
-    """Run the command line and answer its exit status."""
     status = None
     try:
         # What a command returns is its exit status; None is success.

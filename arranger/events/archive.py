@@ -6,8 +6,6 @@ file that is damaged, is a `DamagedEntry` with the first offset that can't be re
 passed over.
 """
 
-# ruff: noqa: D102 - the methods are documented in `Log`.
-
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -44,7 +44,6 @@ class StoredEntry(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> int:
-        """Offset of the position that the entry follows."""
         return self.last - self.count
 
 

@@ -1,8 +1,9 @@
 """Earlier versions of events: as they were written, and how each becomes an event of the present version.
 
-An upcast loses nothing and invents nothing. Version 1 of the decisions on a job held an English sentence where the
-present version holds facts. A sentence that said no more than its reason is dropped; any other is kept as it is
-(`StageFacts.sentence`), because not all facts can be had from it.
+An upcast loses nothing and invents nothing. Version 1 of the decisions held English sentences where the present version
+holds facts. Why a cycle found no nodes is read out of its sentence, because `verify` compares it with a cycle that is
+taken again (`arranger.events.sentences`). Of the others a sentence that said no more than its reason is dropped; any
+other is kept as it is (`StageFacts.sentence`), because not all facts can be had from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +13,10 @@ from typing import Any
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, StageFacts
-from arranger.events.kinds import EndedWorker, Event, StageDecided, WorkersReplaced
-from arranger.model.job import Place, Stage
+from arranger.events.kinds import EndedWorker, Event, Placed, StageDecided, Waits, WorkersReplaced
+from arranger.events.sentences import shortage_of
+from arranger.model.job import Place, PlacedPods, ScheduleState, Stage
+from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason
 
 _REASONS = {str(reason): reason for reason in StageReason}
@@ -41,6 +44,30 @@ class WorkersReplacedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     message: str
     back_off_ms: int = 0
     verdicts: int = 0
+
+
+class PlacedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
+    """`message` counted the pods and nodes."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    schedule_state: ScheduleState
+    pods: tuple[PlacedPods, ...]
+    message: str
+
+
+class WaitsV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
+    """`group` was the number of the worker set, whose name stood in `message`; `reasons` were phrases."""
+
+    job_uid: str
+    based_on: int
+    schedule_state: ScheduleState
+    infeasible: bool
+    group: int
+    reasons: tuple[tuple[str, int], ...]
+    message: str
+    quota: QuotaLack | None = None
 
 
 def reason_of(word: str) -> StageReason:
@@ -76,10 +103,18 @@ def causes_of(sentence: str) -> tuple[EndCause, ...]:
 
 
 def stage_decided(old: StageDecidedV1) -> StageDecided:
-    """The present version of a decision on the stage."""
     reason = reason_of(old.reason)
     facts = facts_of(reason, old.message)
     return StageDecided(old.job_uid, old.based_on, old.attempt, old.stage, reason, facts, old.back_off_ms)
+
+
+def waits(old: WaitsV1) -> Waits:
+    shortage = shortage_of(old.message, old.reasons, group=old.group, infeasible=old.infeasible, quota=old.quota)
+    return Waits(old.job_uid, old.based_on, old.schedule_state, shortage)
+
+
+def _placed(old: PlacedV1) -> Placed:
+    return Placed(old.job_uid, old.based_on, old.attempt, old.schedule_state, old.pods)
 
 
 def _workers_replaced(old: WorkersReplacedV1) -> WorkersReplaced:
@@ -89,5 +124,5 @@ def _workers_replaced(old: WorkersReplacedV1) -> WorkersReplaced:
 
 #: From an earlier version of a kind to the present one. An earlier version is readable for as long as it stands here.
 UPCASTS: Mapping[type[Any], Callable[[Any], Event]] = MappingProxyType(
-    {StageDecidedV1: stage_decided, WorkersReplacedV1: _workers_replaced}
+    {StageDecidedV1: stage_decided, WorkersReplacedV1: _workers_replaced, PlacedV1: _placed, WaitsV1: waits}
 )

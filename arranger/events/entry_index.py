@@ -37,7 +37,6 @@ class EntryIndex:
         return Position(self.start.epoch, self.lasts[entry], chain.hex())
 
     def add(self, last: int, chain: str) -> None:
-        """One more entry."""
         self.lasts.append(last)
         self._chains += bytes.fromhex(chain)
 

@@ -1,8 +1,7 @@
 """The facts that decisions carry. What people read of them is made at the edge, by `arranger.messages`.
 
-Words in a fact are another program's: a kubelet's, an API server's, a container's. Three reasons still hold a sentence
-of Arranger's own there: what is wrong with a spec (`InvalidSpec`), and why a cycle found no nodes (`Unschedulable`,
-`QuorumIncomplete`), because `Waits` has no facts yet.
+Words in a fact are another program's: a kubelet's, an API server's, a container's. One reason holds words of Arranger's
+own there, as the observation of the job does: what is wrong with a spec (`InvalidSpec`).
 """
 
 from enum import StrEnum
@@ -11,6 +10,36 @@ import msgspec
 
 from arranger.model.job import Place
 from arranger.model.node import Taint
+from arranger.model.quota import QuotaLack
+from arranger.model.reasons import Reason, ReasonCounts, rank
+
+
+class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods of its quorum fit, or, if `further`, of the
+    pods beyond it, and the next one, of the worker set `group`, fits no node.
+
+    `reasons` count every node once. With `quota` no node was looked at: it is what a ResourceQuota of the namespace
+    doesn't leave, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold
+    the quorum. `sentence` is what an earlier version recorded, where its facts can't be had from that.
+    """
+
+    group: str
+    found: int
+    asked: int
+    further: bool = False
+    infeasible: bool = False
+    reasons: ReasonCounts = ()
+    quota: QuotaLack | None = None
+    sentence: str = ""
+
+    def kinds(self) -> tuple[Reason, ...]:
+        """The reasons without their numbers, in an order of their own: which is the most frequent is a number too."""
+        return tuple(sorted((reason.numberless() for reason, _ in self.reasons), key=rank))
+
+    def amounts(self) -> tuple[object, ...]:
+        """All that is told of it: with equal amounts there is no news."""
+        never = self.quota is not None and self.quota.never
+        return (self.group, self.found, self.asked, self.further, self.infeasible, self.reasons, never, self.sentence)
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,6 +64,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: str = ""
     words: str = ""
     sentence: str = ""
+    shortage: ShortageFacts | None = None
 
 
 #: Of a decision whose reason says it all.

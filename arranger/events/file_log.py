@@ -10,8 +10,6 @@ file is one that is just being written, or that a crash tore: readers stop befor
 Anything else that is wrong is damage and raises. Writes survive the process, and the machine only after `close`.
 """
 
-# ruff: noqa: D102 - the methods are documented in `Log`.
-
 import asyncio
 import fcntl
 import os
@@ -101,7 +99,6 @@ class _Records:
         return _Record(self._at[number], *self._sizes[3 * number : 3 * number + 3])
 
     def add(self, at: int, payload_bytes: int, cursor_bytes: int, count: int) -> None:
-        """One more record."""
         self._at.append(at)
         self._sizes.extend((payload_bytes, cursor_bytes, count))
 

@@ -4,8 +4,6 @@ The archive is looked at only when something is asked for that the stream hasn't
 be read while the archive is away. Where the two don't meet, reading on is a `DamagedEntry` that names what lacks.
 """
 
-# ruff: noqa: D102 - the methods are documented in `Log`.
-
 from collections.abc import Sequence
 
 from arranger.errors import DamagedEntry, EntriesTrimmed, UsageError

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, EndCause, StageFacts
+from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, StageFacts
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Replacement, Stage
+from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
-from arranger.model.quota import QuotaLack, QuotaScope
+from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
 _Part = TypeVar("_Part")
@@ -256,31 +256,24 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
     config: CycleConfig
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.1"):
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then. A job that has not
     begun starts with it (from `CycleConfig.verdicts` 2 on)."""
 
     job_uid: str
     based_on: int
     attempt: int
-    schedule_state: str
+    schedule_state: ScheduleState
     pods: tuple[PlacedPods, ...]
-    message: str
 
 
-class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
-    """Why a job, or the rest of it, still waits. `reasons` count the nodes by reason for the pods of
-    `group`; `infeasible` says that even an empty cluster of the present nodes couldn't hold the quorum. `quota` is what
-    a ResourceQuota of the namespace doesn't leave for them; then no node was looked at, and `reasons` say the same."""
+class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
+    """Why a job, or the rest of it, still waits."""
 
     job_uid: str
     based_on: int
-    schedule_state: str
-    infeasible: bool
-    group: int
-    reasons: tuple[tuple[str, int], ...]
-    message: str
-    quota: QuotaLack | None = None
+    schedule_state: ScheduleState
+    shortage: ShortageFacts
 
 
 class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):

@@ -159,9 +159,7 @@ class Log(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of connections and files."""
-        ...
+    async def close(self) -> None: ...
 
 
 async def entries(log: Log, after: Position, *, until: int | None = None) -> AsyncIterator[Entry]:
@@ -206,25 +204,20 @@ class OnlyRead:
     """What a `Log` that is never written answers to whoever would write to it: a `LogError`."""
 
     def read_from(self) -> str:
-        """What is read, in words."""
         raise NotImplementedError
 
     async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
-        """Refused."""
         raise self._refusal()
 
     async def begin_epoch(
         self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
-        """Refused."""
         raise self._refusal()
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        """Refused."""
         raise self._refusal()
 
     async def trim(self, before: int, *, epoch: int) -> int:
-        """Refused."""
         raise self._refusal()
 
     def _refusal(self) -> LogError:

@@ -5,8 +5,6 @@ Entries are kept encoded and are decoded and checked on every read, as from Redi
 `wait_s`, on an asyncio event and the loop's clock.
 """
 
-# ruff: noqa: D102 - the methods are documented in `Log`.
-
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

@@ -10,8 +10,6 @@ from the position, the entry at the position decides: if it isn't the one that w
 (`EpochLost`), else the next entry is damaged (`DamagedEntry`).
 """
 
-# ruff: noqa: D102 - the methods are documented in `Log`.
-
 import asyncio
 import re
 import time

@@ -53,17 +53,14 @@ class FolderShelf:
         self.where = str(folder)
 
     def names(self) -> list[str]:
-        """All files."""
         with self._translated("read"):
             return [entry.name for entry in os.scandir(self.folder)] if self.folder.exists() else []
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
         with self._translated("read"):
             return (self.folder / name).read_bytes()
 
     def read_beginning(self, name: str, count: int) -> bytes:
-        """The first bytes of a file."""
         with self._translated("read"), (self.folder / name).open("rb") as file:
             return file.read(count)
 
@@ -116,7 +113,6 @@ class RemoteShelf:
             ) from error
 
     def names(self) -> list[str]:
-        """All files."""
         with self._translated("read"):
             self._files.invalidate_cache()
             if not self._files.isdir(self._root):
@@ -124,17 +120,14 @@ class RemoteShelf:
             return [str(path).rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
         with self._translated("read"):
             return bytes(self._files.cat_file(f"{self._root}/{name}"))
 
     def read_beginning(self, name: str, count: int) -> bytes:
-        """The first bytes of a file."""
         with self._translated("read"):
             return bytes(self._files.cat_file(f"{self._root}/{name}", start=0, end=count))
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a file there."""
         target = f"{self._root}/{name}"
         part = f"{target}.{uuid.uuid4().hex}{_PART}"
         with self._translated("written"):
@@ -166,16 +159,13 @@ class ZipShelf:
             raise UsageError(f"{path} can't be read as an export of Arranger's: {error}") from error
 
     def names(self) -> list[str]:
-        """All files."""
         return self._zip.namelist()
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
         with self._translated(name):
             return self._zip.read(name)
 
     def read_beginning(self, name: str, count: int) -> bytes:
-        """The first bytes of a file."""
         with self._translated(name), self._zip.open(name) as file:
             return file.read(count)
 
@@ -211,11 +201,9 @@ class ZipWriter:
         return []
 
     def read(self, name: str) -> bytes:
-        """Nothing is read from it."""
         raise FileNotFoundError(name)
 
     def read_beginning(self, name: str, count: int) -> bytes:
-        """Nothing is read from it."""
         raise FileNotFoundError(name)
 
     def put(self, name: str, content: bytes) -> None:

@@ -53,7 +53,6 @@ class StretchName(msgspec.Struct, frozen=True, order=True):
 
     @property
     def file(self) -> str:
-        """The file's name."""
         told = f"{self.first_told_ms:013}-{self.last_told_ms:013}"
         return f"{self.epoch:013}-{self.first:012}-{self.last:012}-{told}.events"
 
@@ -67,7 +66,6 @@ class SnapshotName(msgspec.Struct, frozen=True, order=True):
 
     @property
     def file(self) -> str:
-        """The file's name."""
         return f"{self.epoch:013}-{self.offset:012}-{self.told_ms:013}.snapshot"
 
 

@@ -142,11 +142,9 @@ class HttpCluster:
             response.release()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        """One object."""
         return _decoded(_objects, await self._call("get", resource, "GET", resource.path(namespace, name)))
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """Create an object."""
         return _decoded(_objects, await self._call("create", resource, "POST", resource.path(namespace), body=body))
 
     async def patch(
@@ -178,7 +176,6 @@ class HttpCluster:
         await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)
 
     async def close(self) -> None:
-        """Let go of connections."""
         session, self._lazy_session = self._lazy_session, None
         if session is not None:
             await session.close()

@@ -32,5 +32,4 @@ class ImageWaits:
         self._since.pop(uid, None)
 
     def clear(self) -> None:
-        """Forget every job."""
         self._since.clear()

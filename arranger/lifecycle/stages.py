@@ -6,7 +6,7 @@ and the time told alone; the fold judges them at their own offset, so a stale on
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, StageFacts
+from arranger.events.facts import NO_FACTS, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
@@ -91,7 +91,7 @@ def _pending(job: JobRecord) -> StageDecided | None:
     if beyond is not None:
         return beyond
     if job.schedule_state == ScheduleState.FAILED:
-        return _decide(job, R.UNSCHEDULABLE, StageFacts(words=job.waits.message if job.waits else ""))
+        return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
         return start(job.uid, job.version, job.attempt)
     return None
@@ -204,8 +204,13 @@ def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageD
     if not job.short_since_ms or told_ms - job.short_since_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
-    words = words or (job.waits.message if job.waits is not None else "")
-    return _decide(job, R.QUORUM_INCOMPLETE, StageFacts(seconds=config.quorum_ms // 1000, words=words))
+    shortage = _shortage(job) if not words else None
+    facts = StageFacts(seconds=config.quorum_ms // 1000, words=words, shortage=shortage)
+    return _decide(job, R.QUORUM_INCOMPLETE, facts)
+
+
+def _shortage(job: JobRecord) -> ShortageFacts | None:
+    return job.waits.shortage if job.waits is not None else None
 
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:

@@ -16,6 +16,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.lifecycle.workers import again_ms, closed
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
@@ -213,10 +214,14 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if has_earlier_pods(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
-        return job.waits.message if job.waits is not None else back_off_text(job) or decided
-    waits = job.waits.message if job.waits is not None and job.schedule_state != ScheduleState.SUCCEED else ""
+        return _waits(job) or back_off_text(job) or decided
+    waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     parts = (_stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
     return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
+
+
+def _waits(job: JobRecord) -> str:
+    return shortage_text(job.waits.shortage) if job.waits is not None else ""
 
 
 def back_off_text(job: JobRecord) -> str:
@@ -271,7 +276,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), job.waits.message if job.waits is not None else back_off_text(job))
+    scheduled = (str(job.schedule_state), _waits(job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided}
     shown = []
     for name, holds in job.conditions():

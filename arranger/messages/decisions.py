@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.kinds import StageDecided
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec
 from arranger.model.node import Taint
 from arranger.model.stages import StageReason
@@ -81,8 +82,12 @@ def _ending(facts: StageFacts) -> str:
 
 
 def _quorum_incomplete(facts: StageFacts) -> str:
-    why = facts.words or "no nodes for it"
+    why = facts.words or _shortage(facts) or "no nodes for it"
     return f"its quorum wasn't complete for {facts.seconds} s ({why}); it gives its nodes up"
+
+
+def _shortage(facts: StageFacts) -> str:
+    return shortage_text(facts.shortage) if facts.shortage is not None else ""
 
 
 def _workers_failed(facts: StageFacts) -> str:
@@ -117,7 +122,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.TEMPLATE_EDITED: lambda _: (
         "its template was edited before its status told that it starts; scheduled again with that"
     ),
-    _R.UNSCHEDULABLE: lambda facts: facts.words or "no node can hold it",
+    _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
     _R.WORKERS_FAILED: _workers_failed,
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",

@@ -79,8 +79,6 @@ def wrong_type(path: str, value: object, wanted: str) -> FieldError:
 
 
 def whole(minimum: int, maximum: int) -> Check:
-    """An integer in a range, bounds included."""
-
     def check(value: Any, path: str) -> Errors:
         if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
             yield wrong_type(path, value, "integer")
@@ -93,7 +91,6 @@ def whole(minimum: int, maximum: int) -> Check:
 
 
 def flag(value: Any, path: str) -> Errors:
-    """A boolean."""
     if not isinstance(value, bool):
         yield wrong_type(path, value, "boolean")
 
@@ -126,7 +123,6 @@ def text(
 
 
 def one_of(*allowed: str) -> Check:
-    """One of these strings."""
     listed = ", ".join(f'"{value}"' for value in allowed)
 
     def check(value: Any, path: str) -> Errors:

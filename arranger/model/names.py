@@ -80,7 +80,6 @@ def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) ->
 
 
 def _number(text: str | None) -> int | None:
-    """A number as `str` writes it, or None."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
         return None
     number = int(text)

@@ -21,6 +21,8 @@ PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+#: The suffixes that people read, the largest first.
+_SHOWN = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 #: Resources that count in bytes, besides huge pages.
 _BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
@@ -126,11 +128,20 @@ def _bounded(value: int) -> int:
 
 
 def amount_text(resource: str, value: int) -> str:
-    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix where it is exact enough."""
-    if resource == "cpu":
-        return f"{value // 1000}" if value % 1000 == 0 else f"{value}m"
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix and at most one decimal."""
+    if resource == CPU:
+        return quantity(resource, value)
+    if _counts_bytes(resource):
+        for suffix, size in _SHOWN:
             if value >= size:
                 return f"{value / size:.1f}".removesuffix(".0") + suffix
     return str(value)
+
+
+def rounded(resource: str, value: int) -> int:
+    """What `amount_text` tells of an amount of 0 or more: bytes to a tenth of their suffix, others exactly."""
+    return amount(resource, amount_text(resource, value)) if _counts_bytes(resource) else value
+
+
+def _counts_bytes(resource: str) -> bool:
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")

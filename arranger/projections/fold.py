@@ -21,9 +21,6 @@ from arranger.projections.ownership import attributed
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
 
-#: How a decision's verdict begins when its cycle was taken on a state that another cycle had left behind.
-SUPERSEDED = "superseded by the cycle at offset"
-
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     """Fold one entry. Its offsets must follow the state's; the same entry twice is a bug in the reader."""
@@ -65,11 +62,12 @@ _NO_CONFIG = CycleConfig()
 class _Fold(JobLife):
     """One entry being folded, event by event, and whether the cycle in it holds."""
 
-    __slots__ = ("cycle_config", "cycle_refused")
+    __slots__ = ("cycle_config", "cycle_refused", "superseded")
 
     def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
         super().__init__(state, changes, told_ms)
         self.cycle_refused = "no cycle was taken in this batch"
+        self.superseded = False
         self.cycle_config = _NO_CONFIG
 
     # --- observations --------------------------------------------------------------------------------------
@@ -249,7 +247,8 @@ class _Fold(JobLife):
 
     def cycle_taken(self, offset: int, event: k.CycleTaken) -> None:
         last = self.state.last_cycle
-        self.cycle_refused = f"{SUPERSEDED} {last}" if event.base < last else ""
+        self.superseded = event.base < last
+        self.cycle_refused = f"superseded by the cycle at offset {last}" if self.superseded else ""
         self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset
@@ -266,7 +265,7 @@ class _Fold(JobLife):
         if self._judge(offset, "Placed", refused) and job is not None:
             for place, node in wanted.items():
                 self._reserve(job, place, node)
-            self._schedule_state(job, ScheduleState(event.schedule_state))
+            self._schedule_state(job, event.schedule_state)
             if job.schedule_state == ScheduleState.SUCCEED:
                 job.waits = None
             job.infeasible_since_ms = 0
@@ -282,8 +281,8 @@ class _Fold(JobLife):
         if self._judge(offset, "Waits", refused) and job is not None:
             job.waits = event
             job.waits_since_ms = self.told_ms
-            self._schedule_state(job, ScheduleState(event.schedule_state))
-            if not event.infeasible:
+            self._schedule_state(job, event.schedule_state)
+            if not event.shortage.infeasible:
                 job.infeasible_since_ms = 0
             elif not job.infeasible_since_ms:
                 job.infeasible_since_ms = self.told_ms
@@ -356,7 +355,7 @@ class _Fold(JobLife):
 
     def _judge(self, offset: int, kind: str, refused: str) -> bool:
         self.state.job_changes += not refused
-        self.changes.verdicts.append(Verdict(offset, kind, not refused, refused))
+        self.changes.verdicts.append(Verdict(offset, kind, not refused, refused, self.superseded))
         self._count(kind, accepted=not refused)
         return not refused
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 import msgspec
 
 from arranger.errors import LogError
-from arranger.events.earlier import StageDecidedV1, causes_of, stage_decided
+from arranger.events.earlier import StageDecidedV1, WaitsV1, causes_of, stage_decided, waits
 
 #: The layout that is written. Raised with every change of what a snapshot holds; at most once a release, and with a
 #: bridge from the one before.
@@ -45,6 +45,7 @@ class _Record7(msgspec.Struct):
     decided: StageDecidedV1 | None
     steps: tuple[tuple[StageDecidedV1, int], ...]
     replacement: str
+    waits: WaitsV1 | None = None
 
 
 _parts = msgspec.msgpack.Decoder(Parts)
@@ -71,6 +72,7 @@ def _record_from_7(record: msgspec.Raw) -> dict[str, msgspec.Raw]:
     old = msgspec.msgpack.decode(record, type=_Record7)
     fields["decided"] = _raw(stage_decided(old.decided) if old.decided is not None else None)
     fields["steps"] = _raw([(stage_decided(step), told_ms) for step, told_ms in old.steps])
+    fields["waits"] = _raw(waits(old.waits) if old.waits is not None else None)
     fields["replacement"] = _raw(causes_of(old.replacement))
     return fields
 

@@ -76,7 +76,6 @@ _raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(state: State) -> bytes:
-    """The state's canonical bytes."""
     return _encoder.encode(
         StateImage(
             layout=LAYOUT,

@@ -35,6 +35,8 @@ class Verdict:
     kind: str
     accepted: bool
     reason: str = ""
+    #: Its cycle was taken on a state that another cycle had left behind.
+    superseded: bool = False
 
 
 @dataclass(slots=True)

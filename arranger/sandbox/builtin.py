@@ -235,7 +235,6 @@ def _settle_spec(spec: dict[str, Any]) -> None:
 
 
 def quality(spec: dict[str, Any]) -> str:
-    """A pod's quality-of-service class."""
     asked = [container.get("resources", {}) for container in spec.get("containers") or []]
     named = [part.get(side, {}) for part in asked for side in ("requests", "limits")]
     if not any(name in amounts for amounts in named for name in ("cpu", "memory")):

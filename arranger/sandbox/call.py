@@ -69,7 +69,6 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> Resource:
-        """The resource that is called."""
         return self.collection.kind.resource
 
     @property
@@ -78,7 +77,6 @@ class Call(msgspec.Struct, frozen=True):
         return self.request.query
 
     def flag(self, name: str) -> bool:
-        """A query parameter that is true or 1."""
         return self.query.get(name) in ("true", "1")
 
     def number(self, name: str) -> int | None:

@@ -49,7 +49,6 @@ class DirectCluster:
         self._clock = clock or SystemClock()
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
-        """All objects of a resource in consistent pages."""
         continuation = ""
         while True:
             with _as_client_sees():
@@ -109,17 +108,14 @@ class DirectCluster:
         return Change("BOOKMARK", obj, version, self._clock.now_ms())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        """One object."""
         return _fresh(self._store.get(resource, namespace or "", name))
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """Create an object."""
         return _fresh(self._store.create(resource, namespace or "", _own(body)).stored)
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """JSON merge patch of an object or its status."""
         answer = self._store.patch(resource, namespace or "", name, _own(body), subresource=subresource)
         return _fresh(answer.stored)
 

@@ -41,7 +41,6 @@ class EmbeddedCluster:
 
     @property
     def url(self) -> str:
-        """Where the API is served."""
         return self._server.url
 
     @property

@@ -59,7 +59,6 @@ class History:
 
     @property
     def end(self) -> int:
-        """The position after the last event."""
         return self.forgotten + len(self._events)
 
     def append(self, event: Event) -> None:
@@ -142,7 +141,6 @@ class Watch:
         return events
 
     def close(self) -> None:
-        """Stop being woken."""
         self._history.readers.pop(self._wake, None)
 
 

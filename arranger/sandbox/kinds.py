@@ -42,7 +42,6 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Group and plural."""
         return (self.resource.group, self.resource.plural)
 
     @property

@@ -70,7 +70,6 @@ class SimulatedKubelets:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Register the nodes and begin to run their pods."""
         await asyncio.gather(*(self.add(node) for node in self._given))
         self._spawn(self._follow())
         self._spawn(self._nodes.heartbeats())
@@ -83,7 +82,6 @@ class SimulatedKubelets:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def add(self, node: NodeTemplate) -> None:
-        """Register one more node."""
         self._used.setdefault(node.name, {})
         self._holds[node.name] = {name: amount(name, quantity) for name, quantity in node.amounts().items()}
         await self._nodes.register(node)

@@ -96,5 +96,4 @@ class Pages:
         return Listing(items, listing.version, base64.urlsafe_b64encode(token).decode(), remaining)
 
     def clear(self) -> None:
-        """Forget every open listing."""
         self._open.clear()

@@ -41,13 +41,11 @@ class Serving:
         return self._one(call, answer.stored, 201 if answer.created else 200, answer.warnings)
 
     async def get(self, call: Call) -> web.StreamResponse:
-        """One object, or a watch of it."""
         if call.flag("watch"):
             return await self._watch(call)
         return self._one(call, self._store.get(call.resource, call.namespace, call.name))
 
     async def list(self, call: Call) -> web.StreamResponse:
-        """A page of objects, or a watch of them all."""
         if call.flag("watch"):
             return await self._watch(call)
         version, exact = call.query.get("resourceVersion", ""), call.query.get("resourceVersionMatch") == "Exact"
@@ -65,12 +63,10 @@ class Serving:
         return await stream(self._store, call, self._view(call), bookmark_s=self._bookmark_s)
 
     async def create(self, call: Call) -> web.StreamResponse:
-        """A new object."""
         body = await call.object()
         return self._written(call, self._store.create(call.resource, call.namespace, body, call.write_options()))
 
     async def update(self, call: Call) -> web.StreamResponse:
-        """Another state of an object, or another status."""
         resource, body, options = call.resource, await call.object(), call.write_options()
         answer = self._store.update(
             resource, call.namespace, call.name, body, subresource=call.subresource, options=options
@@ -78,7 +74,6 @@ class Serving:
         return self._written(call, answer)
 
     async def patch(self, call: Call) -> web.StreamResponse:
-        """A change of an object or its status."""
         answer = self._store.patch(
             call.resource,
             call.namespace,

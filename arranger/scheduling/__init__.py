@@ -4,8 +4,8 @@ Other packages import from here alone; import-linter holds it. Experiments on tr
 """
 
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
-from arranger.scheduling.cycle import Cycles, describe_shortage, kinds_of, take_cycle, turn_of
-from arranger.scheduling.filters import NO_SELECTED, Filter, Filters
+from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of
+from arranger.scheduling.filters import Filter, Filters
 from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placement import Scores
@@ -13,7 +13,7 @@ from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
 from arranger.scheduling.policies.queues import QueuePolicy
 from arranger.scheduling.queue import in_line, in_order, waiting_jobs
 from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
-from arranger.scheduling.quotas import never_text, quorum_lacks, quota_text
+from arranger.scheduling.quotas import quorum_lacks
 from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
 from arranger.scheduling.relations import attracts, keeps_away
 from arranger.scheduling.shares import WHOLE, Shares
@@ -22,7 +22,6 @@ from arranger.scheduling.view import Chosen, ClusterView, Taken
 __all__ = [
     "BUILT_IN",
     "GPU_MILLI",
-    "NO_SELECTED",
     "ONE",
     "WHOLE",
     "Ask",
@@ -48,19 +47,16 @@ __all__ = [
     "Witness",
     "attracts",
     "covering",
-    "describe_shortage",
+    "facts_of",
     "fragments",
     "heeds_others",
     "in_line",
     "in_order",
     "keeps_away",
-    "kinds_of",
     "neighbour_of",
-    "never_text",
     "place_alone",
     "policies_with",
     "quorum_lacks",
-    "quota_text",
     "take_cycle",
     "turn_of",
     "waiting_jobs",

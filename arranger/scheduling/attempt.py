@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from arranger.model.job import PodGroup
 from arranger.model.quota import QuotaLack
+from arranger.model.reasons import ReasonCounts
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
@@ -18,7 +19,7 @@ class Shortage:
     doesn't leave enough for it."""
 
     group: int
-    reasons: tuple[tuple[str, int], ...]
+    reasons: ReasonCounts
     found: int
     asked: int
     infeasible: bool = False
@@ -58,7 +59,6 @@ class Attempt:
 
     @property
     def pods(self) -> int:
-        """Pods placed in this cycle."""
         return sum(len(piece.indices) for piece in self.pieces)
 
     def undo(self) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 
 import msgspec
 
+from arranger.events.facts import ShortageFacts
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
-from arranger.model.quota import QuotaLack
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import MergedQueues, Turn
-from arranger.scheduling.quotas import never_text, quota_text
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -75,7 +74,6 @@ class Cycles:
         self._until_ms = 0.0
 
     def take(self, state: State, config: CycleConfig, told_ms: int) -> tuple[Event, ...]:
-        """All events of one cycle on `state`."""
         question = (state.nodes.changes, state.job_changes, config)
         if state is self._state and question == self._question and told_ms < self._until_ms:
             return ()
@@ -122,24 +120,23 @@ class _Reasons:
     def rest_ms(self, old: Waits | None, new: Waits) -> float:
         """How old what was told must be before this is worth an event: a first reason or another state at once
         (below 0), another kind of reason when its turn comes, other numbers after a while, the same never."""
-        if old is None or (old.schedule_state, old.infeasible) != (new.schedule_state, new.infeasible):
+        if old is None or old.schedule_state != new.schedule_state:
             return -math.inf
-        if old.group != new.group or kinds_of(old.reasons) != kinds_of(new.reasons):
+        was, found = old.shortage, new.shortage
+        if was.infeasible != found.infeasible:
+            return -math.inf
+        if was.group != found.group or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
-        return max(self.config.reasons_refresh_ms, self._apart_ms) if old.message != new.message else math.inf
+        same = was.amounts() == found.amounts()
+        return math.inf if same else max(self.config.reasons_refresh_ms, self._apart_ms)
 
     def of(self, attempt: Attempt, shortage: Shortage) -> Waits:
-        """The reason as an event."""
         job = attempt.job
         state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
         if shortage.infeasible and job.infeasible_since_ms:
             overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
-        message = describe_shortage(
-            job.valid_spec.groups[shortage.group].name, shortage, whole=not attempt.quorum_stands
-        )
-        infeasible, group = shortage.infeasible, shortage.group
-        return Waits(job.uid, job.version, state, infeasible, group, shortage.reasons, message, shortage.quota)
+        return Waits(job.uid, job.version, state, facts_of(attempt, shortage))
 
 
 def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
@@ -189,36 +186,21 @@ def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Even
             events.append(waits)
     if attempt.pieces:
         pods = placer.placed_pods(attempt)
-        count = attempt.pods
-        whole = len(job.placements) + count == job.pods_wanted()
+        whole = len(job.placements) + attempt.pods == job.pods_wanted()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        nodes = len({placed.node for placed in pods})
-        message = f"{count} pods placed on {nodes} node{'s' if nodes > 1 else ''}"
-        events.append(Placed(job.uid, job.version, job.attempt, state, pods, message))
+        events.append(Placed(job.uid, job.version, job.attempt, state, pods))
     return events
 
 
-def describe_shortage(group: str, shortage: Shortage, *, whole: bool) -> str:
-    """One line for the user: what lacks for the group's next pod, and the nodes counted by reason. `whole`: it is the
-    quorum that doesn't come together."""
-    if shortage.quota is not None:
-        return _beyond_quota(shortage, shortage.quota, whole=whole)
-    nodes = sum(count for _, count in shortage.reasons)
-    counted = ", ".join(f"{count} {reason}" for reason, count in shortage.reasons) or "there are none"
-    head = _found(shortage, whole=whole)
-    tail = "; even an empty cluster of these nodes can't hold it" if shortage.infeasible else ""
-    return f"{head}; no node for {group}: {nodes} node{'' if nodes == 1 else 's'}: {counted}{tail}"
-
-
-def _found(shortage: Shortage, *, whole: bool) -> str:
-    found = f"{shortage.found} of {shortage.asked}"
-    return f"{found} pods find room together" if whole else f"{found} further pods placed"
-
-
-def _beyond_quota(shortage: Shortage, lack: QuotaLack, *, whole: bool) -> str:
-    return f"{_found(shortage, whole=whole)}; {quota_text(lack)}{never_text(lack)}"
-
-
-def kinds_of(reasons: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """Reasons without their numbers, sorted: which of them is the most frequent is a number too."""
-    return tuple(sorted(reason.split(" (")[0] for reason, _ in reasons))
+def facts_of(attempt: Attempt, shortage: Shortage) -> ShortageFacts:
+    """What is recorded of where placing a job stopped."""
+    return ShortageFacts(
+        # A quota is lacking for all that is asked for, whichever set the next pod is of.
+        group="" if shortage.quota is not None else attempt.groups[shortage.group].name,
+        found=shortage.found,
+        asked=shortage.asked,
+        further=attempt.quorum_stands,
+        infeasible=shortage.infeasible,
+        reasons=shortage.reasons,
+        quota=shortage.quota,
+    )

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
-from arranger.model.quantity import amount_text
-from arranger.model.taints import given, taint_text, tolerates, untolerated
+from arranger.model.reasons import FITS, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
+from arranger.model.taints import given, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Mask, integer
 
@@ -24,9 +24,6 @@ Counts = npt.NDArray[np.int64]
 
 #: The number of no label's value.
 _NO_VALUE = -1
-
-#: Why a node without the labels of a pod's nodeSelector doesn't take it.
-NO_SELECTED = "node selector doesn't match"
 
 
 class Filter(ABC):
@@ -47,8 +44,9 @@ class Filter(ABC):
         """The nodes that don't refuse it, by row."""
 
     @abstractmethod
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """Why one node refuses it: a few words, the same for all nodes that refuse it for the same reason."""
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        """Why one node refuses it: equal for all nodes that refuse it for the same reason. A filter of another package
+        says it in words (`arranger.model.reasons.other`)."""
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
         """How much each node is preferred among those that a policy scores alike, 0 to `PREFERENCES - 1` over all
@@ -63,16 +61,13 @@ class PodFilter(Filter):
     eased: ClassVar[bool] = False
 
     def question(self, shape: PodShape) -> Hashable:
-        """It doesn't ask about facts."""
         return None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Every node, by its facts."""
         return np.ones(len(view), bool)
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """No node is refused by its facts."""
-        return ""
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return FITS
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
         """How many such pods each node takes beside each other at most; None if they don't hinder each other there."""
@@ -81,7 +76,7 @@ class PodFilter(Filter):
     @abstractmethod
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
-    ) -> Iterator[tuple[str, Mask]]:
+    ) -> Iterator[tuple[Reason, Mask]]:
         """Reasons as in `reason`, each with the nodes that refuse the pod for it now; a node counts under the first."""
 
 
@@ -91,16 +86,14 @@ class NodeReady(Filter):
     name, version = "NodeReady", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The same for every pod."""
         return ()
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         """Ready nodes."""
         return view.roster.ready
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One word for all."""
-        return "not ready"
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return Reason(ReasonKind.NOT_READY)
 
 
 class NodeSchedulable(Filter):
@@ -109,16 +102,14 @@ class NodeSchedulable(Filter):
     name, version = "NodeUnschedulable", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The same for every pod."""
         return ()
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         """Nodes that aren't cordoned."""
         return ~view.roster.cordoned
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One word for all."""
-        return "cordoned"
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return Reason(ReasonKind.CORDONED)
 
 
 class TaintToleration(Filter):
@@ -127,7 +118,6 @@ class TaintToleration(Filter):
     name, version = "TaintToleration", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The pod's tolerations."""
         return shape.tolerations
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
@@ -140,11 +130,10 @@ class TaintToleration(Filter):
             found[row] = answers[taints]
         return found
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         """The first taint that isn't tolerated."""
         taint = untolerated(self._counted(view.facts[row].taints), shape)
-        assert taint is not None
-        return f"taint {taint_text(taint)} not tolerated"
+        return Reason(ReasonKind.TAINT, taint=taint)
 
     def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
         return taints
@@ -163,7 +152,6 @@ class NodeSelector(Filter):
     name, version = "NodeSelector", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The pod's nodeSelector, if it has one."""
         return shape.node_selector or None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
@@ -174,9 +162,8 @@ class NodeSelector(Filter):
             found &= label.codes == label.numbers.get(value, _NO_VALUE)
         return found
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One phrase for all."""
-        return NO_SELECTED
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return Reason(ReasonKind.NODE_SELECTOR)
 
 
 class NodeAffinity(Filter):
@@ -196,9 +183,8 @@ class NodeAffinity(Filter):
                 found |= _satisfying(view, term)
         return found
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One phrase for all."""
-        return "required node affinity doesn't match"
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return Reason(ReasonKind.NODE_AFFINITY)
 
 
 class NodePreference(Filter):
@@ -211,16 +197,13 @@ class NodePreference(Filter):
     name, version = "NodePreference", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """It refuses no node."""
         return None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Every node."""
         return np.ones(len(view), bool)
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """No node is refused."""
-        return ""
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return FITS
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
         """Twice what is preferred, less three times what is advised against."""
@@ -292,7 +275,7 @@ FILTERS: tuple[Filter, ...] = (
 )
 
 #: Why a quorum whose pods must be together got no other node: it was tried in one place of a topology.
-ELSEWHERE = "not in the place where the quorum fits together"
+OTHER_DOMAIN = Reason(ReasonKind.OTHER_DOMAIN)
 
 #: Preferences are below this: a policy's score counts so much more.
 PREFERENCES = 512
@@ -332,7 +315,7 @@ class Filters:
         self._of_facts = [of for of in filters if not isinstance(of, PodFilter)]
         self._preferring = [of for of in filters if type(of).preference is not Filter.preference]
         self._of_pods = [of for of in filters if isinstance(of, PodFilter) and not (ignore_health and of.eased)]
-        self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, tuple[tuple[str, int], ...]]] = {}
+        self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, ReasonCounts]] = {}
 
     def static(self, shape: PodShape) -> Mask:
         """Nodes that pass everything but resources and other pods, which change as the cycle goes on."""
@@ -352,7 +335,7 @@ class Filters:
     def _passes(self, of: Filter, shape: PodShape) -> Mask:
         return answer(self._view, of, shape, scope=self._scope)
 
-    def _refusals(self, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[str, Mask]]:
+    def _refusals(self, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[Reason, Mask]]:
         """What the pods that are there have against it: reasons with the nodes that they hold on."""
         neighbours = self._view.neighbours
         if pod is not None and neighbours is not None:
@@ -397,16 +380,16 @@ class Filters:
                     np.minimum(room, most, out=room)
         return room
 
-    def reasons(self, shape: PodShape, pod: Neighbour | None = None) -> tuple[tuple[str, int], ...]:
-        """For a pod that fits no node: the number of nodes by reason, most frequent first, then by text."""
+    def reasons(self, shape: PodShape, pod: Neighbour | None = None) -> ReasonCounts:
+        """For a pod that fits no node: the number of nodes by reason, the most frequent first."""
         known = self._reasons.get((shape, pod))
         if known is None or known[0] != self._view.content:
             known = (self._view.content, self._count_reasons(shape, pod))
             self._reasons[shape, pod] = known
         return known[1]
 
-    def refusal(self, shape: PodShape, row: int, pod: Neighbour | None = None) -> str:
-        """Why one node doesn't take a pod of this shape now; "fit" if it does."""
+    def refusal(self, shape: PodShape, row: int, pod: Neighbour | None = None) -> Reason:
+        """Why one node doesn't take a pod of this shape now; `FITS` if it does."""
         view = self._view
         for of in self._of_facts:
             if not self._passes(of, shape)[row]:
@@ -415,12 +398,12 @@ class Filters:
             if refused[row]:
                 return reason
         for resource, column, need in self._by_scarcity(shape):
-            free = max(int(view.free[row, column]), 0)
+            free = int(view.free[row, column])
             if free < need:
-                return f"lacks {resource} (need {amount_text(resource, need)}, free {amount_text(resource, free)})"
-        return "fit" if self._only is None or self._only[row] else ELSEWHERE
+                return insufficient(resource, need, free)
+        return FITS if self._only is None or self._only[row] else OTHER_DOMAIN
 
-    def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> tuple[tuple[str, int], ...]:
+    def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> ReasonCounts:
         view = self._view
         counts = dict(view.derived(("counts", *self._questions(shape)), lambda: self._count_static(shape)))
         left = self.static(shape).copy()
@@ -436,20 +419,19 @@ class Filters:
                 break
             short = left & (view.free[:, column] < need)
             if short.any():
-                most = max(int(view.free[short, column].max()), 0)
-                text = f"lack {resource} (need {amount_text(resource, need)}, most free {amount_text(resource, most)})"
-                counts[text] = int(short.sum())
+                most = int(view.free[short, column].max())
+                counts[insufficient(resource, need, most)] = int(short.sum())
                 left &= ~short
         if self._only is not None and (left & ~self._only).any():
-            counts[ELSEWHERE] = int((left & ~self._only).sum())
+            counts[OTHER_DOMAIN] = int((left & ~self._only).sum())
             left &= self._only
         if left.any():
-            counts["fit"] = int(left.sum())
-        return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            counts[FITS] = int(left.sum())
+        return most_frequent_first(counts)
 
-    def _count_static(self, shape: PodShape) -> dict[str, int]:
+    def _count_static(self, shape: PodShape) -> dict[Reason, int]:
         """The reasons that don't change as the cycle goes on: they are looked up node by node."""
-        counts: dict[str, int] = {}
+        counts: dict[Reason, int] = {}
         left = np.ones(len(self._view), bool)
         for of in self._of_facts:
             refused = left & ~self._passes(of, shape)

@@ -9,6 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import PodShape
 from arranger.model.quota import QuotaLack
+from arranger.model.reasons import beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.attempt import Attempt, Piece, Shortage, Witness
@@ -18,7 +19,7 @@ from arranger.scheduling.needs import free_indices
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced
-from arranger.scheduling.quotas import Quotas, quota_text
+from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.view import Chosen, ClusterView
@@ -185,7 +186,7 @@ class Placing:
 
     def short_of_quota(self, attempt: Attempt, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
         """A quota doesn't leave enough: no node is looked at."""
-        return self._told(attempt, Shortage(group, ((quota_text(lack), 1),), found, asked, quota=lack))
+        return self._told(attempt, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
 
     def _told(self, attempt: Attempt, shortage: Shortage) -> Shortage:
         if self.witness is not None:

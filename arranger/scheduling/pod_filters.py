@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arranger.model.pod import PodShape, SpreadRule
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.scheduling.filters import NodeAffinity, NodeSelector, PodFilter, TaintToleration, answer
 from arranger.scheduling.neighbours import (
     Counts,
@@ -21,8 +22,6 @@ from arranger.scheduling.neighbours import (
     within,
 )
 from arranger.scheduling.view import ClusterView, Mask
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 #: More pods than any node takes.
 _MANY = 1 << 31
@@ -41,11 +40,10 @@ class HostPorts(PodFilter):
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
-    ) -> Iterator[tuple[str, Mask]]:
+    ) -> Iterator[tuple[Reason, Mask]]:
         """Port by port."""
         for port, taken in neighbours.ports_taken(pod):
-            protocol = "" if port.protocol == "TCP" else f"/{port.protocol}"
-            yield f"host port {port.port}{protocol} taken", taken
+            yield Reason(ReasonKind.HOST_PORT, port.protocol, needed=port.port), taken
 
 
 class PodAffinity(PodFilter):
@@ -58,19 +56,19 @@ class PodAffinity(PodFilter):
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
-    ) -> Iterator[tuple[str, Mask]]:
+    ) -> Iterator[tuple[Reason, Mask]]:
         """Nodes outside the topology, then those away from the selected pods, term by term."""
         terms = shape.rules.affinity if shape.rules is not None else ()
         if not terms:
             return
         for term in terms:
-            yield f"no label {term.topology_key} (affinity)", places_of(view, term.topology_key) == 0
+            yield Reason(ReasonKind.NO_AFFINITY_LABEL, term.topology_key), places_of(view, term.topology_key) == 0
         selected = Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
         there = [_in_place(view, term.topology_key, neighbours.count(selected)) for term in terms]
         if selected.matches(pod) and not any(counts.any() for counts in there):
             return
         for term, counts in zip(terms, there, strict=True):
-            yield f"{_away(term.topology_key)} the pods it must join (affinity)", counts == 0
+            yield Reason(ReasonKind.AFFINITY, term.topology_key), counts == 0
 
 
 class PodAntiAffinity(PodFilter):
@@ -88,17 +86,17 @@ class PodAntiAffinity(PodFilter):
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
-    ) -> Iterator[tuple[str, Mask]]:
+    ) -> Iterator[tuple[Reason, Mask]]:
         """What the pod must avoid, then who avoids it."""
         for term in pod.anti_affinity:
             selected = selected_by(term, pod)
             counts = _in_place(view, term.topology_key, neighbours.count(selected))
-            yield f"{_same(term.topology_key)} pods it must avoid (anti-affinity)", counts > 0
+            yield Reason(ReasonKind.ANTI_AFFINITY, term.topology_key), counts > 0
         repelling = neighbours.repelling(pod)
         for key in sorted(repelling):
             counts = np.zeros(len(view), np.int64)
             counts[repelling[key]] = 1
-            yield f"{_same(key)} pods that refuse it (anti-affinity)", _in_place(view, key, counts) > 0
+            yield Reason(ReasonKind.AVOIDED, key), _in_place(view, key, counts) > 0
 
 
 class TopologySpread(PodFilter):
@@ -112,7 +110,7 @@ class TopologySpread(PodFilter):
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
-    ) -> Iterator[tuple[str, Mask]]:
+    ) -> Iterator[tuple[Reason, Mask]]:
         """Constraint by constraint."""
         rules = shape.rules.spread if shape.rules is not None else ()
         if not rules:
@@ -121,11 +119,11 @@ class TopologySpread(PodFilter):
         labelled = view.derived(("labelled", keys), lambda: _labelled(view, keys))
         for rule in rules:
             places = places_of(view, rule.topology_key)
-            yield f"no label {rule.topology_key} (topology spread)", places == 0
+            yield Reason(ReasonKind.NO_SPREAD_LABEL, rule.topology_key), places == 0
             selected = Selected((((pod.namespace,), rule.selector),), staying=True)
             skew = self._skew(places, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
-            text = f"topology spread: {_short(rule.topology_key)} would exceed maxSkew {rule.max_skew}"
-            yield text, (places > 0) & (skew + selected.matches(pod) > rule.max_skew)
+            reason = Reason(ReasonKind.TOPOLOGY_SPREAD, rule.topology_key, needed=rule.max_skew)
+            yield reason, (places > 0) & (skew + selected.matches(pod) > rule.max_skew)
 
     def _counted(self, view: ClusterView, shape: PodShape, rule: SpreadRule) -> Mask:
         """Nodes that the constraint spreads over."""
@@ -162,18 +160,6 @@ def _in_place(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Cou
     pods = np.bincount(places, weights=counts, minlength=1).astype(np.int64)
     pods[0] = 0
     return pods[places]
-
-
-def _short(key: str) -> str:
-    return "node" if key == _HOSTNAME else key.rpartition("/")[2]
-
-
-def _same(key: str) -> str:
-    return f"{'on' if key == _HOSTNAME else 'in'} the same {_short(key)} as"
-
-
-def _away(key: str) -> str:
-    return f"not {_same(key)}"
 
 
 #: In the order in which a node's refusal is counted, after the filters that look at facts alone.

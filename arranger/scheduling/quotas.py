@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from arranger.events.kinds import QuotaSeen
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
-from arranger.model.quantity import amount_text
-from arranger.model.quota import QuotaLack, covers, unit_of, usage, used_by
+from arranger.model.quota import QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.needs import quorum_needs
@@ -197,16 +196,3 @@ def _cheapest(each: Sequence[tuple[int, int]], workers: int) -> int:
         taken = min(count, workers)
         total, workers = total + value * taken, workers - taken
     return total
-
-
-def quota_text(lack: QuotaLack) -> str:
-    """The reason, as filters word theirs."""
-    unit = unit_of(lack.resource)
-    needed, left = amount_text(unit, lack.needed), amount_text(unit, max(lack.left, 0))
-    return f"quota {lack.quota} lacks {lack.resource} (need {needed}, left {left})"
-
-
-def never_text(lack: QuotaLack) -> str:
-    """What is added where not even an empty namespace would do."""
-    limit = amount_text(unit_of(lack.resource), lack.hard)
-    return f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""

@@ -12,6 +12,7 @@ import numpy as np
 from arranger.model.config import CycleConfig
 from arranger.model.job import PodGroup
 from arranger.model.pod import PodShape
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import Filter
 from arranger.scheduling.view import ClusterView, Mask
@@ -29,11 +30,9 @@ class RefusedRecently(Filter):
     name, version = "RefusedRecently", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The nodes to avoid, if there are any."""
         return shape.avoid if isinstance(shape, WaryShape) else None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """All the others."""
         found = np.ones(len(view), bool)
         rows = view.roster.rows()
         for name in shape.avoid if isinstance(shape, WaryShape) else ():
@@ -41,9 +40,8 @@ class RefusedRecently(Filter):
                 found[rows[name]] = False
         return found
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One phrase for all."""
-        return "refused a pod of it recently"
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        return Reason(ReasonKind.REFUSED_RECENTLY)
 
 
 #: The one that comes with Arranger.

@@ -35,14 +35,10 @@ class Piece(Protocol):
     """Equal pods placed in this cycle: their group, and which of it."""
 
     @property
-    def group(self) -> int:
-        """The group's number."""
-        ...
+    def group(self) -> int: ...
 
     @property
-    def indices(self) -> Sequence[int]:
-        """The pods' indices in it."""
-        ...
+    def indices(self) -> Sequence[int]: ...
 
 
 class Shares:

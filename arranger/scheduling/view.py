@@ -109,7 +109,6 @@ class Roster:
         return self.label(key).masks()
 
     def label(self, key: str) -> LabelColumn:
-        """The nodes' values of a label."""
         if self._labels is None:
             self._labels = {}
             for row, of_node in enumerate(self.facts):
@@ -121,7 +120,6 @@ class Roster:
         return self._labels.get(key, self._unlabelled)
 
     def name_column(self) -> LabelColumn:
-        """The nodes' names, as if they were a label."""
         return self._names.column()
 
     def rows(self) -> dict[str, int]:
@@ -164,17 +162,14 @@ class ClusterView:
 
     @property
     def roster(self) -> Roster:
-        """Names, facts and labels by row."""
         return self._roster
 
     @property
     def names(self) -> list[str]:
-        """Node names, sorted: row by row."""
         return self._roster.names
 
     @property
     def facts(self) -> list[NodeFacts]:
-        """Node facts, row by row."""
         return self._roster.facts
 
     def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:

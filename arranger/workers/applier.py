@@ -49,7 +49,6 @@ class Applier:
         self._pods = PodReconciler(self._effects, self._queue, self._creation)
 
     def changed(self, changes: Changes) -> None:
-        """Look at what was touched."""
         self._queue.touch(changes.jobs)
 
     def epoch_began(self) -> None:

@@ -45,7 +45,6 @@ class Archiving:
         parts.metrics.archive_age.set_function(lambda: self._age_s)
 
     async def run(self) -> None:
-        """Archive until cancelled."""
         while True:
             await self._clock.sleep(PERIOD_S if await self.once() else AGAIN_S)
 

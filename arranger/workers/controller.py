@@ -39,7 +39,6 @@ class Controller:
         self._queue = WorkQueue(parts.time, lambda: parts.follower.state.jobs)
 
     def changed(self, changes: Changes) -> None:
-        """Look at what was touched."""
         self._queue.touch(changes.jobs)
 
     def epoch_began(self) -> None:
@@ -48,7 +47,6 @@ class Controller:
         self._images.clear()
 
     async def run(self) -> None:
-        """Decide until cancelled."""
         self._queue.sweep()
         while True:
             decisions = self._decisions()

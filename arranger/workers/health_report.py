@@ -22,14 +22,12 @@ class HealthReport:
         self._problems = parts.problems
 
     async def run(self) -> None:
-        """Report until cancelled, once a second."""
         while True:
             self.tell()
             await self._parts.follower.measure_lag()
             await self._parts.clock.sleep(1.0 if self._health.ready else 0.1)
 
     def tell(self) -> None:
-        """Report how everything is now."""
         follower = self._parts.follower
         self._health.set("log", follower.connected, "the log in Redis can't be reached")
         self._tell_clock()

@@ -57,16 +57,13 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether every check passes."""
         return all(check.ok for check in self._checks.values())
 
     @property
     def alive(self) -> bool:
-        """Whether no vital check fails."""
         return all(check.ok for check in self._checks.values() if check.vital)
 
     def checks(self, *, vital_only: bool = False) -> dict[str, Check]:
-        """The checks by name, sorted."""
         return {name: c for name, c in sorted(self._checks.items()) if c.vital or not vital_only}
 
     def _tell(self) -> None:

@@ -70,7 +70,6 @@ class ConfirmedCluster:
         self._of_log = of_log
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
-        """As `Cluster.listing`."""
         await self._confirm()
         async with aclosing(self._cluster.listing(resource, limit=limit, at=at)) as pages:
             async for page in pages:
@@ -80,7 +79,6 @@ class ConfirmedCluster:
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
-        """As `Cluster.watch`."""
         await self._confirm()
         async with aclosing(self._cluster.watch(resource, resource_version, timeout_s=timeout_s)) as batches:
             confirmed = False

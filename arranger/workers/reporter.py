@@ -19,10 +19,11 @@ from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
 from arranger.lifecycle.wanted import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
+from arranger.model.reasons import Reason
 from arranger.model.text import one_line
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
-from arranger.scheduling import kinds_of
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Told(msgspec.Struct):
 
     #: What the last decision on the stage that was told was based on; 0 for the beginning of the job or of its epoch.
     step: int | None = None
-    waiting: tuple[str, ...] = ()
+    waiting: tuple[ScheduleState | Reason, ...] = ()
     refused: str = ""
     replacements: int = 0
     #: How often each Event that is brought up to date was told, by its name.
@@ -111,10 +112,11 @@ class Reporter:
                     job, told, _WHOLE, reason="FullyScheduled", message="every pod has a node now", kind=_NORMAL
                 )
             return
-        kinds = (str(job.schedule_state), *kinds_of(job.waits.reasons))
+        kinds = (job.schedule_state, *job.waits.shortage.kinds())
         if kinds != told.waiting:
             told.waiting = kinds
-            if not await self._update(job, told, _WAITING, reason="FailedScheduling", message=job.waits.message):
+            message = shortage_text(job.waits.shortage)
+            if not await self._update(job, told, _WAITING, reason="FailedScheduling", message=message):
                 told.waiting = ()
 
     async def _update(

@@ -69,5 +69,4 @@ class Retries:
         return list(self._rests)
 
     def clear(self) -> None:
-        """Forget every key."""
         self._rests.clear()

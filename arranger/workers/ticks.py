@@ -109,7 +109,6 @@ class Ticker:
         return bool(pushed)
 
     async def run(self, tick: str, period_s: float) -> None:
-        """Push a tick every period until cancelled."""
         while True:
             await self.push(tick)
             await self._clock.sleep(period_s)

@@ -51,9 +51,7 @@ class Timekeeper:
         return self._clock.now_ms()
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment."""
         return self._clock.monotonic_s()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking the event loop."""
         await self._clock.sleep(seconds)

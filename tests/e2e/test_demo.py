@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_rewritten_words import same_whatever_is_said
 from tests.servers import REPOSITORY, kube_assets
 
 ARRANGER = [sys.executable, "-m", "arranger.cli.main"]
@@ -64,8 +65,13 @@ def test_every_command_that_the_demo_prints_works_on_the_log_that_it_kept(demo: 
     commands = [re.sub(r"^.*?(explain|replay|events|verify) ", r"\1 ", command) for command in commands]
     assert [command.split()[0] for command in commands] == ["explain", "explain", "replay", "events", "verify"]
     answers = [arranger(*command.split()) for command in commands]
-    assert "lack nvidia.com/gpu" in answers[0]
+    assert "insufficient nvidia.com/gpu" in answers[0]
     assert "0 different" in answers[-1]
+
+
+def test_the_cycles_of_the_kept_log_come_out_the_same_whatever_words_are_said(demo: tuple[str, Path]) -> None:
+    verified = same_whatever_is_said(demo[1] / "log")
+    assert verified["identical"] == verified["cycles"] > 0
 
 
 def test_the_kept_log_tells_that_the_pods_of_ended_jobs_are_gone(demo: tuple[str, Path]) -> None:

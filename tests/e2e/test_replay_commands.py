@@ -102,7 +102,7 @@ def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_com
     path = tmp_path / "run.log"
     options = to_file(entries, path)
     content = bytearray(path.read_bytes())
-    at = content.index(b"\xa2n2", content.rindex(b"Placed.1"))
+    at = content.index(b"\xa2n2", content.rindex(b"Placed.2"))
     content[at + 2] ^= 1
     path.write_bytes(content)
     run = Run(capsys, "verify", *options)
@@ -302,7 +302,8 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
     run = Run(capsys, "explain", "other", *options)
     assert run.status == 0
     for part in (
-        "Why it waits: 0 of 1 pods find room; no node for learner: 6 nodes: 4 lack nvidia.com/gpu (need 2, most free",
+        "Why it waits: 0 of 1 required pods fit; learner: 0 of 6 nodes fit: 4 insufficient nvidia.com/gpu (needs 2, at "
+        "most 0 free), 1 cordoned, ",
         "closest node  n1 (and 3 more alike): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
         "queue         place 3 of 4 by Priority",
         "priority 8 against 5",
@@ -325,18 +326,15 @@ def test_explain_says_a_long_reason_once_and_of_when_a_message_is(
     world.job("j", leader=shape(gpus=4))
     world.cycle()
     said = world.state.offset
-    counted = "2 nodes: 2 lack nvidia.com/gpu (need 4, most free 1)"
+    counted = "0 of 2 nodes fit: 2 insufficient nvidia.com/gpu (needs 4, at most 1 free)"
     world.node("n3", gpus=2)
     options = written(world.entries)
     run = Run(capsys, "explain", "j", *options, "--at", str(said))
     assert run.out.count(counted) == 1
-    assert "message   0 of 1 pods find room together; no node for learner: as below" in run.out
-    assert "Unscheduled: 0 of 1 pods find room together; no node for learner: as above" in run.out
+    assert "message   0 of 1 required pods fit; learner: as below" in run.out
+    assert "Unscheduled: 0 of 1 required pods fit; learner: as above" in run.out
     run = Run(capsys, "explain", "j", *options)
-    assert (
-        f"no node for learner: {counted}; even an empty cluster of these nodes can't hold it (of offset {said})\n"
-        in run.out
-    )
+    assert f"learner: {counted}; even an empty cluster of these nodes can't hold it (of offset {said})\n" in run.out
 
 
 def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
@@ -449,7 +447,7 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
         compared[node] = choice["compared"]
     assert (compared["n4"]["place"], compared["n4"]["ranked"]["node"]) == (2, "n4")
     assert [compared[node]["refused"] for node in ("n2", "n5", "n9")] == [
-        "lacks nvidia.com/gpu (need 1, free 0)",
+        "insufficient nvidia.com/gpu (needs 1, 0 free)",
         "cordoned",
         "there was no such node then",
     ]
@@ -546,7 +544,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
     assert said == "  waited    it waited 30.0s for nodes (there are none)"
     assert command.startswith("arranger explain waits --log ")
     run = Run(capsys, *command.split()[1:])
-    assert run.status == 0 and "Why it waits: 0 of 1 pods find room" in run.out
+    assert run.status == 0 and "Why it waits: 0 of 1 required pods fit" in run.out
 
 
 def test_explain_leaves_out_what_changed_nothing_and_lists_it_when_asked_to(

@@ -438,7 +438,7 @@ def test_a_quorum_beyond_its_quota_is_told_so_and_gets_its_nodes_as_soon_as_the_
     ):
         workers.start()
         apply(kube, job("many", workers=4))
-        lack = "quota few lacks pods (need 5, left 2); even an empty namespace can't hold it (hard 2)"
+        lack = "quota few has too little pods (needs 5, 2 left); even an empty namespace can't hold it (hard 2)"
         eventually("the message says so", lambda: lack in status_of(kube, "many").get("message", ""))
         assert status_of(kube, "many")["stage"] == "Pending" and pods_of(kube, "many") == []
         apply(kube, job("few", workers=1))

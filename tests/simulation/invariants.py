@@ -479,7 +479,7 @@ class Checks:
             kept_off = record.failure is not None or (stage == "Rescheduling" and record.held_back)
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
-            lack = record.waits.quota if waiting else None
+            lack = record.waits.shortage.quota if waiting else None
             if lack is not None and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
             if record.short_since_ms:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.events.memory_log import MemoryLog
 from arranger.model.config import VERDICTS
-from arranger.model.job import PlacedPods, Replacement, Stage
+from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 from arranger.projections.state import State
@@ -70,7 +71,7 @@ class Rogue:
         if jobs and self._nodes():
             job = self._chance.choice(jobs)
             pods = (PlacedPods(self._chance.choice(self._nodes()), 0, ((0, 0),)),)
-            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledPartly", pods, "part of a quorum")
+            placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.PARTLY, pods)
             await self._say("two writers: part of a quorum", self._cycle(), placed)
 
     async def _no_room(self) -> None:
@@ -83,7 +84,7 @@ class Rogue:
                 node = self._chance.choice(full)
                 groups = enumerate(job.spec.groups)
                 pods = tuple(PlacedPods(node, number, ((0, group.count - 1),)) for number, group in groups)
-                placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "no room")
+                placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
                 await self._say("two writers: no room", self._cycle(), placed)
                 return
 
@@ -136,9 +137,9 @@ class Rogue:
             pods = tuple(
                 PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
             )
-            placed = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "superseded")
+            placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
             # There is seldom room for what still waits; a reason would hold whether there is or not.
-            waits = k.Waits(job.uid, job.version, str(job.schedule_state), False, 0, (), "superseded")
+            waits = k.Waits(job.uid, job.version, job.schedule_state, ShortageFacts("learner", 0, 1))
             await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
 

@@ -76,7 +76,9 @@ def test_a_cycle_that_can_not_be_taken_again_is_noticed() -> None:
 
     def by_mood(self: Cycles, *args: Any) -> tuple[Event, ...]:
         return tuple(
-            msgspec.structs.replace(event, message=f"{event.message} today") if isinstance(event, Waits) else event
+            msgspec.structs.replace(event, shortage=msgspec.structs.replace(event.shortage, sentence="other today"))
+            if isinstance(event, Waits)
+            else event
             for event in take(self, *args)
         )
 

@@ -45,6 +45,30 @@ def test_the_answer_in_json_has_the_event_as_the_listing_has_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("reason", "holds"),
+    [
+        ("Insufficient", True),
+        ("insufficient GPU", True),
+        ("cordoned", True),
+        ("taint infra", True),
+        ("insufficient cpu", False),
+        ("quota", False),
+        ("needs 4", False),
+        ("nodes fit", False),
+    ],
+)
+def test_a_reason_is_sought_by_its_kind_or_by_what_it_names_and_not_by_its_sentence(
+    log: list[str], capsys: pytest.CaptureFixture[str], reason: str, holds: bool
+) -> None:
+    status, out, _ = run(capsys, *log, "--job", "big", "--reason", reason, "-o", "json")
+    answer = json.loads(out)
+    assert answer["condition"] == f"job default/big waits because of {reason!r}"
+    assert (status, answer["found"] is not None) == ((0, True) if holds else (1, False))
+    if holds:
+        assert answer["found"]["event"]["kind"] == "Waits" and answer["found"]["event"]["job"] == "default/big"
+
+
 def _waited_twice() -> tuple[World, list[int]]:
     """A job that found no room for a while, twice, and has its nodes in the end; the offsets at which room came and
     went. Room came and went once before the job was there."""

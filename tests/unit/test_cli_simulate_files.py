@@ -99,7 +99,7 @@ def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simul
     refused = {"taint dedicated=infra:NoSchedule not tolerated": 1, "cordoned": 1}
     assert elastic["unplaced"][0] == {
         "pod": "elastic-actors-11", "role": "worker", "workerSet": "actors", "index": 11,
-        "reasons": {"lack cpu (need 1, most free 0)": 2, **refused},
+        "reasons": {"insufficient cpu (needs 1, at most 0 free)": 2, **refused},
     }  # fmt: skip
     assert (gang["scheduleState"], gang["placed"]) == ("Unscheduled", [])
     assert [pod["pod"] for pod in gang["unplaced"]] == ["gang-learner-0", *(f"gang-actors-{i}" for i in range(3))]
@@ -110,11 +110,11 @@ def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simul
 def test_a_pod_that_fits_without_its_quorum_says_so(simulate: Simulate) -> None:
     plan = simulate(node("n1", cpu="4"), job("j", workers=4))
     leader, *workers = plan["jobs"][0]["unplaced"]
-    assert leader["reasons"] == {"lack cpu (need 1, most free 0)": 1}
+    assert leader["reasons"] == {"insufficient cpu (needs 1, at most 0 free)": 1}
     assert {json.dumps(worker["reasons"]) for worker in workers} == {json.dumps(leader["reasons"])}
     plan = simulate(node("n1"), job("j", workers=1) | {"metadata": {"name": "k"}}, job("big", workers=1, cpu="7"))
     fits = plan["jobs"][1]["unplaced"][0]["reasons"]
-    assert fits == {"lack cpu (need 7, most free 6)": 1}
+    assert fits == {"insufficient cpu (needs 7, at most 6 free)": 1}
     spec = {"leader": {"name": "learner", "template": template(cpu="1")}}
     plan = simulate(node("n1"), job("j", workers=1, cpu="9", **spec))
     assert plan["jobs"][0]["unplaced"][0]["reasons"] == {"have room for it, but not for the whole quorum": 1}
@@ -127,7 +127,7 @@ def test_amounts_that_a_quorum_left_while_it_was_tried_are_told_as_such(
     path.write_text(yaml.safe_dump_all([node("n1", cpu="4"), job("j", workers=4)]))
     assert main(["simulate", str(path)], prog_name="arranger") == 0
     out = capsys.readouterr().out
-    assert "1 lack cpu (need 1, most free 0)" in out and "0/4" in out
+    assert "1 insufficient cpu (needs 1, at most 0 free)" in out and "0/4" in out
     assert (
         "default/j: amounts free are those beside 4 pods of it for which there is room; none of that is held, because "
         "the quorum isn't whole\n"
@@ -280,7 +280,20 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[0] == ["QUEUE", "JOB", "SCHEDULE", "PLACED", "UNPLACED", "MESSAGE"]
     assert lines[1][:5] == ["1", "default/j", "ScheduledSucceed", "3", "0"]
     assert ["default/j-actors-1", "n1"] in lines
-    assert ["default/waits", "actors", "2", "1", "lack", "cpu", "(need", "9,", "most", "free", "5)"] in lines
+    assert [
+        "default/waits",
+        "actors",
+        "2",
+        "1",
+        "insufficient",
+        "cpu",
+        "(needs",
+        "9,",
+        "at",
+        "most",
+        "5",
+        "free)",
+    ] in lines
     assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
     assert told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)\n"
 

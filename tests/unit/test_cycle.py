@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
@@ -25,6 +27,7 @@ from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import GIB, World, shape
 
 QUEUES = ("", "Priority", "DRF")
+CORDONED = Reason(ReasonKind.CORDONED)
 BY_CHANCE = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -86,27 +89,29 @@ def test_every_node_is_counted_under_the_first_reason_that_keeps_the_pod_away() 
     world.node("n7", labels={"pool": "gpu"}, cpu=1, gpus=8)
     job = world.job("j", leader=shape(cpu=2, gpus=8, selector={"pool": "gpu"}))
     waits = waits_of(world.cycle(), job)
-    assert waits.reasons == (
-        ("lack nvidia.com/gpu (need 8, most free 6)", 2),
-        ("cordoned", 1),
-        ("lack cpu (need 2, most free 1)", 1),
-        ("node selector doesn't match", 1),
-        ("not ready", 1),
-        ("taint infra=yes:NoExecute not tolerated", 1),
+    assert waits.shortage.reasons == (
+        (insufficient("nvidia.com/gpu", 8, 6), 2),
+        (CORDONED, 1),
+        (insufficient("cpu", 2000, 1000), 1),
+        (Reason(ReasonKind.NODE_SELECTOR), 1),
+        (Reason(ReasonKind.NOT_READY), 1),
+        (Reason(ReasonKind.TAINT, taint=Taint("infra", "yes", "NoExecute")), 1),
     )
 
 
 def test_without_nodes_a_job_says_that_there_are_none() -> None:
     world = World()
     job = world.job("j")
-    assert "0 nodes: there are none" in waits_of(world.cycle(), job).message
+    text = shortage_text(waits_of(world.cycle(), job).shortage)
+    assert text.startswith("0 of 1 required pods fit; learner: there are no nodes;")
 
 
 def test_amounts_in_reasons_read_as_people_write_them() -> None:
     world = World()
     bare_node(world, "n1", memory=3 * GIB + 512 * 1024 * 1024)
     job = world.job("j", leader=shape(memory=16 * GIB))
-    assert "lack memory (need 16Gi, most free 3.5Gi)" in waits_of(world.cycle(), job).message
+    text = shortage_text(waits_of(world.cycle(), job).shortage)
+    assert "insufficient memory (needs 16Gi, at most 3.5Gi free)" in text
 
 
 def test_a_reason_with_other_numbers_is_news_after_a_while_and_another_kind_of_reason_at_once() -> None:
@@ -119,9 +124,9 @@ def test_a_reason_with_other_numbers_is_news_after_a_while_and_another_kind_of_r
     world.pass_time(world.config.reasons_refresh_ms / 1000 - 0.001)
     assert world.cycle() == ()
     world.pass_time(0.001)
-    assert "most free 1)" in waits_of(world.cycle(), job).message
+    assert waits_of(world.cycle(), job).shortage.reasons == ((insufficient("cpu", 3000, 1000), 1),)
     bare_node(world, "n1", cpu=4, cordoned=True)
-    assert waits_of(world.cycle(), job).reasons == (("cordoned", 1),)
+    assert waits_of(world.cycle(), job).shortage.reasons == ((CORDONED, 1),)
 
 
 def test_jobs_that_wait_in_numbers_are_told_another_kind_of_reason_in_turn_and_another_state_at_once() -> None:
@@ -137,14 +142,14 @@ def test_jobs_that_wait_in_numbers_are_told_another_kind_of_reason_in_turn_and_a
     world.pass_time(0.001)
     for pair in zip(jobs[::2], jobs[1::2], strict=True):
         told = world.cycle()
-        assert [(event.job_uid, event.reasons) for event in told[1:] if isinstance(event, k.Waits)] == [
-            (job.uid, (("cordoned", 1),)) for job in pair
+        assert [(event.job_uid, event.shortage.reasons) for event in told[1:] if isinstance(event, k.Waits)] == [
+            (job.uid, ((CORDONED, 1),)) for job in pair
         ]
     assert world.cycle() == ()
     world.change_pod(uid, phase="Succeeded")
     bare_node(world, "n1", cpu=2)
     told = world.cycle()
-    assert all(waits_of(told, job).infeasible for job in jobs), "no empty cluster could hold them now"
+    assert all(waits_of(told, job).shortage.infeasible for job in jobs), "no empty cluster could hold them now"
 
 
 def test_a_reason_that_stays_true_is_never_said_again() -> None:
@@ -165,7 +170,8 @@ def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_and_not_befo
     bare_node(world, "n1", cpu=4)
     job = world.job("j", leader=shape(cpu=5))
     waits = waits_of(world.cycle(), job)
-    assert waits.infeasible and waits.message.endswith("even an empty cluster of these nodes can't hold it")
+    assert waits.shortage.infeasible
+    assert shortage_text(waits.shortage).endswith("; even an empty cluster of these nodes can't hold it")
     world.pass_time(world.config.infeasible_grace_ms / 1000 - 0.001)
     assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
     world.pass_time(0.001)
@@ -181,7 +187,7 @@ def test_a_quorum_that_only_this_policy_does_not_fit_in_waits_and_is_never_faile
     bare_node(world, "n2", cpu=8 if policy == "BinPack" else 1)
     job = world.job("j", leader=shape(cpu=1), workers=1, worker=shape(cpu=2, gpus=1), min_workers=1, policy=policy)
     waits = waits_of(world.cycle(), job)
-    assert not waits.infeasible and "empty cluster" not in waits.message
+    assert not waits.shortage.infeasible and "empty cluster" not in shortage_text(waits.shortage)
     world.pass_time(2 * world.config.infeasible_grace_ms / 1000)
     assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
 
@@ -205,7 +211,7 @@ def test_what_can_never_fit_is_told_by_room_and_by_sums(
         world.pod(f"p{number}", f"n{number}", cpu=cpu)
     workers = [(name, count, shape(cpu=cpu)) for name, count, cpu in sets]
     job = world.job("j", leader=shape(cpu=leader), workers=workers, min_workers=min_workers)
-    assert waits_of(world.cycle(), job).infeasible == infeasible
+    assert waits_of(world.cycle(), job).shortage.infeasible == infeasible
 
 
 def holds_in_some_way(nodes: list[tuple[int, int]], pods: list[tuple[int, int]]) -> bool:
@@ -245,7 +251,7 @@ def test_a_job_is_called_impossible_only_if_there_is_no_way_at_all_to_place_its_
     job = world.job("j", leader=shape(cpu=leader[0], gpus=leader[1]), workers=workers,
                     min_workers=min(quorum, len(every)), policy=policy)  # fmt: skip
     events = world.cycle()
-    if not job.placements and waits_of(events, job).infeasible:
+    if not job.placements and waits_of(events, job).shortage.infeasible:
         assert not any(holds_in_some_way(nodes, [leader, *some]) for some in combinations(every, needed))
 
 
@@ -291,14 +297,14 @@ def test_a_cluster_that_is_full_cordoned_or_ill_never_fails_a_job(trouble: Mappi
         world.pass_time(10_000)
         world.settle()
     assert (job.schedule_state, job.stage) == (ScheduleState.UNSCHEDULED, Stage.PENDING)
-    assert job.waits is not None and not job.waits.infeasible
+    assert job.waits is not None and not job.waits.shortage.infeasible
 
 
 def test_an_admins_taint_on_every_node_does_fail_a_job_that_does_not_tolerate_it() -> None:
     world = World()
     world.node("n1", taints=[Taint("dedicated", "infra", "NoSchedule")])
     job = world.job("j")
-    assert waits_of(world.cycle(), job).infeasible
+    assert waits_of(world.cycle(), job).shortage.infeasible
 
 
 def test_a_running_job_whose_quorum_grew_out_of_reach_waits_for_more_and_is_never_failed() -> None:
@@ -311,7 +317,7 @@ def test_a_running_job_whose_quorum_grew_out_of_reach_waits_for_more_and_is_neve
         world.settle()
         world.pass_time(10_000)
     assert (job.stage, job.schedule_state) == (Stage.RUNNING, ScheduleState.PARTLY)
-    assert job.waits is not None and not job.waits.infeasible and placed(job) == {"n1": 4}
+    assert job.waits is not None and not job.waits.shortage.infeasible and placed(job) == {"n1": 4}
 
 
 # --- filters, to the letter of Kubernetes -------------------------------------------------------------------------
@@ -408,7 +414,7 @@ def test_a_pod_without_requests_still_needs_room_for_a_pod() -> None:
     first, second = world.job("a", leader=shape()), world.job("b", created=1, leader=shape())
     events = world.cycle()
     assert placed(first) == {"n1": 1} and not placed(second)
-    assert waits_of(events, second).reasons == (("lack pods (need 1, most free 0)", 1),)
+    assert waits_of(events, second).shortage.reasons == ((insufficient("pods", 1, 0), 1),)
 
 
 # --- on any cluster -----------------------------------------------------------------------------------------------
@@ -436,8 +442,8 @@ def test_no_plan_oversubscribes_a_node_or_places_part_of_a_quorum(nodes: list[No
         assert (job.schedule_state == ScheduleState.UNSCHEDULED) == (not job.placements)
     for event in events:
         if isinstance(event, k.Waits):
-            assert sum(count for _, count in event.reasons) == len(nodes)
-            assert all(reason != "fit" and count > 0 for reason, count in event.reasons)
+            assert sum(count for _, count in event.shortage.reasons) == len(nodes)
+            assert all(reason != FITS and count > 0 for reason, count in event.shortage.reasons)
 
 
 @BY_CHANCE
@@ -445,10 +451,10 @@ def test_no_plan_oversubscribes_a_node_or_places_part_of_a_quorum(nodes: list[No
 def test_reasons_counted_for_the_cluster_are_those_of_its_nodes(nodes: list[NodeDraw], of: int) -> None:
     view = ClusterView(observed(nodes, [])[0].state.nodes)
     filters = Filters(view)
-    by_node = Counter(filters.refusal(SHAPES[of], row).split(" (")[0] for row in range(len(view)))
-    counted = {reason.split(" (")[0].replace("lack ", "lacks "): n for reason, n in filters.reasons(SHAPES[of])}
+    by_node = Counter(filters.refusal(SHAPES[of], row).numberless() for row in range(len(view)))
+    counted = {reason.numberless(): n for reason, n in filters.reasons(SHAPES[of])}
     assert counted == by_node
-    fit = [filters.refusal(SHAPES[of], row) == "fit" for row in range(len(view))]
+    fit = [filters.refusal(SHAPES[of], row) == FITS for row in range(len(view))]
     assert (filters.room(SHAPES[of]) > 0).tolist() == fit
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import node_text
 from arranger.model.job import ScheduleState
 from arranger.model.node import Taint
 from arranger.model.pod import (
@@ -23,6 +24,7 @@ from arranger.model.pod import (
     SpreadRule,
     Toleration,
 )
+from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
@@ -61,20 +63,20 @@ def asking(labels: str = "", *, namespace: str = "default", **rules: object) -> 
     return shape(cpu=1, labels={"app": labels} if labels else {}, rules=PodRules(**rules))  # type: ignore[arg-type]
 
 
-def verdicts(world: World, pod: PodShape, *, namespace: str = "default") -> dict[str, str]:
-    """For each node why it refuses such a pod of a new job, or "fit"; the reasons add up to the nodes."""
+def verdicts(world: World, pod: PodShape, *, namespace: str = "default") -> dict[str, Reason]:
+    """For each node why it refuses such a pod of a new job, or `FITS`; the reasons add up to the nodes."""
     job = world.job("asking", leader=pod, namespace=namespace)
     view = Placer(world.state, world.config, BUILT_IN).view
     filters, seen = Filters(view, BUILT_IN.filters), neighbour_of(job, 0)
     found = {name: filters.refusal(pod, row, seen) for row, name in enumerate(view.names)}
     assert dict(filters.reasons(pod, seen)) == Counter(found.values())
-    assert [reason == "fit" for reason in found.values()] == (filters.room(pod, seen) > 0).tolist()
-    assert [reason == "fit" for reason in found.values()] == filters.allowed(pod, seen).tolist()
+    assert [reason == FITS for reason in found.values()] == (filters.room(pod, seen) > 0).tolist()
+    assert [reason == FITS for reason in found.values()] == filters.allowed(pod, seen).tolist()
     return found
 
 
 def fitting(world: World, pod: PodShape, *, namespace: str = "default") -> set[str]:
-    return {name for name, reason in verdicts(world, pod, namespace=namespace).items() if reason == "fit"}
+    return {name for name, reason in verdicts(world, pod, namespace=namespace).items() if reason == FITS}
 
 
 def nodes_of(job: JobRecord) -> Counter[str]:
@@ -148,8 +150,7 @@ def test_a_host_port_is_taken(there: HostPort, wanted: HostPort, taken: bool) ->
     world = World()
     zones(world, n1="z")
     see(world, "n1", PodTraits(host_ports=(there,)))
-    protocol = "" if wanted.protocol == "TCP" else f"/{wanted.protocol}"
-    expected = f"host port {wanted.port}{protocol} taken" if taken else "fit"
+    expected = Reason(ReasonKind.HOST_PORT, wanted.protocol, needed=wanted.port) if taken else FITS
     assert verdicts(world, asking(host_ports=(wanted,))) == {"n1": expected}
 
 
@@ -167,13 +168,13 @@ def test_pods_that_take_a_host_port_go_to_one_node_each() -> None:
     job = world.job("j", workers=3, min_workers=0, worker=asking(host_ports=(HostPort(80),)))
     short = waits(world.cycle())
     assert nodes_of(job) == {"n1": 2, "n3": 1}  # the leader takes no port
-    assert short.reasons == (("host port 80 taken", 3),)
+    assert short.shortage.reasons == ((Reason(ReasonKind.HOST_PORT, "TCP", needed=80), 3),)
 
 
 # --- pod affinity -------------------------------------------------------------------------------------------------
 
 JOIN = PodTerm(ZONE, APP)
-AWAY = "not in the same zone as the pods it must join (affinity)"
+AWAY = Reason(ReasonKind.AFFINITY, ZONE)
 
 
 def test_a_pod_joins_the_zone_of_the_pods_that_it_selects() -> None:
@@ -181,7 +182,7 @@ def test_a_pod_joins_the_zone_of_the_pods_that_it_selects() -> None:
     zones(world, n1="z1", n2="z1", n3="z2", n4="")
     see(world, "n1")
     assert verdicts(world, asking(affinity=(JOIN,))) == {
-        "n1": "fit", "n2": "fit", "n3": AWAY, "n4": f"no label {ZONE} (affinity)",
+        "n1": FITS, "n2": FITS, "n3": AWAY, "n4": Reason(ReasonKind.NO_AFFINITY_LABEL, ZONE),
     }  # fmt: skip
 
 
@@ -229,7 +230,7 @@ def test_all_pods_of_a_job_can_be_kept_in_one_zone() -> None:
     job = world.job("j", leader=pod, workers=12, min_workers=0, worker=pod)
     short = waits(world.cycle())
     assert nodes_of(job) == {"n1": 2, "n3": 8}
-    assert dict(short.reasons) == {AWAY: 2, "lack cpu (need 1, most free 0)": 2}
+    assert dict(short.shortage.reasons) == {AWAY: 2, insufficient("cpu", 1000, 0): 2}
 
 
 def test_a_quorum_that_must_be_together_finds_the_zone_that_holds_it() -> None:
@@ -250,7 +251,7 @@ def test_a_quorum_that_must_be_together_and_fits_no_zone_gets_nothing_and_says_w
     pod = shape(cpu=3, rules=together)
     job = world.job("j", leader=pod, workers=3, min_workers=3, worker=pod)
     short = waits(world.cycle())
-    assert not job.placements and dict(short.reasons) == {AWAY: 2, "lack cpu (need 3, most free 2)": 1}
+    assert not job.placements and dict(short.shortage.reasons) == {AWAY: 2, insufficient("cpu", 3000, 2000): 1}
     other = world.job("other", leader=shape(cpu=8), workers=2, worker=shape(cpu=8), min_workers=2)
     world.cycle()
     assert len(other.placements) == 3  # nothing of what was tried is held
@@ -259,8 +260,8 @@ def test_a_quorum_that_must_be_together_and_fits_no_zone_gets_nothing_and_says_w
 # --- pod anti-affinity --------------------------------------------------------------------------------------------
 
 AVOID = PodTerm(ZONE, APP)
-AVOIDED = "in the same zone as pods it must avoid (anti-affinity)"
-REFUSED = "in the same zone as pods that refuse it (anti-affinity)"
+AVOIDED = Reason(ReasonKind.ANTI_AFFINITY, ZONE)
+REFUSED = Reason(ReasonKind.AVOIDED, ZONE)
 
 
 def test_a_pod_avoids_the_zones_of_the_pods_that_it_selects_and_may_run_outside_every_zone() -> None:
@@ -268,7 +269,7 @@ def test_a_pod_avoids_the_zones_of_the_pods_that_it_selects_and_may_run_outside_
     zones(world, n1="z1", n2="z1", n3="z2", n4="")
     see(world, "n1")
     see(world, "n4")
-    assert verdicts(world, asking(anti_affinity=(AVOID,))) == {"n1": AVOIDED, "n2": AVOIDED, "n3": "fit", "n4": "fit"}
+    assert verdicts(world, asking(anti_affinity=(AVOID,))) == {"n1": AVOIDED, "n2": AVOIDED, "n3": FITS, "n4": FITS}
 
 
 def test_a_node_is_named_as_such_in_a_reason() -> None:
@@ -276,7 +277,9 @@ def test_a_node_is_named_as_such_in_a_reason() -> None:
     zones(world, n1="z1")
     see(world, "n1")
     pod = asking(anti_affinity=(PodTerm(HOST, APP),))
-    assert verdicts(world, pod) == {"n1": "on the same node as pods it must avoid (anti-affinity)"}
+    found = verdicts(world, pod)
+    assert found == {"n1": Reason(ReasonKind.ANTI_AFFINITY, HOST)}
+    assert node_text(found["n1"]) == "on the same node as pods it must avoid (anti-affinity)"
 
 
 def test_any_term_of_anti_affinity_is_enough_to_refuse() -> None:
@@ -292,7 +295,7 @@ def test_pods_that_are_there_keep_away_those_that_they_select_and_no_others() ->
     world = World()
     zones(world, n1="z1", n2="z1", n3="z2")
     see(world, "n1", PodTraits(anti_affinity=(AVOID,)))
-    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": REFUSED, "n3": "fit"}
+    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": REFUSED, "n3": FITS}
     assert fitting(world, shape(cpu=1, labels={"app": "b"})) == {"n1", "n2", "n3"}
     assert fitting(world, shape(cpu=1, labels={"app": "a"}), namespace="other") == {"n1", "n2", "n3"}
 
@@ -311,9 +314,9 @@ def test_a_placement_whose_pod_is_not_there_yet_keeps_away_as_the_pod_will() -> 
     first = world.job("first", leader=asking("a", anti_affinity=(AVOID,)))
     world.cycle()
     assert nodes_of(first) == {"n1": 1}
-    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": "fit"}
+    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": FITS}
     world.run_pod(first, (0, 0), "n1")
-    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": "fit"}
+    assert verdicts(world, shape(cpu=1, labels={"app": "a"})) == {"n1": REFUSED, "n2": FITS}
 
 
 def test_a_pod_that_stops_repelling_lets_others_in() -> None:
@@ -335,7 +338,7 @@ def test_workers_that_avoid_each_other_get_a_node_each() -> None:
     job = world.job("j", workers=5, min_workers=3, worker=apart)
     short = waits(world.cycle())
     assert nodes_of(job) == {"n1": 2, "n2": 1, "n3": 1}
-    assert short.reasons == (("on the same node as pods it must avoid (anti-affinity)", 3),)
+    assert short.shortage.reasons == ((Reason(ReasonKind.ANTI_AFFINITY, HOST), 3),)
 
 
 def test_a_quorum_that_does_not_come_together_leaves_nobody_behind_that_others_must_avoid() -> None:
@@ -391,12 +394,12 @@ def four_nodes(world: World, *pods: str) -> World:
     return world
 
 
-FULL_ZONE = "topology spread: zone would exceed maxSkew 1"
+FULL_ZONE = Reason(ReasonKind.TOPOLOGY_SPREAD, ZONE, needed=1)
 
 
 def test_a_pod_goes_where_it_does_not_exceed_the_skew() -> None:
     world = four_nodes(World(), "n1", "n2", "n3")
-    assert verdicts(world, over(spread())) == {"n1": FULL_ZONE, "n2": FULL_ZONE, "n3": "fit", "n4": "fit"}
+    assert verdicts(world, over(spread())) == {"n1": FULL_ZONE, "n2": FULL_ZONE, "n3": FITS, "n4": FITS}
     assert fitting(world, over(spread(skew=2))) == {"n1", "n2", "n3", "n4"}
 
 
@@ -411,7 +414,7 @@ def test_constraints_that_exclude_each_other_leave_no_node() -> None:
     for node in ("n1", "n1", "n2", "n3", "n3"):
         see(world, node)
     assert verdicts(world, over(spread(), spread(HOST))) == {
-        "n1": FULL_ZONE, "n2": FULL_ZONE, "n3": "topology spread: node would exceed maxSkew 1",
+        "n1": FULL_ZONE, "n2": FULL_ZONE, "n3": Reason(ReasonKind.TOPOLOGY_SPREAD, HOST, needed=1),
     }  # fmt: skip
 
 
@@ -433,7 +436,7 @@ def test_nodes_without_the_label_are_refused_and_not_counted() -> None:
     world = World()
     zones(world, n1="zA", n2="", n3="zB")
     see(world, "n2")
-    assert verdicts(world, over(spread())) == {"n1": "fit", "n2": f"no label {ZONE} (topology spread)", "n3": "fit"}
+    assert verdicts(world, over(spread())) == {"n1": FITS, "n2": Reason(ReasonKind.NO_SPREAD_LABEL, ZONE), "n3": FITS}
 
 
 def test_with_fewer_places_than_min_domains_the_fewest_count_as_none() -> None:
@@ -493,7 +496,7 @@ def test_only_what_no_other_pod_can_mend_makes_a_job_infeasible(rules: PodRules,
         see(world, node, PodTraits((("app", "b"),)))
     pod = shape(cpu=1, labels={"app": "a"}, rules=rules)
     world.job("j", leader=pod, workers=3, min_workers=3, worker=pod)
-    assert waits(world.cycle()).infeasible == infeasible
+    assert waits(world.cycle()).shortage.infeasible == infeasible
 
 
 def test_pods_that_others_keep_away_for_now_wait_and_never_fail() -> None:
@@ -505,7 +508,8 @@ def test_pods_that_others_keep_away_for_now_wait_and_never_fail() -> None:
         world.pass_time(1_000)
         world.settle()
     assert job.schedule_state == ScheduleState.UNSCHEDULED
-    assert job.waits is not None and job.waits.reasons == (("host port 80 taken", 1),)
+    assert job.waits is not None
+    assert job.waits.shortage.reasons == ((Reason(ReasonKind.HOST_PORT, "TCP", needed=80), 1),)
 
 
 # --- preferences --------------------------------------------------------------------------------------------------
@@ -627,7 +631,7 @@ def test_every_filter_is_recorded_and_one_that_a_cycle_did_not_have_is_left_out_
     without = BUILT_IN.recorded(world.config)
     placed = take_cycle(world.state, world.config, world.now_ms, policies=without)
     assert any(isinstance(event, k.Placed) for event in placed)
-    assert waits(world.cycle()).reasons == ((AVOIDED, 1),)
+    assert waits(world.cycle()).shortage.reasons == ((AVOIDED, 1),)
 
 
 def test_a_process_that_remembers_its_last_cycle_looks_again_when_only_a_pods_labels_change() -> None:
@@ -653,7 +657,7 @@ def test_a_job_that_other_pods_keep_waiting_is_told_which_nodes_and_why() -> Non
     world.job("j", leader=asking(anti_affinity=(AVOID,)))
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
-    assert dict(waiting.shortfall.reasons) == {AVOIDED: 1, "lack cpu (need 1, most free 0)": 1}
+    assert dict(waiting.shortfall.reasons) == {AVOIDED: 1, insufficient("cpu", 1000, 0): 1}
     assert waiting.shortfall.candidates == ("n2",)
     assert waiting.shortfall.closest.node == "n2"
 
@@ -774,7 +778,7 @@ class Literal(Witness):
         for name in self.names:
             assert self.refuses(name, shape_of, pod) != "", (name, shape_of, pod)
         assert sum(count for _, count in shortage.reasons) == len(self.names)
-        assert "fit" not in dict(shortage.reasons)
+        assert FITS not in dict(shortage.reasons)
 
     def undone(self, attempt: Attempt) -> None:
         """What was tried for the quorum is given back."""

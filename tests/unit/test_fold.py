@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobStatusSeen, PlacedPods, ScheduleState, Stage
@@ -40,7 +41,7 @@ def place(
 ) -> tuple[bool, str]:
     """A cycle that places these pods; answers the verdict on the placement."""
     taken = k.CycleTaken(world.state.offset if base is None else base, world.now_ms, CONFIG)
-    decision = k.Placed(job.uid, job.version, job.attempt, "ScheduledSucceed", pods, "")
+    decision = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
     world.say(taken, msgspec.structs.replace(decision, **changes))
     verdict = world.verdict("Placed")
     return verdict.accepted, verdict.reason
@@ -117,8 +118,8 @@ def test_a_superseded_cycle_supersedes_nobody() -> None:
 
 def test_scheduling_decisions_without_a_cycle_before_them_in_their_batch_are_void() -> None:
     world, job = two_nodes()
-    placed = k.Placed(job.uid, job.version, 0, "ScheduledSucceed", (LEADER, workers_on("n1")), "")
-    waits = k.Waits(job.uid, job.version, "Unscheduled", False, 0, (), "")
+    placed = k.Placed(job.uid, job.version, 0, ScheduleState.SUCCEED, (LEADER, workers_on("n1")))
+    waits = k.Waits(job.uid, job.version, ScheduleState.UNSCHEDULED, ShortageFacts("learner", 0, 1))
     world.say(k.CycleTaken(world.state.offset, world.now_ms, CONFIG))
     world.say(placed)
     assert "no cycle" in world.verdict("Placed").reason

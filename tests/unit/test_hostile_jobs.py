@@ -16,6 +16,7 @@ from arranger.events.kinds import Watched
 from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requirement
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters
@@ -108,7 +109,8 @@ def test_two_jobs_of_ten_thousand_host_ports_take_a_node_each() -> None:
     world.cycle()
     world.cycle()
     assert [len(job.placements) for job in jobs] == [201, 101]
-    assert jobs[1].waits is not None and "300 host port 1 taken" in jobs[1].waits.message
+    assert jobs[1].waits is not None
+    assert (Reason(ReasonKind.HOST_PORT, "TCP", needed=1), 300) in jobs[1].waits.shortage.reasons
 
 
 _VALUES = st.sampled_from(("a", "b", "1", "+5", "-7", "007", "9" * 19, "9" * 40, "x1", "", "٣"))

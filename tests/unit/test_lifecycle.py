@@ -10,6 +10,7 @@ from arranger.events import kinds as k
 from arranger.kube.translate import time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
 from arranger.messages.decisions import stage_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods, ScheduleState, Stage
@@ -129,7 +130,8 @@ def test_a_partly_scheduled_job_runs_and_fills_up_later() -> None:
     job = world.job("ppo", workers=4, min_workers=2)
     world.settle()
     assert (job.schedule_state, job.stage, len(job.placements)) == (ScheduleState.PARTLY, Stage.RUNNING, 3)
-    assert job.waits is not None and "0 of 2 further pods placed" in job.waits.message
+    assert job.waits is not None
+    assert shortage_text(job.waits.shortage).startswith("0 of 2 further pods fit; actors: ")
     world.node("n2", cpu=8)
     world.settle()
     assert (job.schedule_state, len(job.bound)) == (ScheduleState.SUCCEED, 5)

@@ -1,4 +1,4 @@
-"""Sentences about decisions: each reason has one, facts stand in it, and no code depends on how it is put."""
+"""Sentences about decisions and shortages: each reason has one, facts stand in it, and no code depends on its words."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import NO_FACTS, EndCause, EndKind, StageFacts
+from arranger.events.facts import NO_FACTS, EndCause, EndKind, ShortageFacts, StageFacts
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
+from arranger.model.quota import QuotaLack
+from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, other
 from arranger.model.stages import TRANSITIONS, StageReason
 from tests.world import World, shape
 
@@ -59,3 +62,140 @@ def test_the_documents_table_of_stages_is_the_one_that_controllers_decide_by() -
         for stage, reason in ((stage, reason) for stage in found for reason in re.findall(r"`(\w+)`", reasons)):
             assert to.strip().startswith(TRANSITIONS[Stage(stage), StageReason(reason)])
     assert told == {(str(stage), str(reason)) for stage, reason in TRANSITIONS}
+
+
+# --- why pods have no nodes -------------------------------------------------------------------------------------
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+K = ReasonKind
+
+#: A reason of each kind, in words: counted over nodes, of one node, and without its numbers.
+WORDS = [
+    (Reason(K.NOT_READY), "not ready"),
+    (Reason(K.CORDONED), "cordoned"),
+    (Reason(K.TAINT, taint=Taint("infra", "yes", "NoExecute")), "taint infra=yes:NoExecute not tolerated"),
+    (Reason(K.TAINT, taint=Taint("infra", "", "NoSchedule")), "taint infra:NoSchedule not tolerated"),
+    (Reason(K.NODE_SELECTOR), "node selector doesn't match"),
+    (Reason(K.NODE_AFFINITY), "required node affinity doesn't match"),
+    (Reason(K.REFUSED_RECENTLY), "refused one of its pods recently"),
+    (Reason(K.HOST_PORT, "TCP", needed=80), "host port 80 taken"),
+    (Reason(K.HOST_PORT, "UDP", needed=53), "host port 53/UDP taken"),
+    (Reason(K.NO_AFFINITY_LABEL, ZONE), f"no label {ZONE} (affinity)"),
+    (Reason(K.AFFINITY, ZONE), "not in the same zone as the pods it must join (affinity)"),
+    (Reason(K.AFFINITY, HOST), "not on the same node as the pods it must join (affinity)"),
+    (Reason(K.ANTI_AFFINITY, ZONE), "in the same zone as pods it must avoid (anti-affinity)"),
+    (Reason(K.ANTI_AFFINITY, HOST), "on the same node as pods it must avoid (anti-affinity)"),
+    (Reason(K.ANTI_AFFINITY, "rack"), "in the same rack as pods it must avoid (anti-affinity)"),
+    (Reason(K.AVOIDED, ZONE), "in the same zone as pods that refuse it (anti-affinity)"),
+    (Reason(K.AVOIDED, HOST), "on the same node as pods that refuse it (anti-affinity)"),
+    (Reason(K.NO_SPREAD_LABEL, ZONE), f"no label {ZONE} (topology spread)"),
+    (Reason(K.TOPOLOGY_SPREAD, ZONE, needed=2), "topology spread: zone would exceed maxSkew 2"),
+    (Reason(K.TOPOLOGY_SPREAD, HOST, needed=1), "topology spread: node would exceed maxSkew 1"),
+    (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
+    (FITS, "fits"),
+    (other("under maintenance"), "under maintenance"),
+]
+AMOUNTS = [
+    (insufficient("nvidia.com/gpu", 8, 6), "nvidia.com/gpu", "needs 8", "6 free"),
+    (insufficient("cpu", 1500, 1000), "cpu", "needs 1500m", "1 free"),
+    (insufficient("memory", 16 << 30, 7 << 29), "memory", "needs 16Gi", "3.5Gi free"),
+]
+
+
+@pytest.mark.parametrize(("reason", "words"), WORDS)
+def test_a_reason_without_amounts_is_put_alike_for_one_node_and_for_many(reason: Reason, words: str) -> None:
+    assert (node_text(reason), reason_text(reason), kind_text(reason)) == (words, words, words)
+
+
+@pytest.mark.parametrize(("reason", "resource", "needs", "free"), AMOUNTS)
+def test_what_is_insufficient_is_told_with_what_is_free_on_the_node_or_at_most_on_any(
+    reason: Reason, resource: str, needs: str, free: str
+) -> None:
+    assert node_text(reason) == f"insufficient {resource} ({needs}, {free})"
+    assert reason_text(reason) == f"insufficient {resource} ({needs}, at most {free})"
+    assert kind_text(reason) == f"insufficient {resource}"
+
+
+@pytest.mark.parametrize(
+    ("resource", "needed", "left", "words"),
+    [
+        ("requests.cpu", 4000, 2500, "too little requests.cpu (needs 4, 2500m left)"),
+        ("limits.memory", 3 << 30, 1 << 29, "too little limits.memory (needs 3Gi, 512Mi left)"),
+        ("pods", 3, -1, "too little pods (needs 3, 0 left)"),
+    ],
+)
+def test_a_quota_is_told_with_what_it_lacks_in_the_resources_unit(
+    resource: str, needed: int, left: int, words: str
+) -> None:
+    lack = QuotaLack("few", resource, needed, left, 1 << 40)
+    reason = beyond_quota(lack)
+    assert quota_text(lack) == node_text(reason) == reason_text(reason) == f"quota few has {words}"
+    assert kind_text(reason) == f"quota few has too little {resource}"
+
+
+def test_a_quota_that_an_empty_namespace_could_not_meet_is_told_with_its_limit() -> None:
+    assert quota_text(QuotaLack("few", "requests.cpu", 4000, 1000, 2000)) == (
+        "quota few has too little requests.cpu (needs 4, 1 left); even an empty namespace can't hold it (hard 2)"
+    )
+
+
+def test_every_kind_of_reason_has_its_words() -> None:
+    told = {reason.kind for reason, *_ in (*WORDS, *AMOUNTS)} | {beyond_quota(QuotaLack("q", "pods", 1, 0, 1)).kind}
+    assert told == set(ReasonKind)
+
+
+@pytest.mark.parametrize("kind", ReasonKind)
+def test_a_kind_of_reason_has_words_whatever_is_known_of_it(kind: ReasonKind) -> None:
+    of = Reason(kind)
+    for text in (node_text(of), reason_text(of), kind_text(of)):
+        assert text or kind == ReasonKind.OTHER  # which is all another package's words
+
+
+def test_a_node_selector_is_named_where_it_is_known() -> None:
+    unselected = Reason(K.NODE_SELECTOR)
+    said = "node selector doesn't match (zone=b)"
+    assert reason_text(unselected, "zone=b") == node_text(unselected, "zone=b") == said
+    assert reason_text(Reason(K.CORDONED), "zone=b") == "cordoned"
+    assert (
+        counts_text(((unselected, 2), (Reason(K.CORDONED), 1)), "zone=b") == f"0 of 3 nodes fit: 2 {said}, 1 cordoned"
+    )
+
+
+def test_nodes_are_counted_by_reason_and_those_that_fit_are_not_among_the_reasons() -> None:
+    assert counts_text(()) == "there are no nodes"
+    assert counts_text(((FITS, 3),)) == "3 of 3 nodes fit"
+    counts = ((insufficient("cpu", 1000, 0), 4), (FITS, 2), (Reason(K.CORDONED), 1))
+    assert counts_text(counts) == "2 of 7 nodes fit: 4 insufficient cpu (needs 1, at most 0 free), 1 cordoned"
+
+
+def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_keeps_it_off_the_nodes() -> None:
+    facts = ShortageFacts("actors", 2, 3, reasons=((insufficient("nvidia.com/gpu", 8, 0), 4),))
+    lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
+    assert shortage_text(facts) == f"2 of 3 required pods fit; actors: {lack}"
+    assert shortage_text(facts, "as above") == "2 of 3 required pods fit; actors: as above"
+    further = ShortageFacts("actors", 1, 2, further=True, reasons=((Reason(K.CORDONED), 1),))
+    assert shortage_text(further) == "1 of 2 further pods fit; actors: 0 of 1 nodes fit: 1 cordoned"
+    never = ShortageFacts("learner", 0, 1, infeasible=True)
+    assert shortage_text(never) == (
+        "0 of 1 required pods fit; learner: there are no nodes; even an empty cluster of these nodes can't hold it"
+    )
+
+
+def test_a_shortage_of_quota_looks_at_no_node_and_names_no_set() -> None:
+    lack = QuotaLack("few", "pods", 3, 1, 5)
+    facts = ShortageFacts("", 0, 3, reasons=((beyond_quota(lack), 1),), quota=lack)
+    assert shortage_text(facts) == "0 of 3 required pods fit; quota few has too little pods (needs 3, 1 left)"
+
+
+def test_a_shortage_that_an_earlier_version_recorded_in_other_words_is_said_in_those() -> None:
+    assert shortage_text(ShortageFacts("group 1", 0, 0, sentence="as it was said")) == "as it was said"
+
+
+def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
+    short = ShortageFacts("learner", 0, 2, reasons=((Reason(K.CORDONED), 1),))
+    said = "0 of 2 required pods fit; learner: 0 of 1 nodes fit: 1 cordoned"
+    assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
+    incomplete = StageFacts(seconds=300, shortage=short)
+    assert stage_text(decided(StageReason.QUORUM_INCOMPLETE, incomplete)) == (
+        f"its quorum wasn't complete for 300 s ({said}); it gives its nodes up"
+    )

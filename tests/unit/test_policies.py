@@ -271,8 +271,9 @@ def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> Non
             assert waiting is not None
             assert (waiting.shortfall is not None) == (job.uid in told)
             if waiting.shortfall is not None:
-                assert told[job.uid].reasons == waiting.shortfall.reasons
-                assert f"{waiting.shortfall.found} of {waiting.shortfall.asked} " in told[job.uid].message
+                assert told[job.uid].shortage.reasons == waiting.shortfall.reasons
+                told_of = (told[job.uid].shortage.found, told[job.uid].shortage.asked)
+                assert told_of == (waiting.shortfall.found, waiting.shortfall.asked)
 
 
 def test_why_a_job_waits_is_not_what_failed_of_a_split_before_another_came_about() -> None:
@@ -282,7 +283,8 @@ def test_why_a_job_waits_is_not_what_failed_of_a_split_before_another_came_about
     told = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
     waiting = explain_waiting(story_of(world, job), job)
     assert waiting is not None and waiting.shortfall is not None
-    assert "0 of 2 further pods placed" in told[0].message
+    short = told[0].shortage
+    assert (short.found, short.asked, short.further) == (0, 2, True)
     assert (waiting.shortfall.found, waiting.shortfall.asked) == (0, 2)
 
 

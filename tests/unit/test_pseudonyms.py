@@ -21,6 +21,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, SpreadRule, Toleration
+from arranger.model.reasons import other
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -118,8 +119,8 @@ def test_nothing_of_a_name_or_a_message_is_left_and_every_plan_is_the_same() -> 
     assert before.identical == before.cycles > 3
     assert after.identical == after.cycles == before.cycles, after.first_difference
     reasons = {reason for entry in told for event in entry.batch.events if isinstance(event, k.Waits)
-               for reason, _ in event.reasons}  # fmt: skip
-    assert LEFT_OUT not in reasons and len(reasons) > 3
+               for reason, _ in event.shortage.reasons}  # fmt: skip
+    assert LEFT_OUT not in {reason.words for reason in reasons} and len(reasons) > 3
 
 
 def test_a_snapshot_without_names_is_the_state_of_the_log_without_names() -> None:
@@ -156,7 +157,7 @@ def test_the_order_of_names_stays() -> None:
 
 
 def test_an_unknown_reason_of_another_package_is_left_out() -> None:
-    assert Pseudonyms().reason("no licence for secret-product") == LEFT_OUT
+    assert exported(other("no licence for secret-product")) == other(LEFT_OUT)
 
 
 def test_job_names_in_explanations_are_as_many_as_before() -> None:

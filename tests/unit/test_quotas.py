@@ -6,8 +6,10 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.translate import job_seen, quota_seen
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import PodGroup, QuotaTraits, ScheduleState, Stage
 from arranger.model.quota import QuotaLack, QuotaScope, covers, used_by
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.template import effective_limits, quota_traits
 from arranger.projections import snapshot
 from arranger.scheduling.cycle import Cycles
@@ -36,9 +38,14 @@ def test_a_quorum_beyond_its_quota_holds_nothing_and_says_which_quota_lacks_what
     world.job("large", workers=3, min_workers=3, worker=shape(cpu=1))
     world.cycle()
     told = waits(world, "large")
-    assert held(world, "large") == 0 and not told.infeasible and told.schedule_state == ScheduleState.UNSCHEDULED
-    assert told.quota == QuotaLack("compute", "requests.cpu", 4000, 2000, 8000)
-    assert told.message == "0 of 4 pods find room together; quota compute lacks requests.cpu (need 4, left 2)"
+    assert (
+        held(world, "large") == 0 and not told.shortage.infeasible and told.schedule_state == ScheduleState.UNSCHEDULED
+    )
+    assert told.shortage.quota == QuotaLack("compute", "requests.cpu", 4000, 2000, 8000)
+    lack = Reason(ReasonKind.QUOTA, "requests.cpu", needed=4000, free=2000, quota="compute")
+    assert told.shortage.reasons == ((lack, 1),)
+    text = "0 of 4 required pods fit; quota compute has too little requests.cpu (needs 4, 2 left)"
+    assert shortage_text(told.shortage) == text
 
 
 def test_a_job_beyond_its_quota_blocks_nobody() -> None:
@@ -60,7 +67,7 @@ def test_what_a_cycle_places_counts_for_the_jobs_behind_it() -> None:
         world.job(name, workers=1, min_workers=1, uid=f"uid-{name}")
     world.cycle()
     assert [held(world, name) for name in ("a", "b", "c")] == [2, 2, 0]
-    assert waits(world, "c").quota == QuotaLack("few", "pods", 2, 1, 5)
+    assert waits(world, "c").shortage.quota == QuotaLack("few", "pods", 2, 1, 5)
 
 
 def test_what_is_decided_and_not_yet_seen_counts_and_what_is_seen_is_used() -> None:
@@ -71,7 +78,7 @@ def test_what_is_decided_and_not_yet_seen_counts_and_what_is_seen_is_used() -> N
     world.cycle()
     world.job("second", workers=2, min_workers=2)
     world.cycle()
-    assert waits(world, "second").quota == QuotaLack("few", "pods", 3, 2, 4)
+    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 3, 2, 4)
     for place, node in list(first.placements.items()):
         world.run_pod(first, place, node)
     world.quota("few", {"pods": 5}, {"pods": 2})
@@ -91,7 +98,7 @@ def test_a_pod_that_is_seen_before_the_quota_that_counts_it_counts_all_the_same(
     world.pod("a-stranger", "n1", cpu=1)
     world.job("second", workers=1, min_workers=1)
     world.cycle()
-    assert waits(world, "second").quota == QuotaLack("few", "pods", 2, 1, 4)
+    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 2, 1, 4)
 
 
 def test_a_pod_that_was_counted_twice_for_a_moment_frees_what_it_held_when_it_is_seen() -> None:
@@ -105,7 +112,7 @@ def test_a_pod_that_was_counted_twice_for_a_moment_frees_what_it_held_when_it_is
     world.quota("few", {"pods": 2}, {"pods": 1})
     world.job("second")
     world.say(*cycles.take(world.state, world.config, world.now_ms))
-    assert waits(world, "second").quota == QuotaLack("few", "pods", 1, 0, 2)
+    assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 1, 0, 2)
     world.run_pod(first, (0, 0), "n1")
     assert world.changes.schedulable
     assert any(isinstance(event, k.Placed) for event in cycles.take(world.state, world.config, world.now_ms))
@@ -119,8 +126,8 @@ def test_further_pods_are_as_many_as_the_quota_takes() -> None:
     world.cycle()
     told = waits(world, "elastic")
     assert held(world, "elastic") == 4 and told.schedule_state == ScheduleState.PARTLY
-    assert told.quota == QuotaLack("few", "pods", 1, 0, 4)
-    assert told.message == "2 of 7 further pods placed; quota few lacks pods (need 1, left 0)"
+    assert told.shortage.quota == QuotaLack("few", "pods", 1, 0, 4)
+    assert shortage_text(told.shortage) == "2 of 7 further pods fit; quota few has too little pods (needs 1, 0 left)"
     world.quota("few", {"pods": 9}, {"pods": 4})
     world.settle()
     assert held(world, "elastic") == 9
@@ -132,10 +139,10 @@ def test_a_quota_that_could_never_take_the_quorum_says_so_and_fails_nobody() -> 
     world.quota("few", {"pods": 2})
     job = world.job("large", workers=3, min_workers=3)
     world.cycle()
-    assert waits(world, "large").message.endswith("; even an empty namespace can't hold it (hard 2)")
+    assert shortage_text(waits(world, "large").shortage).endswith("; even an empty namespace can't hold it (hard 2)")
     world.pass_time(3600)
     world.cycle()
-    assert not waits(world, "large").infeasible and job.schedule_state == ScheduleState.UNSCHEDULED
+    assert not waits(world, "large").shortage.infeasible and job.schedule_state == ScheduleState.UNSCHEDULED
     world.quota("few", {"pods": 4})
     assert world.changes.schedulable
     world.settle()
@@ -210,7 +217,7 @@ def test_a_quota_whose_use_nobody_has_counted_yet_leaves_nothing() -> None:
     world.say(k.QuotaSeen(term, "default", "new", "u", "1", (("pods", 5),), ()))
     job = world.job("a")
     world.cycle()
-    assert not job.placements and waits(world, "a").quota == QuotaLack("new", "pods", 1, 0, 5)
+    assert not job.placements and waits(world, "a").shortage.quota == QuotaLack("new", "pods", 1, 0, 5)
 
 
 def test_an_overdrawn_resource_that_a_pod_does_not_use_keeps_it_from_nothing() -> None:

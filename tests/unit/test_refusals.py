@@ -7,6 +7,7 @@ import pytest
 from arranger.events.kinds import Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
@@ -14,6 +15,7 @@ from arranger.scheduling.refusals import next_end_ms
 from tests.unit.replay_worlds import verified
 from tests.world import World, shape
 
+REFUSED = Reason(ReasonKind.REFUSED_RECENTLY)
 REASONS = ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"]
 
 
@@ -56,7 +58,7 @@ def test_a_node_that_refused_is_avoided_by_that_job_alone_and_for_a_while_only()
     world.apply()
     [_, waits] = world.cycle()
     assert isinstance(waits, Waits)
-    assert waits.reasons == (("lack cpu (need 1, most free 0)", 1), ("refused a pod of it recently", 1))
+    assert waits.shortage.reasons == ((insufficient("cpu", 1000, 0), 1), (REFUSED, 1))
     other = world.job("other")
     world.settle()
     assert other.placements == {(0, 0): "n1"}
@@ -74,8 +76,8 @@ def test_a_quorum_that_only_an_avoided_node_could_hold_waits_and_is_not_called_i
     world.settle()
     refuse(world, job, (0, 0))
     world.settle()
-    assert job.stage == Stage.RESCHEDULING and job.waits is not None and not job.waits.infeasible
-    assert job.waits.reasons == (("refused a pod of it recently", 1),)
+    assert job.stage == Stage.RESCHEDULING and job.waits is not None and not job.waits.shortage.infeasible
+    assert job.waits.shortage.reasons == ((REFUSED, 1),)
     world.pass_time(60)
     world.settle()
     assert job.stage == Stage.RUNNING

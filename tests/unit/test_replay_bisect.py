@@ -142,7 +142,7 @@ def test_what_happened_to_a_node_before_the_job_came_is_named_as_what_blocks_it(
     found = blocked(world, "train")
     assert found is not None and found.event.offset == offset
     assert passed_over(world, "train") == found
-    assert any(change.what == "its quorum alone" and change.before == "finds room" for change in found.changed)
+    assert any(change.what == "its quorum alone" and change.before == "fits" for change in found.changed)
 
 
 def test_room_that_came_and_went_again_is_no_answer() -> None:
@@ -308,7 +308,9 @@ def test_only_a_start_within_the_stretch_counts() -> None:
         (lambda job: job_conditions.in_stage(job("small"), "Running"), k.StageDecided, "uid-small"),
         (lambda job: job_conditions.placed(job("default/wide")), k.Placed, "uid-wide"),
         (lambda job: job_conditions.waits(job("big")), k.Waits, "uid-big"),
-        (lambda job: job_conditions.waits(job("never"), "EVEN an empty"), k.Waits, "uid-never"),
+        (lambda job: job_conditions.waits(job("never"), "INSUFFICIENT"), k.Waits, "uid-never"),
+        (lambda job: job_conditions.waits(job("never"), "Nvidia"), k.Waits, "uid-never"),
+        (lambda job: job_conditions.Hopeless(job("never")), k.Waits, "uid-never"),
         (lambda job: job_conditions.in_schedule_state(job("small"), "ScheduledSucceed"), k.Placed, "uid-small"),
     ],
 )
@@ -378,7 +380,7 @@ def test_the_decision_on_an_earlier_job_of_the_name_is_told_as_that_jobs() -> No
     assert isinstance(found.event.event, k.Placed) and found.event.event.job_uid == "uid-one"
     changed = {(change.subject, change.what): change.after for change in found.changed}
     assert changed["job default/train (an earlier job of that name)", "pods"] == "2 of 2 have nodes"
-    assert changed["job default/train", "its quorum alone"].startswith("0 of 2 pods find room")
+    assert changed["job default/train", "its quorum alone"].startswith("0 of 2 required pods fit; ")
 
 
 def test_each_time_that_a_condition_held_is_kept() -> None:

@@ -8,6 +8,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -48,7 +49,7 @@ def test_the_counts_by_reason_add_up_to_the_nodes_and_are_of_that_point() -> Non
     assert answer.waiting is not None and answer.waiting.shortfall is not None
     short = answer.waiting.shortfall
     assert sum(count for _, count in short.reasons) == short.nodes == 6
-    assert dict(short.reasons)["cordoned"] == 2
+    assert dict(short.reasons)[Reason(ReasonKind.CORDONED)] == 2
     assert short.candidates == ("n1", "n2", "n3")
     assert short.resources == (GPU,)
 
@@ -181,8 +182,8 @@ def test_a_selector_that_no_node_has_is_named() -> None:
     answer = explained(world.entries, "j", node="n2")
     assert answer.waiting is not None and answer.waiting.shortfall is not None
     short, said = answer.waiting.shortfall, "node selector doesn't match (gpu-type=h100,zone=b)"
-    assert answer.waiting.why == f"0 of 1 pods find room; no node for learner: 2 nodes: 2 {said}"
-    assert short.reasons == (("node selector doesn't match", 2),)
+    assert answer.waiting.why == f"0 of 1 required pods fit; learner: 0 of 2 nodes fit: 2 {said}"
+    assert short.reasons == ((Reason(ReasonKind.NODE_SELECTOR), 2),)
     assert short.closest is not None and (short.closest.text, short.closest.alike) == (said, 1)
     assert short.node is not None and short.node.refused == said
 
@@ -243,7 +244,7 @@ def test_a_job_of_which_more_than_the_quorum_fits_now_has_room_and_says_how_many
     assert waiting is not None and waiting.gets == 4
     assert waiting.why == (
         "there is room for it now: the next scheduling cycle places 4 of its 9 pods; "
-        f"beside them, no node for actors: 1 node: 1 lack {GPU} (need 1, most free 0)"
+        f"beside them, actors: 0 of 1 nodes fit: 1 insufficient {GPU} (needs 1, at most 0 free)"
     )
     assert [(remedy.text, remedy.pods) for remedy in waiting.remedies] == [("one more node like n1", 4)]
     world.cycle()
@@ -257,14 +258,14 @@ def test_a_job_with_its_quorum_says_how_many_of_the_further_pods_find_room() -> 
     world.settle()
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
-    assert (
-        waiting.why == f"0 of 5 further pods find room; no node for actors: 1 node: 1 lack {GPU} (need 1, most free 0)"
-    )
+    lack = f"1 insufficient {GPU} (needs 1, at most 0 free)"
+    assert waiting.why == f"0 of 5 further pods fit; actors: 0 of 1 nodes fit: {lack}"
     world.node("n2", gpus=2)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
     assert waiting.why.startswith(
-        "there is room for it now: the next scheduling cycle places 2 of the 5 pods that have no node; beside them, no"
+        "there is room for it now: the next scheduling cycle places 2 of the 5 pods that have no node; beside them, "
+        "actors: 0 of "
     )
     world.node("n2", gpus=8)
     waiting = explained(world.entries, "j").waiting
@@ -326,7 +327,7 @@ def test_each_choice_names_its_cycle_and_ranks_the_nodes_term_by_term() -> None:
     (choice,) = explained(world.entries, "j").choices
     assert (choice.pod, choice.node, choice.retaken_on) == ("j-learner-0", "n2", "n2")
     assert (choice.base, choice.cycle, choice.offset) == (base, base + 1, base + 2)
-    assert (choice.nodes, choice.passed, choice.refused) == (4, 3, (("not ready", 1),))
+    assert (choice.nodes, choice.passed, choice.refused) == (4, 3, ((Reason(ReasonKind.NOT_READY), 1),))
     assert [ranked.node for ranked in choice.ranking] == ["n2", "n1", "n3"]
     winner = choice.ranking[0]
     assert [(term.name, term.weight, term.value) for term in winner.terms] == [
@@ -434,7 +435,7 @@ def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> 
     assert [s.until_ms - s.since_ms for s in spells if s.until_ms > s.since_ms] == [2000, 30_000, 7000]
     assert spells[-1].stage == "Succeeded" and spells[-1].lasts
     (wait,) = answer.waited
-    assert (wait.further, wait.span_ms, wait.reasons) == (False, 30_000, "there are none")
+    assert (wait.further, wait.span_ms, wait.reasons, wait.of) == (False, 30_000, "there are none", ())
 
 
 def test_the_time_in_each_state_adds_up_to_the_life() -> None:
@@ -787,11 +788,11 @@ def test_room_that_only_this_cycle_gives_away_is_told_where_a_node_lacks_room() 
     short = waiting.shortfall
     beside = "beside 1 pod of its own and 1 pod of other jobs that the same cycle puts there"
     assert waiting.why.startswith(
-        "1 of 2 pods find room; beside it and 1 pod of other jobs that get nodes first, no node"
+        "1 of 2 required pods fit; beside it and 1 pod of other jobs that get nodes first, actors: 0 of 1 nodes fit"
     )
     assert short.closest is not None
     assert short.closest.text == f"would take it with 5 more {GPU} (needs 8, has 3 free), {beside}"
-    assert short.node is not None and short.node.refused == f"lacks {GPU} (need 8, free 3), {beside}"
+    assert short.node is not None and short.node.refused == f"insufficient {GPU} (needs 8, 3 free), {beside}"
 
 
 def test_a_pod_that_was_told_to_go_in_the_second_in_which_it_ended_is_not_said_to_have_run_still() -> None:

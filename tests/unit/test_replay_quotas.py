@@ -9,6 +9,7 @@ from arranger.cli.inputs.cluster_files import read_objects
 from arranger.cli.inputs.cluster_input import described
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import QuotaTraits
 from arranger.model.quota import QuotaLack, QuotaScope
@@ -46,7 +47,7 @@ def test_explain_says_which_quota_lacks_what_and_by_how_much_to_raise_it() -> No
     world, _ = short_of_quota()
     waiting = explained(world.entries, "large").waiting
     assert waiting is not None and waiting.shortfall is not None
-    assert waiting.why == "0 of 3 pods find room; quota few lacks pods (need 3, left 1)"
+    assert waiting.why == "0 of 3 required pods fit; quota few has too little pods (needs 3, 1 left)"
     assert waiting.shortfall.quota == QuotaLack("few", "pods", 3, 1, 3) and waiting.shortfall.closest is None
     found = {remedy.kind: remedy for remedy in waiting.remedies}
     assert found["quota"].text == "raise pods of quota few by 2 to 5 and raise requests.cpu of quota small by 1 to 5"
@@ -128,7 +129,7 @@ def test_simulate_counts_a_quota_with_the_pods_of_the_files(tmp_path: Path) -> N
     simulation = Simulation(cluster.observations, config=CycleConfig(versions=VERSIONS), told_ms=cluster.told_ms)
     simulation.cycle()
     (job,) = simulation.state.jobs.values()
-    assert job.waits is not None and job.waits.quota == QuotaLack("q", "pods", 2, 1, 2)
+    assert job.waits is not None and job.waits.shortage.quota == QuotaLack("q", "pods", 2, 1, 2)
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -142,7 +143,7 @@ def test_what_if_takes_a_quota_into_account_in_old_logs_too(watched: bool) -> No
     vary(world.state, Variation(Overrides(), (quota,), (), ()), world.now_ms)
     assert world.state.synced
     (told,) = [event for event in take_cycle(world.state, world.config, world.now_ms) if isinstance(event, k.Waits)]
-    assert told.quota == QuotaLack("few", "pods", 2, 0 + 1, 1)
+    assert told.shortage.quota == QuotaLack("few", "pods", 2, 0 + 1, 1)
 
 
 def test_the_list_of_events_says_what_a_quota_leaves() -> None:
@@ -167,4 +168,5 @@ def test_without_names_quotas_say_the_same_and_every_cycle_is_taken_again() -> N
         content = content.replace(b"uid-" + name, b"")  # UIDs stay, and are no names but here
     assert not any(name in content for name in (b"secret", b"few", b"small"))
     waits = [event for entry in told for event in entry.batch.events if isinstance(event, k.Waits)]
-    assert waits[0].message == "0 of 3 pods find room together; quota q-0001 lacks pods (need 3, left 1)"
+    text = "0 of 3 required pods fit; quota q-0001 has too little pods (needs 3, 1 left)"
+    assert shortage_text(waits[0].shortage) == text

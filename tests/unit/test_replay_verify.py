@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods
+from arranger.model.job import PlacedPods, ScheduleState
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.nodes import NodeTable
@@ -199,7 +199,7 @@ def test_a_placement_outside_of_any_cycle_is_found() -> None:
     world = World()
     world.node("n1")
     job = world.job("a")
-    at = world.say(k.Placed(job.uid, job.version, 0, "ScheduledSucceed", (PlacedPods("n1", 0, ((0, 0),)),), ""))
+    at = world.say(k.Placed(job.uid, job.version, 0, ScheduleState.SUCCEED, (PlacedPods("n1", 0, ((0, 0),)),)))
     report = verified(world.entries)
     assert not report.sound and report.stray_decisions == 1
     assert report.first_difference is not None and report.first_difference.offset == at

@@ -72,7 +72,7 @@ def test_another_queue_policy_gives_the_room_to_another_job() -> None:
     other, _ = take_plan(state, config, taken.told_ms, policies=by)
     assert (of(one, "large").nodes, of(one, "small").nodes) == ({"n1": "learner"}, {})
     assert (of(other, "large").nodes, of(other, "small").nodes) == ({}, {"n1": "learner"})
-    assert of(other, "large").waits.startswith("0 of 1 pods find room together; no node for learner")
+    assert of(other, "large").waits.startswith("0 of 1 required pods fit; learner: 0 of ")
     assert [(d.job, d.differs) for d in differences(one, other)] == [
         ("default/large", ("queue", "nodes", "waits")),
         ("default/small", ("queue", "nodes", "waits")),
@@ -95,9 +95,9 @@ def test_a_job_that_is_not_there_leaves_its_room_to_others() -> None:
 def test_a_node_that_is_not_there_takes_the_pods_on_it_along() -> None:
     world = crowded()
     one, other = plans(world, without_nodes=("n1",))
-    assert "6 nodes" in of(one, "big").waits and "5 nodes" in of(other, "big").waits
+    assert "0 of 6 nodes fit" in of(one, "big").waits and "0 of 5 nodes fit" in of(other, "big").waits
     again = of(other, "small")
-    assert (again.held, again.wanted) == (0, 5) and "find room together" in again.waits
+    assert (again.held, again.wanted) == (0, 5) and "required pods fit" in again.waits
     _, other = plans(world, without_nodes=("n4",))
     assert of(other, "wide").held == 7, "its quorum stands without the workers there"
 

@@ -59,7 +59,7 @@ async def test_waiting_is_one_event_that_is_brought_up_to_date_when_the_kind_of_
         scene.world.cycle()
         await scene.report(job)
     ((message, count),) = scene.waiting()
-    assert "most free 4" in message and count == 1  # other numbers alone are no news
+    assert "at most 4 free" in message and count == 1  # other numbers alone are no news
     scene.world.node("n1", gpus=2, cordoned=True)
     scene.world.cycle()
     await scene.report(job)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.pod import PodShape
+from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.policies.base import Ask, weight_of
@@ -78,9 +80,9 @@ def test_room_that_is_enough_in_sum_but_on_no_node_is_not_enough() -> None:
     job = world.job("j", leader=shape(cpu=1.5))
     waits = waits_of(world.cycle(), job)
     assert not placed(job)
-    assert waits.reasons == (("lack cpu (need 1500m, most free 1)", 2),)
-    assert waits.message == (
-        "0 of 1 pods find room together; no node for learner: 2 nodes: 2 lack cpu (need 1500m, most free 1)"
+    assert waits.shortage.reasons == ((insufficient("cpu", 1500, 1000), 2),)
+    assert shortage_text(waits.shortage) == (
+        "0 of 1 required pods fit; learner: 0 of 2 nodes fit: 2 insufficient cpu (needs 1500m, at most 1 free)"
     )
 
 
@@ -91,7 +93,8 @@ def test_what_a_failed_gang_held_is_free_again_in_the_same_cycle() -> None:
     single = world.job("s", created=2, leader=shape(cpu=9))
     events = world.cycle()
     assert placed(single) == {"n1": 1} and not placed(gang)
-    assert "9 of 10 pods find room together" in waits_of(events, gang).message
+    short = waits_of(events, gang).shortage
+    assert (short.found, short.asked, short.further) == (9, 10, False)
 
 
 def test_a_set_whose_selector_matches_no_node_does_not_hold_up_the_others() -> None:
@@ -102,8 +105,8 @@ def test_a_set_whose_selector_matches_no_node_does_not_hold_up_the_others() -> N
     job = world.job("j", workers=sets, min_workers=0)
     events = world.cycle()
     assert set(job.placements) == {(0, 0), (2, 0)} and job.schedule_state == ScheduleState.PARTLY
-    assert waits_of(events, job).group == 1
-    assert waits_of(events, job).reasons == (("node selector doesn't match", 1),)
+    assert waits_of(events, job).shortage.group == "m"
+    assert waits_of(events, job).shortage.reasons == ((Reason(ReasonKind.NODE_SELECTOR), 1),)
 
 
 def test_gang_means_every_pod_of_the_job_whatever_min_workers_says() -> None:
@@ -297,7 +300,7 @@ def test_a_node_that_strangers_overbooked_takes_nothing_more_and_breaks_nothing(
     memory = world.job("memory", created=1, leader=shape(cpu=0.1, memory=1))
     events = world.cycle()
     assert placed(job) == {"n2": 1} and not placed(memory)
-    assert "most free 0" in waits_of(events, memory).message
+    assert waits_of(events, memory).shortage.reasons == ((insufficient("cpu", 100, 0), 2),)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import ScheduleState
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
+from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections import snapshot
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import NodeTable
@@ -73,9 +75,9 @@ def test_the_reason_names_the_first_of_the_scarcest() -> None:
     world.node("n2", cordoned=True)
     filters = Filters(ClusterView(world.state.nodes))
     asked = asking_for("c.example/z", "b.example/has", "a.example/x", cpu=1000)
-    assert filters.reasons(asked) == (("cordoned", 1), ("lack a.example/x (need 1, most free 0)", 1))
-    assert filters.refusal(asked, 0) == "lacks a.example/x (need 1, free 0)"
-    assert filters.refusal(asking_for("b.example/has", "c.example/z"), 0) == "lacks c.example/z (need 1, free 0)"
+    assert filters.reasons(asked) == ((Reason(ReasonKind.CORDONED), 1), (insufficient("a.example/x", 1, 0), 1))
+    assert filters.refusal(asked, 0) == insufficient("a.example/x", 1, 0)
+    assert filters.refusal(asking_for("b.example/has", "c.example/z"), 0) == insufficient("c.example/z", 1, 0)
 
 
 def test_a_job_that_asks_for_what_no_node_has_is_told_so_until_a_node_has_it() -> None:
@@ -84,7 +86,8 @@ def test_a_job_that_asks_for_what_no_node_has_is_told_so_until_a_node_has_it() -
     job = world.job("j", leader=asking_for("example.com/tpu"))
     world.cycle()
     assert job.waits is not None
-    assert "lack example.com/tpu (need 1, most free 0); even an empty cluster" in job.waits.message
+    text = shortage_text(job.waits.shortage)
+    assert "insufficient example.com/tpu (needs 1, at most 0 free); even an empty cluster" in text
     world.node("n2", **{"example.com/tpu": 1})
     world.cycle()
     assert (job.placements, job.schedule_state) == ({(0, 0): "n2"}, ScheduleState.SUCCEED)

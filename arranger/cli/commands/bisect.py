@@ -65,7 +65,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option("--stage", type=_choice(Stage), help="… it is in this stage.")
 @click.option("--schedule", type=_choice(ScheduleState), help="… it is in this schedule state.")
 @click.option("--waits", is_flag=True, help="… a cycle said why it, or the rest of it, waits.")
-@click.option("--reason", metavar="TEXT", help="… and that reason holds this text.")
+@click.option("--reason", metavar="TEXT", help="… and a reason is of this kind (Insufficient) or names this (gpu).")
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
 @click.option("--fits", is_flag=True, help="… its quorum finds room if nobody goes before it; takes cycles.")
 @click.option("--would-place", is_flag=True, help="… a cycle would place its quorum, in its turn; takes cycles.")

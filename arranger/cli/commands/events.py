@@ -154,7 +154,6 @@ class _Printer:
         self._said = ""
 
     def table(self, lines: list[Line]) -> None:
-        """A table of these."""
         print_table(_COLUMNS, map(_cells, lines), right=("offset",), times=self._times(lines))
 
     def begin(self) -> None:
@@ -163,7 +162,6 @@ class _Printer:
             self._row([column.upper() for column in _COLUMNS])
 
     def now(self, lines: Iterable[Line]) -> None:
-        """These lines, at once."""
         if self._json:
             print_json_lines(as_json(line) for line in lines)
             return

@@ -5,7 +5,6 @@ import shlex
 from typing import Any
 
 import click
-import msgspec
 
 from arranger.cli.inputs.reading import (
     NotFound,
@@ -29,7 +28,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, knows_pod, nearest_pods
 from arranger.replay.explain.lives import Asked, Lives
 from arranger.replay.explain.story import Story
-from arranger.replay.reading.describe import label
+from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
 from arranger.settings import Settings
 
@@ -65,7 +64,7 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
     asked = Asked(name, place if slash else namespace, options["pod"] or "", options["node"] or "")
     answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
     if output == "json":
-        print_json({**msgspec.to_builtins(answer), "time": local_time(answer.told_ms)})
+        print_json({**as_object(answer), "time": local_time(answer.told_ms)})
     else:
         Page(answer, again=_again(), everything=options["everything"]).print()
 

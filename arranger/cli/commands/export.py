@@ -285,7 +285,6 @@ class _Renamed:
         return f"{self._names.name('namespace', namespace)}/{self._names.name('job', name)}"
 
     async def read(self, _: Position, limit: int) -> Sequence[StoredEntry]:
-        """The next entries."""
         found = []
         for entry in await self._log.read(self._read, limit=limit):
             if entry.last > self._part.until:

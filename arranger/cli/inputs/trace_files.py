@@ -59,12 +59,10 @@ class _Line:
 
 
 def read_nodes(path: Path) -> list[TraceNode]:
-    """The nodes of a trace."""
     return _read(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), "sn", _node)
 
 
 def read_pods(path: Path) -> list[TracePod]:
-    """The pods of a trace."""
     return _read(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), "name", _pod)
 
 

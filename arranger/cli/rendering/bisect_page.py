@@ -21,7 +21,6 @@ class Told(msgspec.Struct):
     found: Found | None = None
 
     def json(self) -> dict[str, Any]:
-        """As an object."""
         return {
             "condition": self.condition,
             "holds": self.run.holds,
@@ -57,11 +56,9 @@ class Answer(msgspec.Struct):
 
     @property
     def found(self) -> Found | None:
-        """The event that answers."""
         return self.told.found
 
     def json(self) -> dict[str, Any]:
-        """The answer as one object."""
         run = self.told.run
         return {
             **self.told.json(),
@@ -84,7 +81,6 @@ class Answer(msgspec.Struct):
         return f"offsets {max(self.told.run.began, self.told.run.asked) + 1} to {self._last_asked}"
 
     def print(self) -> None:
-        """The answer for people."""
         run, condition = self.told.run, self.told.condition
         if run.began < 0:
             print_text(f"the log has no events in that stretch: {condition}")

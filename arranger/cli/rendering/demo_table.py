@@ -101,7 +101,6 @@ class Screen:
             self._live.stop()
 
     def show(self) -> None:
-        """Bring the screen up to date."""
         if self._live is not None:
             self._live.update(Group(self._table(), self._footer()), refresh=True)
             return

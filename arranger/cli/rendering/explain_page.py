@@ -3,7 +3,6 @@
 What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,14 +17,18 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
+from arranger.events.facts import ShortageFacts
+from arranger.messages.shortages import counts_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
+from arranger.model.reasons import ReasonKind
 from arranger.replay.explain.ahead import Ahead
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.choices import MOST, Choice, Ranked
 from arranger.replay.explain.consequences import Consequence
 from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.remedies import Remedy
+from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Moment, Spell
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
@@ -35,8 +38,8 @@ _SHOWN = 20
 
 #: Rows of a list of which the first say most.
 _FEW = 8
-#: The counts of nodes by reason, in a message: long, and the same in many of them.
-_LONG = re.compile(r"(no node for \S+): \d+ nodes?: [^;]{25,}")
+#: Nodes counted by reason that take more letters than this are said once on a page.
+_LONG = 25
 #: Changes of one kind that are shown.
 _OF_A_KIND = 4
 #: Choices that are shown in full.
@@ -58,7 +61,6 @@ class Page:
         self._said: dict[str, None] = {}
 
     def print(self) -> None:
-        """The whole page."""
         answer = self._answer
         job = answer.standing
         print_text(
@@ -90,26 +92,25 @@ class Page:
         if not job.message:
             return "-"
         if waiting is None or waiting.shortfall is None:
-            return self._once(job.message)
-        short = waiting.shortfall
-        now = _LONG.search(_plain(waiting))
-        same = now is not None and now[0] in job.message
-        if now is not None and same:
-            self._said[now[0]] = None
-        text = self._once(job.message, "as below")
-        if same and not waiting.gets and job.message.startswith(f"{short.found} of {short.asked} "):
+            return self._once(job.message, job.shortage)
+        short, recorded = waiting.shortfall, job.shortage
+        same = recorded is not None and (recorded.group, recorded.reasons) == (short.group, short.reasons)
+        if same:
+            self._said[_counts(short)] = None
+        text = self._once(job.message, recorded, "as below")
+        if recorded and same and not waiting.gets and (recorded.found, recorded.asked) == (short.found, short.asked):
             return text
         return text + (f" (of offset {job.message_at})" if job.message_at else "")
 
-    def _once(self, text: str, where: str = "as above") -> str:
+    def _once(self, text: str, shortage: ShortageFacts | None, where: str = "as above") -> str:
         """The text, without the counts of nodes if they stand on the page already."""
-        found = _LONG.search(text)
-        if found is None:
+        if shortage is None or len(counts_text(shortage.reasons)) < _LONG:
             return text
-        if found[0] not in self._said:
-            self._said[found[0]] = None
+        counts = _counts(shortage)
+        if counts not in self._said:
+            self._said[counts] = None
             return text
-        return text.replace(found[0], f"{found[1]}: {where}")
+        return text.replace(counts, f"{shortage.group}: {where}")
 
     def _time(self, told_ms: int) -> str:
         """A moment within a line."""
@@ -119,9 +120,9 @@ class Page:
         print_table(columns, rows, right=right, times=self._times)
 
     def _waited(self, waited: Waited) -> None:
-        lacked = [reason.removeprefix("lack ") for reason in waited.reasons.split(", ") if reason.startswith("lack ")]
+        lacked = [reason.name for reason in waited.of if reason.kind == ReasonKind.INSUFFICIENT]
         what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
-        if waited.reasons.startswith("quota "):
+        if any(reason.kind == ReasonKind.QUOTA for reason in waited.of):
             what = f"room in its namespace ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
@@ -137,8 +138,9 @@ class Page:
     def _waiting(self, waiting: Waiting) -> None:
         say()
         print_text(f"Why it waits: {waiting.why}", indent=2)
-        self._said.update({found[0]: None for found in [_LONG.search(_plain(waiting))] if found is not None})
         short = waiting.shortfall
+        if short is not None:
+            self._said[_counts(short)] = None
         if short is not None and short.closest is not None:
             more = f" (and {short.closest.alike} more alike)" if short.closest.alike else ""
             print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
@@ -250,7 +252,7 @@ class Page:
             f"at {self._time(choice.told_ms)}; onto the same node in this step: {choice.together}",
             indent=2,
         )
-        refused = ", ".join(f"{count} {reason}" for reason, count in choice.refused)
+        refused = ", ".join(f"{count} {reason_text(reason)}" for reason, count in choice.refused)
         print_text(
             f"  {choice.passed} of {choice.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
             indent=2,
@@ -283,7 +285,7 @@ class Page:
         for cause in one.causes:
             yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
         budget = f" (restarts: {one.budget})" if one.budget else ""
-        yield (one.offset, Told(one.told_ms), one.what, f"{self._once(one.message)}{budget}")
+        yield (one.offset, Told(one.told_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -291,7 +293,7 @@ class Page:
         hidden = len(rejected) - len(told)
         if told:
             heading("Decisions about it that took no effect")
-            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text)) for m in told]
+            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
             self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
         if hidden:
             say()
@@ -330,7 +332,7 @@ class Page:
             )
 
     def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
-        text = self._once(moment.text)
+        text = self._once(moment.text, moment.shortage)
         text = f"{moment.reason}: {text}" if moment.reason else text
         return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
 
@@ -338,7 +340,9 @@ class Page:
         """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
         pod = moment.subject.removeprefix(f"{job}-")
         verdict = moment.verdict if moment.verdict != ACCEPTED else ""
-        text = ": ".join(part for part in (pod, verdict, moment.reason, self._once(moment.text)) if part)
+        text = ": ".join(
+            part for part in (pod, verdict, moment.reason, self._once(moment.text, moment.shortage)) if part
+        )
         return (moment.offset, Told(moment.told_ms), moment.kind, text)
 
     def _cut(
@@ -369,10 +373,9 @@ def _th(place: int) -> str:
     return f"{place}{ending}"
 
 
-def _plain(waiting: Waiting) -> str:
-    """Why it waits as it is recorded, without the selector."""
-    short = waiting.shortfall
-    return waiting.why.replace(f" ({short.selector})", "") if short is not None and short.selector else waiting.why
+def _counts(short: ShortageFacts | Shortfall) -> str:
+    """The nodes counted by reason, as they stand in a text."""
+    return f"{short.group}: {counts_text(short.reasons)}"
 
 
 def _moments(answer: Explanation) -> Iterator[int]:

@@ -129,7 +129,6 @@ class Times(msgspec.Struct, frozen=True):
         return cls(f"times are of {days.pop()}, UTC{offset}", (11, 23))
 
     def text(self, told_ms: int) -> str:
-        """One of them."""
         first, end = self.kept
         return local_time(told_ms)[first:end] if told_ms else "-"
 

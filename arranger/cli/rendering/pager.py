@@ -37,12 +37,10 @@ class _Bytes:
         self._screen = screen
 
     def write(self, content: bytes) -> int:
-        """Hand it on as text."""
         self._screen.write(bytes(content).decode(errors="replace"))
         return len(content)
 
     def flush(self) -> None:
-        """As the screen does."""
         self._screen.flush()
 
 
@@ -65,16 +63,13 @@ class Screen(TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """The terminal's, for its size."""
         return self._terminal.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The terminal's."""
         return self._terminal.encoding
 
     def write(self, text: str) -> int:
-        """Keep it, or hand it on."""
         if not isinstance(text, str):
             raise TypeError("bytes go to the buffer")  # click asks by trying
         if self._process is None:

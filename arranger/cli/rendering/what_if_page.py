@@ -109,7 +109,6 @@ class Answer(msgspec.Struct):
     lasting_ms: int | None = None
 
     def json(self) -> dict[str, Any]:
-        """The answer as one object."""
         return {
             "base": self.inputs.base,
             "cycle": self.inputs.cycle,
@@ -125,7 +124,6 @@ class Answer(msgspec.Struct):
         }
 
     def print(self, *, everything: bool) -> None:
-        """The answer for people."""
         inputs = self.inputs
         which = f"the cycle at offset {inputs.cycle}" if inputs.cycle else "a cycle"
         print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.told_ms)}")

@@ -61,38 +61,30 @@ class Negated(Condition):
 
     @property
     def text(self) -> str:
-        """The opposite of the other."""
         return self.of.denied
 
     @property
     def denied(self) -> str:
-        """The other."""
         return self.of.text
 
     def note(self, entry: Entry) -> None:
-        """Hand it on."""
         self.of.note(entry)
 
     def means_something(self, state: State) -> bool:
-        """By the other."""
         return self.of.means_something(state)
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         return not self.of.holds(state)
 
     def facts(self, state: State) -> Facts:
-        """The subject's."""
         return self.of.facts(state)
 
     @property
     def subject(self) -> str:
-        """The job or node."""
         return self.of.subject
 
     @property
     def job_uid(self) -> str:
-        """The job's."""
         return self.of.job_uid
 
 
@@ -104,32 +96,25 @@ class All(Condition):
 
     @property
     def text(self) -> str:
-        """All of them."""
         return " and ".join(one.text for one in self.of)
 
     def note(self, entry: Entry) -> None:
-        """Hand it on."""
         for one in self.of:
             one.note(entry)
 
     def means_something(self, state: State) -> bool:
-        """Whether all of them do."""
         return all(one.means_something(state) for one in self.of)
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         return all([one.holds(state) for one in self.of])
 
     def facts(self, state: State) -> Facts:
-        """The subject's."""
         return {name: text for one in self.of for name, text in one.facts(state).items()}
 
     @property
     def subject(self) -> str:
-        """The job or node."""
         return self.of[0].subject
 
     @property
     def job_uid(self) -> str:
-        """The job's."""
         return self.of[0].job_uid

@@ -7,6 +7,7 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
@@ -18,7 +19,7 @@ from arranger.scheduling import (
     BUILT_IN,
     Policies,
     QuorumAlone,
-    describe_shortage,
+    facts_of,
     heeds_others,
     in_order,
     place_alone,
@@ -52,7 +53,6 @@ class _Configured(Condition):
         self._usable()
 
     def note(self, entry: Entry) -> None:
-        """The configuration, where it changed."""
         for event in entry.batch.events:
             if type(event) is k.CycleTaken and event.config != self._recorded:
                 self._recorded = event.config
@@ -68,16 +68,13 @@ class _Configured(Condition):
         return state.synced and not self._prospect.job(state).ended
 
     def facts(self, state: State) -> Facts:
-        """The subject's."""
         job = self._prospect.job(state)
         facts = facts_of_job(state, job.uid)
         if job.spec is None or job.ended or job.quorum_placed():
             return facts
-        shortage = place_alone(state, job, self._config, self._policies).shortage
+        attempt = place_alone(state, job, self._config, self._policies)
         facts["its quorum alone"] = (
-            describe_shortage(job.spec.groups[shortage.group].name, shortage, whole=True)
-            if shortage is not None
-            else "finds room"
+            shortage_text(facts_of(attempt, attempt.shortage)) if attempt.shortage is not None else "fits"
         )
         if job.uid in state.jobs:
             facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
@@ -85,12 +82,10 @@ class _Configured(Condition):
 
     @property
     def subject(self) -> str:
-        """The job or node."""
         return f"job {self._prospect.name}"
 
     @property
     def job_uid(self) -> str:
-        """The job's."""
         return self._prospect.first.uid
 
 
@@ -121,7 +116,6 @@ class FindsRoom(_Configured):
         return f"the quorum of {self._prospect.name} finds no room"
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         job = self._prospect.job(state)
         if job.quorum_placed():
             return True
@@ -165,21 +159,17 @@ class WouldBePlaced(_Configured):
 
     @property
     def text(self) -> str:
-        """That it gets its nodes."""
         return f"a cycle would place the quorum of {self._prospect.name}"
 
     @property
     def denied(self) -> str:
-        """That it gets none."""
         return f"a cycle wouldn't place the quorum of {self._prospect.name}"
 
     def note(self, entry: Entry) -> None:
-        """The configuration, where it changed."""
         super().note(entry)
         self._room.note(entry)
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         job = self._prospect.job(state)
         if job.quorum_placed():
             return True

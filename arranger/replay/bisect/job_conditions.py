@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import shortage_text
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
@@ -18,53 +19,45 @@ class JobIs(Condition):
 
     @property
     def text(self) -> str:
-        """What it is about and what is asked."""
         return f"{self.subject} {self._text}"
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         job = state.jobs.get(self._job.uid)
         return job is not None and self._test(job)
 
     def facts(self, state: State) -> Facts:
-        """The subject's."""
         return facts_of_job(state, self._job.uid)
 
     @property
     def subject(self) -> str:
-        """The job or node."""
         return f"job {self._job.namespace}/{self._job.name}"
 
     @property
     def job_uid(self) -> str:
-        """The job's."""
         return self._job.uid
 
 
 def in_stage(job: k.JobSeen, stage: str) -> Condition:
-    """The job's stage is this one."""
     return JobIs(job, f"is {stage}", lambda job: job.stage == stage)
 
 
 def in_schedule_state(job: k.JobSeen, schedule_state: str) -> Condition:
-    """The job's schedule state is this one."""
     return JobIs(job, f"is {schedule_state}", lambda job: job.schedule_state == schedule_state)
 
 
 def waits(job: k.JobSeen, reason: str = "") -> Condition:
-    """A cycle said why the job, or the rest of it, waits, and it still does; the reason holds this text."""
-    sought = reason.lower()
+    """A cycle said why the job, or the rest of it, waits, and it still does; one of its reasons is of this kind, or
+    about this (`Reason.about`)."""
 
     def test(job: JobRecord) -> bool:
         if job.waits is None or job.ended or len(job.placements) >= job.pods_wanted():
             return False
-        return not sought or sought in job.waits.message.lower()
+        return not reason or any(of.about(reason) for of, _ in job.waits.shortage.reasons)
 
     return JobIs(job, f"waits because of {reason!r}" if reason else "waits", test)
 
 
 def placed(job: k.JobSeen) -> Condition:
-    """The job's quorum has nodes."""
     return JobIs(job, "has nodes for its quorum", JobRecord.quorum_placed)
 
 
@@ -72,7 +65,7 @@ class Hopeless(JobIs):
     """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
 
     def __init__(self, job: k.JobSeen) -> None:
-        super().__init__(job, "is infeasible", lambda job: job.waits is not None and job.waits.infeasible)
+        super().__init__(job, "is infeasible", lambda job: job.waits is not None and job.waits.shortage.infeasible)
 
     def means_something(self, state: State) -> bool:
         """Until the job has ended."""
@@ -81,7 +74,6 @@ class Hopeless(JobIs):
 
 
 def there(job: k.JobSeen) -> Condition:
-    """The job is there."""
     return JobIs(job, "is there", lambda job: True)
 
 
@@ -100,5 +92,5 @@ def facts_of_job(state: State, uid: str) -> Facts:
         facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {job.spec.min_workers} workers"
         facts["spec"] += ", suspended" if job.spec.suspend else ""
     if job.waits is not None and len(job.placements) < job.pods_wanted():
-        facts["waits"] = job.waits.message
+        facts["waits"] = shortage_text(job.waits.shortage)
     return facts

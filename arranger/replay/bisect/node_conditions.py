@@ -24,31 +24,25 @@ class NodeIs(Condition):
 
     @property
     def text(self) -> str:
-        """What it is about and what is asked."""
         return f"node {self._name} {self._text}"
 
     def holds(self, state: State) -> bool:
-        """By what the state says."""
         row = state.nodes.rows.get(self._name)
         return row is not None and state.nodes.present(row) and self._test(state, row)
 
     def facts(self, state: State) -> Facts:
-        """The subject's."""
         return facts_of_node(state, self._name)
 
     @property
     def subject(self) -> str:
-        """The job or node."""
         return f"node {self._name}"
 
 
 def cordoned(node: str) -> Condition:
-    """The node is cordoned."""
     return NodeIs(node, "is cordoned", lambda state, row: state.nodes.facts[row].cordoned)
 
 
 def not_ready(node: str) -> Condition:
-    """The node is there and not ready."""
     return NodeIs(node, "is not ready", lambda state, row: not state.nodes.facts[row].ready)
 
 
@@ -59,7 +53,6 @@ def tainted(node: str, key: str = "") -> Condition:
 
 
 def node_there(node: str) -> Condition:
-    """The node is there."""
     return NodeIs(node, "is there", lambda state, row: True)
 
 

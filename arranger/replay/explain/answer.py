@@ -8,14 +8,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
+from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
+from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.choices import Choice
 from arranger.replay.explain.consequences import Consequence, budget_text, restarts_used
 from arranger.replay.explain.lives import Retaken
-from arranger.replay.explain.story import FOR_FURTHER, FOR_QUORUM, Moment, Spell, Story
+from arranger.replay.explain.story import Moment, Spell, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
 from arranger.scheduling import BUILT_IN, Policies
@@ -53,16 +56,19 @@ class Standing(msgspec.Struct, frozen=True):
     budget: str = ""
     #: Offset of the decision that `message` is of, 0 if it wasn't read.
     message_at: int = 0
+    #: The facts of `message`, where it says why there are no nodes.
+    shortage: ShortageFacts | None = None
 
 
 class Waited(msgspec.Struct, frozen=True):
     """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest spell for what
-    (reasons as cycles count them). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
+    (`reasons` in words, of `of`). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
     says why."""
 
     further: bool
     span_ms: int
     reasons: str
+    of: tuple[Reason, ...]
     offset: int
 
 
@@ -110,7 +116,6 @@ class Roster:
         self.jobs: dict[tuple[str, str], tuple[str, int]] = {}
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry; nothing is folded."""
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
                 self.jobs[event.namespace, event.name] = (event.uid, 0)
@@ -191,14 +196,15 @@ def spent(spells: Sequence[Spell]) -> tuple[Spent, ...]:
 def waited(spells: Sequence[Spell]) -> list[Waited]:
     """The waits for nodes that are over: at most one for the quorum and one for further pods."""
     found = []
-    for words in (FOR_QUORUM, FOR_FURTHER):
-        spent = [spell for spell in spells if spell.waiting_for.startswith(words)]
+    for what in (What.QUORUM_NODES, What.FURTHER_NODES):
+        spent = [spell for spell in spells if spell.awaited.what == what]
         if not spent or spent[-1].lasts:
             continue
         longest = max(spent, key=lambda spell: spell.until_ms - spell.since_ms)
         span_ms = sum(spell.until_ms - spell.since_ms for spell in spent)
-        reasons = longest.waiting_for.removeprefix(words)
-        found.append(Waited(words == FOR_FURTHER, span_ms, reasons, longest.since_offset))
+        reasons = longest.awaited.reasons
+        further = what == What.FURTHER_NODES
+        found.append(Waited(further, span_ms, reasons_text(reasons), reasons, longest.since_offset))
     return found
 
 
@@ -210,6 +216,13 @@ def _with_present(choices: Iterable[Choice], job: JobRecord) -> tuple[Choice, ..
         for (group, index), node in job.placements.items()
     }
     return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in choices)
+
+
+def _shortage(job: JobRecord) -> ShortageFacts | None:
+    """What the message says of nodes."""
+    if job.waits is not None and waits_last(job):
+        return job.waits.shortage
+    return job.decided.facts.shortage if job.decided is not None else None
 
 
 def _standing(story: Story, job: JobRecord) -> Standing:
@@ -238,6 +251,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         restart_limit=spec.restart_limit if spec is not None else 0,
         budget=budget_text(job, story.state, None),
         message_at=story.waits_at if waits_last(job) else story.decided_at,
+        shortage=_shortage(job),
         ended=job.ended,
         pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
     )

@@ -11,8 +11,10 @@ from itertools import accumulate
 import msgspec
 import numpy as np
 
+from arranger.messages.shortages import node_text
 from arranger.model.config import CycleConfig
 from arranger.model.names import pod_name
+from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import PlaceKey, expand, runs
 from arranger.projections.state import State
 from arranger.replay.explain.surroundings import Placement
@@ -89,7 +91,7 @@ class Choice(msgspec.Struct, frozen=True):
     told_ms: int
     nodes: int
     passed: int
-    refused: tuple[tuple[str, int], ...]
+    refused: ReasonCounts
     ranking: tuple[Ranked, ...]
     why: str
     retaken_on: str
@@ -159,7 +161,6 @@ class ChoiceWitness(Witness):
         view.give_back(mark, taken)
 
     def undone(self, attempt: Attempt) -> None:
-        """What was tried for the job came to nothing: another split of its quorum is tried, if there is one."""
         if attempt.job.uid == self._placement.job_uid:
             self.choices.clear()
 
@@ -208,7 +209,7 @@ class ChoiceWitness(Witness):
             told_ms=placement.cycle_told_ms,
             nodes=len(view),
             passed=int((room > 0).sum()),
-            refused=tuple(reason for reason in filters.reasons(ask.shape, ask.pod) if reason[0] != "fit"),
+            refused=tuple(one for one in filters.reasons(ask.shape, ask.pod) if one[0].kind != ReasonKind.FITS),
             ranking=ranking,
             why=_why(ranking),
             retaken_on=view.names[row],
@@ -223,7 +224,7 @@ class ChoiceWitness(Witness):
         if row is None:
             return Compared(self._compare, 0, "there was no such node then", None)
         if row not in order:
-            return Compared(self._compare, 0, filters.refusal(ask.shape, row, ask.pod), None)
+            return Compared(self._compare, 0, node_text(filters.refusal(ask.shape, row, ask.pod)), None)
         (ranked,) = _ranked(policy, view, [row], ask, self._placement.config)
         return Compared(self._compare, order.index(row) + 1, "", ranked)
 

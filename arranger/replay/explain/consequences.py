@@ -9,6 +9,7 @@ from collections.abc import Collection
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
@@ -61,6 +62,8 @@ class Consequence(msgspec.Struct, frozen=True):
     message: str
     causes: tuple[Cause, ...]
     budget: str
+    #: The facts of a message that says why there are no nodes.
+    shortage: ShortageFacts | None = None
 
 
 class _Fate(msgspec.Struct):
@@ -112,7 +115,6 @@ class Fates:
                 self._place_of_pod[uid], self._names[uid] = (job.attempt, place), pod.name
 
     def placed(self, event: k.Placed) -> None:
-        """A decision gave pods their nodes."""
         for place, node in expand(event.pods).items():
             self._of.setdefault((event.attempt, place), _Fate()).node = node
 
@@ -191,19 +193,16 @@ class Fates:
         fate.cause, fate.going = fate.cause or deleted, fate.going or deleted
 
     def job_seen(self, offset: int, told_ms: int) -> None:
-        """The job came."""
         self._created = self._created or Cause(offset, told_ms, "the job came with this spec")
 
     def waits(self, offset: int, told_ms: int, event: k.Waits) -> None:
-        """A cycle said why it waits."""
-        if not event.infeasible:
+        if not event.shortage.infeasible:
             self._infeasible = None
         elif self._infeasible is None:
             text = "from here on not even an empty cluster of these nodes could hold its quorum"
             self._infeasible = Cause(offset, told_ms, text)
 
     def effect_failed(self, offset: int, told_ms: int, event: k.EffectFailed) -> None:
-        """The API server refused something."""
         self._failed = Cause(offset, told_ms, f"the API server refused to {event.effect}: {event.message}")
         if event.permanent:
             self._refused = self._failed
@@ -232,7 +231,14 @@ class Fates:
             return None
         causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)
         return Consequence(
-            offset, told_ms, event.stage, event.reason, stage_text(event), causes, budget_text(job, state)
+            offset,
+            told_ms,
+            event.stage,
+            event.reason,
+            stage_text(event),
+            causes,
+            budget_text(job, state),
+            shortage_in(event),
         )
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
@@ -329,6 +335,13 @@ class Fates:
                 how = "went" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.told_ms, f"node {fate.node} {how}")
         return lost
+
+
+def shortage_in(event: k.Event) -> ShortageFacts | None:
+    """Why there are no nodes, where an event says that."""
+    if isinstance(event, k.Waits):
+        return event.shortage
+    return event.facts.shortage if isinstance(event, k.StageDecided) else None
 
 
 def restarts_used(job: JobRecord, state: State) -> dict[str, int]:

@@ -117,7 +117,6 @@ class Lives:
             self._fold_next()
 
     def finish(self) -> None:
-        """Nothing more is fed."""
         while self._waiting:
             self._fold_next()
         for story in self.stories.values():

@@ -92,7 +92,6 @@ class _Search:
         self._now = self._pods(Change("", ""))
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
-        """Those that help by themselves."""
         tried = min(len(changes), self._left)
         self.untried += len(changes) - tried
         return [remedy for change in changes[:tried] for remedy in self._tried(change)]

@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from arranger.messages.shortages import node_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
-from arranger.scheduling import NO_SELECTED, Attempt, ClusterView, Filters, Neighbour, Shortage, Witness, neighbour_of
+from arranger.model.reasons import ReasonCounts, ReasonKind
+from arranger.scheduling import Attempt, ClusterView, Filters, Neighbour, Shortage, Witness, neighbour_of
 
 #: Nodes of which it is looked at whether the same rules them out as the closest one.
 _COMPARED = 1000
@@ -44,7 +46,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     found: int
     asked: int
     nodes: int
-    reasons: tuple[tuple[str, int], ...]
+    reasons: ReasonCounts
     closest: Closest | None
     resources: tuple[str, ...]
     candidates: tuple[str, ...]
@@ -105,7 +107,7 @@ class ShortfallWitness(Witness):
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             group_number=shortage.group,
             node=self._asked(attempt, view, filters, shape, pod),
-            selector=_selector(shape) if NO_SELECTED in dict(shortage.reasons) else "",
+            selector=_selector(shape) if _unselected(shortage.reasons) else "",
             further=attempt.quorum_stands,
             others=sum(other.pods for other in self._served.values() if other is not attempt),
         )
@@ -157,13 +159,12 @@ class ShortfallWitness(Witness):
         row = view.roster.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
-        refused = reason_text(filters.refusal(shape, row, pod), _selector(shape))
+        refused = node_text(filters.refusal(shape, row, pod), _selector(shape))
         return NodeAnswer(self._node, refused + self._beside(attempt, row))
 
 
-def reason_text(reason: str, selector: str) -> str:
-    """A reason with the nodeSelector that it is about: the recorded ones don't name it, so that jobs share them."""
-    return f"{reason} ({selector})" if reason == NO_SELECTED and selector else reason
+def _unselected(reasons: ReasonCounts) -> bool:
+    return any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in reasons)
 
 
 def _selector(shape: PodShape) -> str:
@@ -199,7 +200,7 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     if ruled_out[row]:
         refusal = filters.refusal(shape, row, pod)
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
-        return Closest(view.names[row], lacks, reason_text(refusal, _selector(shape)), same - 1)
+        return Closest(view.names[row], lacks, node_text(refusal, _selector(shape)), same - 1)
     missing = [
         f"{amount_text(name, need - free)} more {name}"
         f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"

@@ -5,25 +5,17 @@ decisions that placed it, those that gave nodes to others meanwhile, and what ea
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState, Stage
-from arranger.projections.fold import SUPERSEDED
 from arranger.projections.jobs import JobRecord
-from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
-from arranger.replay.explain.consequences import RESTARTED, Consequence, Fates
+from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
+from arranger.replay.explain.consequences import RESTARTED, Consequence, Fates, shortage_in
 from arranger.replay.explain.surroundings import Placement, Surroundings
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, REJECTED, Judged
-
-#: How a spell says that nodes were waited for; the reasons follow.
-FOR_QUORUM = "nodes for its quorum: "
-FOR_FURTHER = "nodes for further pods: "
-
-#: How it says that none are sought for a while.
-BACK_OFF = "its back-off to end"
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -40,14 +32,18 @@ class Moment(msgspec.Struct, frozen=True):
     reason: str
     again: bool = False
     superseded: bool = False
+    #: The facts of a text that says why there are no nodes.
+    shortage: ShortageFacts | None = None
 
 
 class Spell(msgspec.Struct):
-    """A time in one state. `until_ms` is that of the point asked about where the state still lasts (`lasts`)."""
+    """A time in one state. `until_ms` is that of the point asked about where the state still lasts (`lasts`).
+    `waiting_for` is `awaited` in words."""
 
     stage: str
     schedule_state: str
     waiting_for: str
+    awaited: Awaited
     since_offset: int
     since_ms: int
     until_ms: int
@@ -151,7 +147,6 @@ class Story:
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
         kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else self._text(judged.offset, event)
-        superseded = judged.verdict == REJECTED and judged.reason.startswith(SUPERSEDED)
         self.moments.append(
             Moment(
                 judged.offset,
@@ -162,7 +157,8 @@ class Story:
                 judged.verdict,
                 judged.reason,
                 again=judged.again,
-                superseded=superseded,
+                superseded=judged.superseded,
+                shortage=shortage_in(event),
             )
         )
 
@@ -195,47 +191,9 @@ class Story:
             if last is not None and last.lasts:
                 last.until_ms, last.lasts = now_ms, False
             return
-        stage, schedule_state, waiting_for = str(job.stage), str(job.schedule_state), waits_for(self.state, job)
-        if last is not None and (last.stage, last.schedule_state, last.waiting_for) == (
-            stage,
-            schedule_state,
-            waiting_for,
-        ):
+        stage, schedule_state, what = str(job.stage), str(job.schedule_state), awaited(self.state, job)
+        if last is not None and (last.stage, last.schedule_state, last.awaited) == (stage, schedule_state, what):
             return
         if last is not None:
             last.until_ms, last.lasts = now_ms, False
-        self.spells.append(Spell(stage, schedule_state, waiting_for, entry.first, now_ms, now_ms))
-
-
-def waits_for(state: State, job: JobRecord) -> str:
-    """What a job waits for, in words without numbers, so that equal words mean the same; empty if for nothing."""
-    if job.ended or not job.active:
-        return ""
-    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        return _waits_for_nodes(state, job)
-    if job.stage == Stage.STARTING:
-        return "enough ready workers" if job.leader_address else "its leader's address"
-    if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
-        return FOR_FURTHER + _kinds(job.waits)
-    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:
-        return BACK_OFF
-    return ""
-
-
-def _waits_for_nodes(state: State, job: JobRecord) -> str:
-    if job.spec is not None and job.spec.suspend:
-        return "its user, who suspended it"
-    if has_earlier_pods(state, job):
-        return "the pods of its earlier attempt to be gone"
-    if job.not_before_ms > state.told_ms:
-        return BACK_OFF
-    if job.schedule_state != ScheduleState.UNSCHEDULED:
-        return "its controller"
-    if job.waits is None:
-        return "a first scheduling cycle"
-    return FOR_QUORUM + _kinds(job.waits)
-
-
-def _kinds(waits: k.Waits) -> str:
-    """The reasons without their numbers."""
-    return ", ".join(reason.split(" (")[0] for reason, _ in waits.reasons) or "there are none"
+        self.spells.append(Spell(stage, schedule_state, awaited_text(what), what, entry.first, now_ms, now_ms))

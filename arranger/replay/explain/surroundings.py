@@ -106,7 +106,6 @@ class Surroundings:
         self.gone: dict[str, int] = {}
 
     def node(self, offset: int, told_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
-        """A node is seen or gone."""
         if state.terms.get(k.Watched.NODE) != event.term:
             return
         turns = self.turns.get(event.name, [])
@@ -130,7 +129,6 @@ class Surroundings:
             self.edits.setdefault(event.uid, []).append(Edit(offset, told_ms, before, event.spec))
 
     def cycle(self, offset: int, told_ms: int, config: CycleConfig) -> None:
-        """A cycle was taken with this configuration."""
         if self.config is not None and self.config != config:
             self.configured.append(Configured(offset, told_ms, self.config, config))
         self.config = config
@@ -156,7 +154,6 @@ class Surroundings:
             self.freed[owner.job_uid, owner.attempt] = offset
 
     def pod_gone(self, offset: int, told_ms: int, state: State, event: k.PodGone) -> None:
-        """A pod is gone."""
         pod = state.pods.get(event.uid)
         if pod is None:
             return

@@ -3,18 +3,20 @@
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.shortages import counts_text, fits_text, quota_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
+from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
-from arranger.replay.explain.shortfall import Shortfall, ShortfallWitness, reason_text
-from arranger.replay.explain.story import Story, waits_for
-from arranger.scheduling import BUILT_IN, Policies, in_order, never_text, quota_text, take_cycle
+from arranger.replay.explain.shortfall import Shortfall, ShortfallWitness
+from arranger.replay.explain.story import Story
+from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -112,18 +114,11 @@ def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
 
 
 def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, gets: int) -> str:
-    if shortfall is not None and shortfall.quota is not None:
-        further = " further" if shortfall.further else ""
-        head = f"{shortfall.found} of {shortfall.asked}{further} pods find room"
-        first = _first(gets or shortfall.found, shortfall.others)
-        lack = f"{quota_text(shortfall.quota)}{never_text(shortfall.quota)}"
-        return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if shortfall is not None:
-        counted = ", ".join(f"{count} {reason_text(reason, shortfall.selector)}" for reason, count in shortfall.reasons)
-        plural = "" if shortfall.nodes == 1 else "s"
-        lack = f"no node for {shortfall.group}: {shortfall.nodes} node{plural}: {counted or 'there are none'}"
-        further = " further" if shortfall.further else ""
-        head = f"{shortfall.found} of {shortfall.asked}{further} pods find room"
+        lack = f"{shortfall.group}: {counts_text(shortfall.reasons, shortfall.selector)}"
+        if shortfall.quota is not None:
+            lack = quota_text(shortfall.quota)
+        head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further)
         first = _first(gets or shortfall.found, shortfall.others)
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
@@ -146,7 +141,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
     left_ms = job.not_before_ms - state.told_ms
     if left_ms > 0 and not has_earlier_pods(state, job):
         return f"it backs off: no nodes are sought for it for {left_ms / 1000:g} s more"
-    return f"it isn't in the queue: it waits for {waits_for(state, job) or 'nothing'}"
+    return f"it isn't in the queue: it waits for {awaited_text(awaited(state, job)) or 'nothing'}"
 
 
 def _room(job: JobRecord, gets: int) -> str:

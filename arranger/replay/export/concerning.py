@@ -31,7 +31,6 @@ class Concerning:
         self._there: dict[str, int] = {}
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry; nothing is folded."""
         for event in entry.batch.events:
             if type(event) is k.JobSeen:
                 self._there.setdefault(event.uid, entry.first)

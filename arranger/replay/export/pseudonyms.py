@@ -7,12 +7,13 @@ is in its pseudonym, so there is nothing to guess it from; only the order of nam
 
 What stays: UIDs of objects and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
 (`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what a cycle says of
-nodes: phrases from a closed set, in which the names are replaced. Other programs' words are left out, and so are the
-sentences of earlier versions. Every field with text has its rule here: one without is an error, not a leak.
+nodes: kinds of reasons, with the names in them replaced. Other programs' words are left out, and so are the sentences
+of earlier versions. Every field with text has its rule here: one without is an error, not a leak.
 """
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -27,36 +28,23 @@ from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p
 from arranger.model import quota as q
+from arranger.model import reasons as r
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
 from arranger.model.pod import DISRUPTED, STOPPED
+from arranger.model.reasons import most_frequent_first
 from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
-from arranger.scheduling import quota_text
 
 LEFT_OUT = "(left out of this export)"
 
 _HOSTNAME = "kubernetes.io/hostname"
-#: How a reason calls that topology.
-_NODE = "node"
+_K = r.ReasonKind
 _PUBLIC_KEY = re.compile(r"(arranger\.dev|([a-z0-9-]+\.)*(kubernetes|k8s)\.io)/.*")
 _PLAIN_VALUE = re.compile(r"-?\d+|true|false|")
 _WORD = re.compile(rf"({DISRUPTED}: )?[A-Z][A-Za-z0-9]{{0,63}}")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:[0-9a-f:.]*")
 _ANY_ADDRESS = ("", "0.0.0.0", "127.0.0.1", "::", "::1")
-
-_TAINT = re.compile(r"taint ([^=:]+)(=[^:]*)?:(\w+) not tolerated")
-_NO_LABEL = re.compile(r"no label (\S+) \((affinity|topology spread)\)")
-_PLACE = re.compile(r"((?:not )?(?:on|in) the same )(\S+)( as .*)|(topology spread: )(\S+)( would exceed maxSkew \d+)")
-_OWN_WORDS = re.compile(
-    r"lacks? .*|host port .*|not ready|cordoned|fit|node selector doesn't match|required node affinity doesn't match|"
-    r"refused a pod of it recently|not in the place where the quorum fits together"
-)
-_NO_NODE = re.compile(r"(.*; no node for )(.*?)(: \d+ nodes?: )(.*?)(; even an empty cluster of these nodes.*)?")
-_NO_QUOTA = re.compile(
-    r"(\d+ of \d+ (?:pods find room together|further pods placed); )(.*?)(; even an empty namespace.*)?"
-)
-_PLACED = re.compile(r"\d+ pods placed on \d+ nodes?")
 
 #: Why a pod ended, or can't start: any other word could be from a program's last message.
 _ENDED = re.compile(
@@ -124,8 +112,6 @@ class Pseudonyms:
         self._pods: dict[str, str] = {}
         #: Parts that many events share.
         self._known: dict[Any, Any] = {}
-        #: The end of a label's key, as reasons name it → the key.
-        self._keys: dict[str, str] = {}
 
     def begin(self) -> None:
         """All has been collected: replace from now on, from the beginning."""
@@ -181,7 +167,6 @@ class Pseudonyms:
     # --- names of one sort ---------------------------------------------------------------------------------
 
     def name(self, sort: str, name: str) -> str:
-        """One name of a sort."""
         return self._names.of(sort, name)
 
     def writer(self, name: str) -> str:
@@ -192,12 +177,10 @@ class Pseudonyms:
         return f"{role}@{self.name('member', member)}"
 
     def address(self, address: str) -> str:
-        """An IP address or a host's name."""
         return address if address in _ANY_ADDRESS else self.name("address", address)
 
     def key(self, key: str) -> str:
         """A label's or taint's key; those of Kubernetes' own say nothing of anybody."""
-        self._keys[key.rpartition("/")[2]] = key
         return key if _PUBLIC_KEY.fullmatch(key) else self.name("key", key)
 
     def value(self, key: str, value: str) -> str:
@@ -213,7 +196,6 @@ class Pseudonyms:
         return self.name("value", value)
 
     def labels(self, labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Labels, sorted by their keys again."""
         return tuple(sorted((self.key(key), self.value(key, value)) for key, value in labels))
 
     def requirement(self, one: p.Requirement) -> p.Requirement:
@@ -228,7 +210,6 @@ class Pseudonyms:
         return n.Taint(self.key(one.key), self.value(one.key, one.value), one.effect)
 
     def toleration(self, one: p.Toleration) -> p.Toleration:
-        """A toleration."""
         key = self.key(one.key) if one.key else ""
         return p.Toleration(key, one.operator, self.value(one.key, one.value), one.effect)
 
@@ -248,61 +229,30 @@ class Pseudonyms:
         return told
 
     def pod_gone(self, pod: k.PodGone) -> k.PodGone:
-        """The end of a pod."""
         known = self._pods.pop(pod.uid, None)
         name = known if known is not None else self.name("pod", pod.name)
         return k.PodGone(pod.term, self.name("namespace", pod.namespace), name, pod.uid)
 
     # --- what Arranger says --------------------------------------------------------------------------------
 
-    def waits(self, event: k.Waits) -> k.Waits:
-        """Why a job waits: the same words as a cycle finds that is taken on the replaced names."""
-        if event.quota is not None:
-            return self._waits_for_quota(event, event.quota)
-        told = [(self.reason(reason), count) for reason, count in event.reasons]
-        reasons = tuple(sorted(told, key=lambda item: (-item[1], item[0])))
-        match = _NO_NODE.fullmatch(event.message)
-        message = LEFT_OUT if event.message else ""
-        if match is not None:
-            head, group, between, _, tail = match.groups()
-            counted = ", ".join(f"{count} {reason}" for reason, count in reasons) or "there are none"
-            message = f"{head}{self.name('set', group)}{between}{counted}{tail or ''}"
-        return msgspec.structs.replace(event, reasons=reasons, message=message)
+    def shortage(self, facts: f.ShortageFacts) -> f.ShortageFacts:
+        """Why a job waits: the reasons in the order of a cycle that is taken on the replaced names."""
+        told: f.ShortageFacts = self._struct(facts, f.ShortageFacts)
+        counts = Counter[r.Reason]()
+        for reason, count in told.reasons:
+            counts[reason] += count
+        return msgspec.structs.replace(told, reasons=most_frequent_first(counts))
 
-    def _waits_for_quota(self, event: k.Waits, lack: q.QuotaLack) -> k.Waits:
-        told: q.QuotaLack = self.walk(lack)
-        before, text = quota_text(lack), quota_text(told)
-        match = _NO_QUOTA.fullmatch(event.message)
-        message = f"{match[1]}{text}{match[3] or ''}" if match is not None and match[2] == before else LEFT_OUT
-        reasons = tuple((text if reason == before else LEFT_OUT, count) for reason, count in event.reasons)
-        return msgspec.structs.replace(event, reasons=reasons, message=message, quota=told)
-
-    def reason(self, text: str) -> str:
-        """A filter's reason. What isn't known, as another package's filter says, is left out."""
-        match = _TAINT.fullmatch(text)
-        if match is not None:
-            key, value, effect = match.groups()
-            told = f"={self.value(key, value[1:])}" if value else ""
-            return f"taint {self.key(key)}{told}:{effect} not tolerated"
-        match = _NO_LABEL.fullmatch(text)
-        if match is not None:
-            return f"no label {self.key(match[1])} ({match[2]})"
-        match = _PLACE.fullmatch(text)
-        if match is not None:
-            before, short, after = [part for part in match.groups() if part is not None]
-            return f"{before}{self.short_key(short)}{after}"
-        return text if _OWN_WORDS.fullmatch(text) else LEFT_OUT
-
-    def short_key(self, short: str) -> str:
-        """A topology as a reason names it: the end of a label's key, or what stands for host names."""
-        key = self._keys.get(short)
-        return self.key(key).rpartition("/")[2] if key is not None else short if short == _NODE else LEFT_OUT
-
-    def placed(self, event: k.Placed) -> k.Placed:
-        """A placement."""
-        message = event.message if _PLACED.fullmatch(event.message) else left_out(self, event.message)
-        told: k.Placed = self._struct(event, k.Placed)
-        return msgspec.structs.replace(told, message=message)
+    def reason(self, reason: r.Reason) -> r.Reason:
+        """Why a node doesn't take a pod. What another package's filter says is left out."""
+        label = reason.kind not in (_K.INSUFFICIENT, _K.QUOTA, _K.HOST_PORT)
+        return msgspec.structs.replace(
+            reason,
+            name=self.key(reason.name) if label and reason.name else reason.name,
+            taint=self.taint(reason.taint) if reason.taint is not None else None,
+            quota=self.name("quota", reason.quota),
+            words=left_out(self, reason.words),
+        )
 
 
 # --- the rules, by type and field ------------------------------------------------------------------------------
@@ -372,7 +322,9 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
     k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
     k.CycleTaken: {"config": keep},
-    k.Placed: {"job_uid": keep, "schedule_state": keep, "message": keep},  # the message by `placed`
+    k.Placed: {"job_uid": keep, "schedule_state": keep},
+    k.Waits: {"job_uid": keep, "schedule_state": keep},
+    f.ShortageFacts: {"group": _named("set"), "sentence": left_out},
     k.StageDecided: {"job_uid": keep, "stage": keep, "reason": keep},
     f.StageFacts: {
         "node": _named("node"),
@@ -433,8 +385,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 _SPECIAL: dict[type[Any], Rule] = {
     k.PodSeen: Pseudonyms.pod_seen,
     k.PodGone: Pseudonyms.pod_gone,
-    k.Waits: Pseudonyms.waits,
-    k.Placed: Pseudonyms.placed,
+    f.ShortageFacts: Pseudonyms.shortage,
+    r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,
     p.Requirement: Pseudonyms.requirement,

@@ -8,6 +8,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
@@ -36,7 +37,7 @@ def message_of(job: JobRecord) -> str:
     if job.seen.invalid:
         return job.seen.invalid
     if job.waits is not None and waits_last(job):
-        return job.waits.message
+        return shortage_text(job.waits.shortage)
     return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
 
 
@@ -194,7 +195,7 @@ _WORDS: dict[type, Any] = {
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on offset {event.base}",
     k.Placed: _placed,
-    k.Waits: lambda event, _: f"{event.schedule_state}: {event.message}",
+    k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,

@@ -10,6 +10,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
@@ -79,7 +80,6 @@ class Between:
         self.counts: Counter[str] = Counter()
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry."""
         self.counts.update(k.kind_of(event) for event in entry.batch.events)
 
 
@@ -127,7 +127,7 @@ def _job(job: JobRecord) -> JobPicture:
         facts["quorum"] = f"leader and {job.spec.min_workers} workers"
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()
-    facts["waits"] = job.waits.message if waits and job.waits is not None else ""
+    facts["waits"] = shortage_text(job.waits.shortage) if waits and job.waits is not None else ""
     return JobPicture(facts, job.spec, dict(job.placements))
 
 

@@ -19,7 +19,8 @@ VOID = "void"
 class Judged(msgspec.Struct):
     """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
     observation, an outcome. `job_uid` names the job that it is about. `again`: a job seen with nothing changed that
-    decisions depend on, as after every write of its status. `was`: what is gone, as it was known before."""
+    decisions depend on, as after every write of its status. `was`: what is gone, as it was known before.
+    `superseded`: of a cycle that another overtook."""
 
     offset: int
     event: k.Event
@@ -28,6 +29,7 @@ class Judged(msgspec.Struct):
     was: str
     verdict: str = ""
     reason: str = ""
+    superseded: bool = False
 
 
 Wanted = Callable[[k.Event, str], bool]
@@ -50,7 +52,7 @@ def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[
         verdict = verdicts.get(judged.offset)
         if verdict is not None:
             judged.verdict = ACCEPTED if verdict.accepted else REJECTED
-            judged.reason = verdict.reason
+            judged.reason, judged.superseded = verdict.reason, verdict.superseded
     return found
 
 

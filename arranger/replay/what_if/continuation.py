@@ -266,7 +266,7 @@ class Continuation:
     def _due_to_be_given_up(self, uid: str) -> None:
         """A job that a cycle before the point found infeasible: note when another would give it up."""
         job = self.state.jobs[uid]
-        if not job.ended and job.waits is not None and job.waits.infeasible and job.infeasible_since_ms:
+        if not job.ended and job.waits is not None and job.waits.shortage.infeasible and job.infeasible_since_ms:
             self._at(max(self._now_ms, job.infeasible_since_ms + self._config.infeasible_grace_ms), uid, -1)
 
     def _due_after_back_off(self, uid: str) -> None:
@@ -277,7 +277,11 @@ class Continuation:
 
     def _note_infeasible(self, events: Sequence[k.Event]) -> None:
         for event in events:
-            if isinstance(event, k.Waits) and event.infeasible and event.schedule_state != ScheduleState.FAILED:
+            if (
+                isinstance(event, k.Waits)
+                and event.shortage.infeasible
+                and event.schedule_state != ScheduleState.FAILED
+            ):
                 self._at(self._now_ms + self._config.infeasible_grace_ms, event.job_uid, -1)
 
 

@@ -50,7 +50,6 @@ def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
 
 
 def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
-    """The job and all its pods gone."""
     seen = job.seen
     gone = k.JobGone(state.terms.get(k.Watched.JOB, 0), seen.namespace, seen.name, job.uid)
     return (gone, *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
@@ -81,13 +80,11 @@ def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> t
 
 
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
-    """These pods gone."""
     term = state.terms.get(k.Watched.POD, 0)
     return tuple(k.PodGone(term, pod.namespace, pod.name, pod.uid) for pod in pods)
 
 
 def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:
-    """The pod seen again."""
     return msgspec.structs.replace(pod, term=state.terms.get(k.Watched.POD, 0), deleting=False)
 
 

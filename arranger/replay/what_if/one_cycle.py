@@ -11,6 +11,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
+from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
 from arranger.model.node import NodeFacts
@@ -33,7 +34,7 @@ from arranger.scheduling import (
     Policies,
     Shortage,
     Witness,
-    describe_shortage,
+    facts_of,
     in_order,
     take_cycle,
     waiting_jobs,
@@ -163,11 +164,9 @@ def _job_plan(
         node: pods_text(tuple(one for one in pods if one.node == node), job.valid_spec).partition(": ")[2]
         for node in nodes
     }
-    shortage = attempt.shortage if attempt is not None else None
     waits = ""
-    if attempt is not None and shortage is not None:
-        group = job.valid_spec.groups[shortage.group].name
-        waits = describe_shortage(group, shortage, whole=not attempt.quorum_stands)
+    if attempt is not None and attempt.shortage is not None:
+        waits = shortage_text(facts_of(attempt, attempt.shortage))
     return JobPlan(
         job=label(job),
         queue=place,
@@ -198,11 +197,9 @@ class _Turns(Witness):
         view: ClusterView,
         filters: Filters,
     ) -> None:
-        """Keep whose turn it is."""
         self.attempts[attempt.job.uid] = attempt
 
     def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        """Keep whose turn it is."""
         self.attempts[attempt.job.uid] = attempt
 
 
@@ -354,7 +351,6 @@ class Scout:
         self._end: Entry | None = None
 
     def feed(self, entry: Entry) -> bool:
-        """Take in one entry."""
         self._end = entry
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.CycleTaken:

@@ -10,10 +10,12 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.shortages import reason_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_name
 from arranger.model.quantity import quantity
+from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, PlaceKey
 from arranger.projections.state import Changes, State
@@ -36,8 +38,6 @@ TERMS = {kind: offset for offset, kind in enumerate(k.Watched, start=2)}
 #: Counted among the reasons of a pod that has none: nodes that would take it.
 NOT_THE_QUORUM = "have room for it, but not for the whole quorum"
 HAS_ROOM = "have room for it"
-
-Reasons = tuple[tuple[str, int], ...]
 
 
 class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
@@ -176,11 +176,10 @@ class Simulation:
 
     def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
         """Why a pod of this group has no node: as it was at the job's turn; as it is now where it had none."""
-        reasons = self._witness.found.get((job.uid, group))
-        if reasons is None:
-            found = filters.reasons(job.valid_spec.groups[group].shape, neighbour_of(job, group))
-            reasons = _with_room_as(HAS_ROOM, found)
-        return dict(reasons)
+        found = self._witness.found.get((job.uid, group))
+        if found is not None:
+            return _told(found, NOT_THE_QUORUM)
+        return _told(filters.reasons(job.valid_spec.groups[group].shape, neighbour_of(job, group)), HAS_ROOM)
 
     def _node(self, name: str) -> NodeOutcome:
         nodes = self.state.nodes
@@ -197,7 +196,7 @@ class _Reasons(Witness):
     """Keeps why pods found no node, by job and group, as of the last cycle in which they were tried."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int], Reasons] = {}
+        self.found: dict[tuple[str, int], ReasonCounts] = {}
         #: Job UID → pods of its quorum that found room in vain.
         self.room: dict[str, int] = {}
         self._last: Attempt | None = None
@@ -210,16 +209,16 @@ class _Reasons(Witness):
                 if shortage.quota is not None:
                     self.found[job.uid, group] = shortage.reasons
                     continue
-                found = filters.reasons(of.shape, neighbour_of(job, group))
-                self.found[job.uid, group] = _with_room_as(NOT_THE_QUORUM, found)
+                self.found[job.uid, group] = filters.reasons(of.shape, neighbour_of(job, group))
         if attempt.quorum_stands or self._last is not attempt:
             self.room[job.uid] = 0 if attempt.quorum_stands else shortage.found
             self.found[job.uid, shortage.group] = shortage.reasons
         self._last = attempt
 
 
-def _with_room_as(text: str, reasons: Reasons) -> Reasons:
-    return tuple((text if reason == "fit" else reason, count) for reason, count in reasons)
+def _told(reasons: ReasonCounts, fits: str) -> dict[str, int]:
+    """Reasons in words; `fits` is said of nodes that would take the pod."""
+    return {fits if of.kind == ReasonKind.FITS else reason_text(of): count for of, count in reasons}
 
 
 def _named(job: JobRecord, place: PlaceKey) -> tuple[str, str, str | None, int]:

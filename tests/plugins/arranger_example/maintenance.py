@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from arranger.model.pod import PodShape
+from arranger.model.reasons import Reason, other
 from arranger.scheduling.filters import Filter
 from arranger.scheduling.view import ClusterView, Mask
 
@@ -24,6 +25,6 @@ class Maintenance(Filter):
         """Nodes without the label, or with another value than "true"."""
         return ~view.roster.labelled(LABEL).get("true", np.zeros(len(view), bool))
 
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> str:
-        """One word for all."""
-        return "under maintenance"
+    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
+        """One for all."""
+        return other("under maintenance")

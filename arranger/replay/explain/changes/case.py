@@ -39,24 +39,19 @@ class Case:
 
     @property
     def state(self) -> State:
-        """The state asked about."""
         return self.story.state
 
     @property
     def around(self) -> Surroundings:
-        """What happened around it."""
         return self.story.around
 
     @property
     def spec(self) -> JobSpec:
-        """The job's spec."""
         return self.job.valid_spec
 
     @property
     def shape(self) -> PodShape:
-        """The pod that finds no node."""
         return self.spec.groups[self.lack.group if self.lack is not None else 0].shape
 
     def edits(self, job: JobRecord) -> list[Edit]:
-        """The edits of a job's spec, oldest first."""
         return self.around.edits.get(job.uid, [])

@@ -1,0 +1,128 @@
+"""Why pods have no nodes: reasons of single nodes, nodes counted by reason, and what a cycle found of a job."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from arranger.events.facts import ShortageFacts
+from arranger.model.quantity import amount_text
+from arranger.model.quota import QuotaLack, unit_of
+from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota
+from arranger.model.taints import taint_text
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def shortage_text(facts: ShortageFacts, counts: str = "", selector: str = "") -> str:
+    """Why a job, or the rest of it, gets no nodes. `counts` is said in place of the nodes counted by reason, `selector`
+    is the pods' nodeSelector where that is known."""
+    if facts.sentence:
+        return facts.sentence
+    head = fits_text(facts.found, facts.asked, further=facts.further)
+    if facts.quota is not None:
+        return f"{head}; {quota_text(facts.quota)}"
+    counts = counts or counts_text(facts.reasons, selector)
+    tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
+    return f"{head}; {facts.group}: {counts}{tail}"
+
+
+def fits_text(found: int, asked: int, *, further: bool) -> str:
+    """How many of the pods fit."""
+    return f"{found} of {asked} {'further' if further else 'required'} pods fit"
+
+
+def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
+    """How many nodes fit the next pod, and the others by reason."""
+    if not reasons:
+        return "there are no nodes"
+    nodes = sum(count for _, count in reasons)
+    fit = sum(count for reason, count in reasons if reason.kind == ReasonKind.FITS)
+    others = ", ".join(
+        f"{count} {reason_text(reason, selector)}" for reason, count in reasons if reason.kind != ReasonKind.FITS
+    )
+    return f"{fit} of {nodes} nodes fit" + (f": {others}" if others else "")
+
+
+def reason_text(reason: Reason, selector: str = "") -> str:
+    """One reason for a number of nodes; `selector` is the pod's nodeSelector where that is known."""
+    if reason.kind == ReasonKind.INSUFFICIENT:
+        needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
+        return f"insufficient {reason.name} (needs {needed}, at most {free} free)"
+    return node_text(reason, selector)
+
+
+def node_text(reason: Reason, selector: str = "") -> str:
+    """One reason for one node."""
+    if reason.kind == ReasonKind.NODE_SELECTOR and selector:
+        return f"{_WORDS[reason.kind](reason)} ({selector})"
+    return _WORDS[reason.kind](reason)
+
+
+def kind_text(reason: Reason) -> str:
+    """A reason without its numbers."""
+    if reason.kind == ReasonKind.INSUFFICIENT:
+        return f"insufficient {reason.name}"
+    if reason.kind == ReasonKind.QUOTA:
+        return f"quota {reason.quota} has too little {reason.name}"
+    return node_text(reason)
+
+
+def quota_text(lack: QuotaLack) -> str:
+    """What a quota doesn't leave, and whether an empty namespace would do."""
+    limit = amount_text(unit_of(lack.resource), lack.hard)
+    never = f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""
+    return reason_text(beyond_quota(lack)) + never
+
+
+def _insufficient(reason: Reason) -> str:
+    needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
+    return f"insufficient {reason.name} (needs {needed}, {free} free)"
+
+
+def _quota(reason: Reason) -> str:
+    unit = unit_of(reason.name)
+    needed, left = amount_text(unit, reason.needed), amount_text(unit, reason.free)
+    return f"{kind_text(reason)} (needs {needed}, {left} left)"
+
+
+def _taint(reason: Reason) -> str:
+    return f"taint {taint_text(reason.taint)} not tolerated" if reason.taint is not None else "a taint not tolerated"
+
+
+def _host_port(reason: Reason) -> str:
+    protocol = "" if reason.name == "TCP" else f"/{reason.name}"
+    return f"host port {reason.needed}{protocol} taken"
+
+
+def _topology(key: str) -> str:
+    return "node" if key == _HOSTNAME else key.rpartition("/")[2]
+
+
+def _same(key: str) -> str:
+    return f"{'on' if key == _HOSTNAME else 'in'} the same {_topology(key)} as"
+
+
+_K = ReasonKind
+_WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
+    {
+        _K.NOT_READY: lambda _: "not ready",
+        _K.CORDONED: lambda _: "cordoned",
+        _K.TAINT: _taint,
+        _K.NODE_SELECTOR: lambda _: "node selector doesn't match",
+        _K.NODE_AFFINITY: lambda _: "required node affinity doesn't match",
+        _K.REFUSED_RECENTLY: lambda _: "refused one of its pods recently",
+        _K.HOST_PORT: _host_port,
+        _K.NO_AFFINITY_LABEL: lambda reason: f"no label {reason.name} (affinity)",
+        _K.AFFINITY: lambda reason: f"not {_same(reason.name)} the pods it must join (affinity)",
+        _K.ANTI_AFFINITY: lambda reason: f"{_same(reason.name)} pods it must avoid (anti-affinity)",
+        _K.AVOIDED: lambda reason: f"{_same(reason.name)} pods that refuse it (anti-affinity)",
+        _K.NO_SPREAD_LABEL: lambda reason: f"no label {reason.name} (topology spread)",
+        _K.TOPOLOGY_SPREAD: lambda reason: (
+            f"topology spread: {_topology(reason.name)} would exceed maxSkew {reason.needed}"
+        ),
+        _K.INSUFFICIENT: _insufficient,
+        _K.QUOTA: _quota,
+        _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
+        _K.FITS: lambda _: "fits",
+        _K.OTHER: lambda reason: reason.words,
+    }
+)

@@ -1,0 +1,104 @@
+"""Why a node doesn't take a pod, as facts: a kind from a closed list, and what it is about.
+
+Amounts are rounded as people read them (`amount_text`): a few bytes more or less are no news.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from arranger.model.node import Taint
+from arranger.model.quantity import rounded
+from arranger.model.quota import QuotaLack, unit_of
+
+
+class ReasonKind(StrEnum):
+    """Every kind of reason. `FITS` counts nodes that would take the pod alone; `OTHER` is what another package's
+    filter says."""
+
+    NOT_READY = "NotReady"
+    CORDONED = "Cordoned"
+    TAINT = "Taint"
+    NODE_SELECTOR = "NodeSelector"
+    NODE_AFFINITY = "NodeAffinity"
+    REFUSED_RECENTLY = "RefusedRecently"
+    HOST_PORT = "HostPort"
+    NO_AFFINITY_LABEL = "NoAffinityLabel"
+    AFFINITY = "Affinity"
+    ANTI_AFFINITY = "AntiAffinity"
+    AVOIDED = "Avoided"
+    NO_SPREAD_LABEL = "NoSpreadLabel"
+    TOPOLOGY_SPREAD = "TopologySpread"
+    INSUFFICIENT = "Insufficient"
+    QUOTA = "Quota"
+    OTHER_DOMAIN = "OtherDomain"
+    FITS = "Fits"
+    OTHER = "Other"
+
+
+class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` the first one that isn't
+    tolerated; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew;
+    `free` what the node that has most of it, or the quota, has left. `words` are those of another package's filter.
+    """
+
+    kind: ReasonKind
+    name: str = ""
+    taint: Taint | None = None
+    needed: int = 0
+    free: int = 0
+    quota: str = ""
+    words: str = ""
+
+    def numberless(self) -> "Reason":
+        """The same without its amounts: equal for all shortages of one resource."""
+        if self.kind not in (ReasonKind.INSUFFICIENT, ReasonKind.QUOTA):
+            return self
+        return Reason(self.kind, self.name, quota=self.quota)
+
+    def about(self, text: str) -> bool:
+        """Whether each word of a text is its kind, or a part of what it names; whatever the case."""
+        if text.lower().replace(" ", "") == self.kind.lower():
+            return True
+        taint = self.taint
+        named = (self.name, self.quota, self.words, *((taint.key, taint.value) if taint is not None else ()))
+        return all(
+            word == self.kind.lower() or any(word in of.lower() for of in named) for word in text.lower().split()
+        )
+
+
+#: Reasons with the number of nodes that each holds on, the most frequent first.
+ReasonCounts = tuple[tuple[Reason, int], ...]
+
+FITS = Reason(ReasonKind.FITS)
+
+
+def other(words: str) -> Reason:
+    """What a filter of another package says: a few words, the same for all nodes that it refuses for one reason."""
+    return Reason(ReasonKind.OTHER, words=words)
+
+
+def insufficient(resource: str, needed: int, free: int) -> Reason:
+    """Too little of a resource is free."""
+    free = rounded(resource, max(free, 0))
+    return Reason(ReasonKind.INSUFFICIENT, resource, needed=rounded(resource, needed), free=free)
+
+
+def beyond_quota(lack: QuotaLack) -> Reason:
+    """A quota doesn't leave enough."""
+    unit = unit_of(lack.resource)
+    needed, left = rounded(unit, lack.needed), rounded(unit, max(lack.left, 0))
+    return Reason(ReasonKind.QUOTA, lack.resource, needed=needed, free=left, quota=lack.quota)
+
+
+def most_frequent_first(counts: Mapping[Reason, int]) -> ReasonCounts:
+    """Counted reasons, the most frequent first, and of equal numbers in one and the same order everywhere."""
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], rank(item[0]))))
+
+
+def rank(reason: Reason) -> tuple[object, ...]:
+    """What reasons are sorted by."""
+    taint = reason.taint
+    of_taint = (taint.key, taint.value, taint.effect) if taint is not None else ()
+    return (reason.kind, reason.name, of_taint, reason.needed, reason.free, reason.quota, reason.words)

@@ -1,0 +1,93 @@
+"""What a job waits for at a point of the log: as a fact, so that equal ones mean the same, and in words."""
+
+from enum import StrEnum
+
+import msgspec
+
+from arranger.messages.shortages import kind_text
+from arranger.model.job import ScheduleState, Stage
+from arranger.model.reasons import Reason
+from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.state import State
+
+
+class What(StrEnum):
+    """What a job may wait for."""
+
+    NOTHING = "Nothing"
+    QUORUM_NODES = "QuorumNodes"
+    FURTHER_NODES = "FurtherNodes"
+    BACK_OFF = "BackOff"
+    RESUME = "Resume"
+    EARLIER_PODS = "EarlierPods"
+    CONTROLLER = "Controller"
+    FIRST_CYCLE = "FirstCycle"
+    WORKERS = "Workers"
+    LEADER_ADDRESS = "LeaderAddress"
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """What a job waits for. Where that is nodes, `reasons` say without numbers why it has none."""
+
+    what: What
+    reasons: tuple[Reason, ...] = ()
+
+
+def awaited(state: State, job: JobRecord) -> Awaited:
+    """What a job waits for."""
+    if job.ended or not job.active:
+        return Awaited(What.NOTHING)
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        return _before_start(state, job)
+    if job.stage == Stage.STARTING:
+        return Awaited(What.WORKERS if job.leader_address else What.LEADER_ADDRESS)
+    if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
+        return _nodes(What.FURTHER_NODES, job)
+    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:
+        return Awaited(What.BACK_OFF)
+    return Awaited(What.NOTHING)
+
+
+def _before_start(state: State, job: JobRecord) -> Awaited:
+    if job.spec is not None and job.spec.suspend:
+        return Awaited(What.RESUME)
+    if has_earlier_pods(state, job):
+        return Awaited(What.EARLIER_PODS)
+    if job.not_before_ms > state.told_ms:
+        return Awaited(What.BACK_OFF)
+    if job.schedule_state != ScheduleState.UNSCHEDULED:
+        return Awaited(What.CONTROLLER)
+    return _nodes(What.QUORUM_NODES, job) if job.waits is not None else Awaited(What.FIRST_CYCLE)
+
+
+def _nodes(what: What, job: JobRecord) -> Awaited:
+    reasons = job.waits.shortage.reasons if job.waits is not None else ()
+    return Awaited(what, tuple(reason.numberless() for reason, _ in reasons))
+
+
+def awaited_text(awaited: Awaited) -> str:
+    """What a job waits for, in words; empty if for nothing."""
+    words = _WORDS[awaited.what]
+    if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
+        return words
+    return f"{words}: {reasons_text(awaited.reasons)}"
+
+
+def reasons_text(reasons: tuple[Reason, ...]) -> str:
+    """Why there are no nodes, without numbers."""
+    return ", ".join(dict.fromkeys(map(kind_text, reasons))) or "there are none"
+
+
+_WORDS = {
+    What.NOTHING: "",
+    What.QUORUM_NODES: "nodes for its quorum",
+    What.FURTHER_NODES: "nodes for further pods",
+    What.BACK_OFF: "its back-off to end",
+    What.RESUME: "its user, who suspended it",
+    What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
+    What.CONTROLLER: "its controller",
+    What.FIRST_CYCLE: "a first scheduling cycle",
+    What.WORKERS: "enough ready workers",
+    What.LEADER_ADDRESS: "its leader's address",
+}

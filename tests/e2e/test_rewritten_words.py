@@ -1,0 +1,46 @@
+"""No decision depends on how Arranger puts it: with every sentence rewritten, recorded cycles come out as they did."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import REPOSITORY
+from tests.unit.test_histories import ENDS, HISTORIES
+
+PLAIN = (sys.executable, "-m", "arranger.cli.main")
+REWRITTEN = (sys.executable, "-m", "tests.rewritten")
+
+
+def said(program: tuple[str, ...], *arguments: object) -> str:
+    done = subprocess.run(
+        [*program, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=120, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def same_whatever_is_said(log: Path) -> dict[str, Any]:
+    """What `arranger verify` answers of a log, with the sentences as they are and rewritten."""
+    answers = [json.loads(said(program, "verify", "--log", log, "-o", "json")) for program in (PLAIN, REWRITTEN)]
+    assert answers[0] == answers[1]
+    events = [said(program, "events", "--log", log) for program in (PLAIN, REWRITTEN)]
+    assert events[0] != events[1], "nothing was rewritten"
+    answer: dict[str, Any] = answers[0]
+    return answer
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_every_cycle_of_a_history_comes_out_the_same_whatever_words_are_said(name: str) -> None:
+    verified = same_whatever_is_said(HISTORIES / name)
+    assert (verified["cycles"], verified["identical"]) == (ENDS[name][1], ENDS[name][1])
+
+
+def test_every_sentence_is_rewritten_wherever_it_is_said() -> None:
+    program = "import json, tests.rewritten; print(json.dumps(tests.rewritten.rewrite()))"
+    replaced = json.loads(said((sys.executable, "-c"), program))
+    assert {"stage_text", "replaced_text", "shortage_text", "reason_text", "quota_text"} <= replaced.keys()
+    assert all(replaced.values())
