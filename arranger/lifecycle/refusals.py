@@ -20,8 +20,8 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, told_ms: int) -> Sta
         return None
     if LEADER not in overdue and len(job.placements) - len(overdue) > _needed(job):
         return None
-    held_ms = told_ms - job.stage_since_ms
-    back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=held_ms))
+    held_ms = told_ms - job.times.stage_ms
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(told_ms, held_ms=held_ms))
     reason = StageReason.QUORUM_REFUSED
     stage, facts = TRANSITIONS[job.stage, reason], StageFacts(words=_words(job))
     return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)
@@ -36,19 +36,19 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> Wo
     if not given_up:
         return None
     workers = tuple(EndedWorker(Place(*place), "", Replacement.ELSEWHERE, False) for place in given_up)
-    back_off_ms = config.back_off_after(job.further_back_off.in_a_row(told_ms))
+    back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(told_ms))
     cause = EndCause(EndKind.REFUSED, Place(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
     """When the first of the refused places is overdue, told in milliseconds; None without any."""
-    return min(job.refused_places.values(), default=0) + config.refused_ms if job.refused_places else None
+    return min(job.slots.refused_ms.values(), default=0) + config.refused_ms if job.slots.refused_ms else None
 
 
 def _overdue(job: JobRecord, config: LifecycleConfig, told_ms: int) -> list[PlaceKey]:
     """The places whose pods have been refused for long enough, in order."""
-    since = job.refused_places.items()
+    since = job.slots.refused_ms.items()
     return sorted(place for place, since_ms in since if told_ms - since_ms >= config.refused_ms)
 
 

@@ -55,7 +55,7 @@ def next_decision(
 def _unusable(job: JobRecord) -> StageDecided:
     """Invalid, or edited in what a started job may not change. Who edited it in the moment in which it started couldn't
     know: the API server takes that for as long as the status says Pending, and until then no pod was made."""
-    if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader_address:
+    if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader.address:
         return _decide(job, R.TEMPLATE_EDITED)
     return _decide(job, R.INVALID_SPEC, StageFacts(words=job.seen.invalid or job.refused))
 
@@ -71,7 +71,7 @@ def _deleted(job: JobRecord) -> StageDecided | None:
 def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
     """The deadline counts from the job's start; time in which it was suspended before doesn't."""
     limit_s = job.valid_spec.deadline_s
-    if limit_s is None or not job.start_ms or told_ms - job.start_ms < limit_s * 1000:
+    if limit_s is None or not job.times.start_ms or told_ms - job.times.start_ms < limit_s * 1000:
         return None
     return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s))
 
@@ -124,10 +124,10 @@ def _succeeded(job: JobRecord) -> StageDecided:
 
 
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
-    ended = job.leader_ended
+    ended = job.leader.ended
     if ended is not None and ended.phase == Phase.SUCCEEDED and not blameless(ended):
         return _succeeded(job)
-    if job.leader_address:
+    if job.leader.address:
         return _decide(job, R.LEADER_LOST)
     node = job.placements.get(LEADER, "")
     if not state.nodes.has(node):
@@ -153,15 +153,15 @@ def _leader_lost(
 def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
     """The leader's pod has another address than before: where a name stands for it, the workers find it there. Else
     they have been told one that is no more, and are started anew with it."""
-    if leader.ip in ("", job.leader_address):
+    if leader.ip in ("", job.leader.address):
         return None
-    if not job.leader_address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs
+    if not job.leader.address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs
         return None if state.pod_addresses else LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
-    return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader_address, address=leader.ip))
+    return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
 
 
 def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
-    if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader_address:
+    if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader.address:
         return None
     if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.valid_spec.min_workers:
         return None
@@ -170,7 +170,7 @@ def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
     limit = job.valid_spec.restart_limit
-    used = job.restarts + leader.restarts
+    used = job.leader.restarts + leader.restarts
     words = leader.reason or leader.message
     if blameless(leader):
         return _decide(job, R.LEADER_EVICTED, StageFacts(words=words))
@@ -178,7 +178,7 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tol
         return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit)) if used > limit else None
     if used + 1 > limit:
         return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words))
-    back_off_ms = config.back_off_after(job.back_off.in_a_row(told_ms, held_ms=told_ms - job.stage_since_ms))
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(told_ms, held_ms=told_ms - job.times.stage_ms))
     return _decide(job, R.LEADER_FAILED, StageFacts(count=used + 1, limit=limit, words=words), back_off_ms)
 
 
@@ -201,7 +201,7 @@ def _image_missing(
 
 def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
     """Who can't get all of its quorum doesn't keep the other part for ever: it gives its nodes up and waits for all."""
-    if not job.short_since_ms or told_ms - job.short_since_ms < config.quorum_ms:
+    if not job.times.short_ms or told_ms - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
     shortage = _shortage(job) if not words else None
@@ -215,7 +215,7 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     """So many workers are given up that the rest is no quorum, nor ever will be."""
-    needed, given_up = job.valid_spec.min_workers, len(job.given_up)
+    needed, given_up = job.valid_spec.min_workers, len(job.slots.given_up)
     if job.valid_spec.total_workers - given_up >= needed:
         return None
     facts = StageFacts(count=given_up, limit=job.valid_spec.restart_limit, needed=needed)
@@ -261,7 +261,7 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     """Counts by worker set, in the spec's order."""
     counts = [WorkerCounts(group.count, restarts=job.spent.get(group.name, 0)) for group in job.valid_spec.groups[1:]]
     pods = state.pods
-    for group, _ in job.given_up:
+    for group, _ in job.slots.given_up:
         counts[group - 1].failed += 1
     for (group, _), uid in job.bound.items():  # thousands of them at every change of a large job
         pod = pods.get(uid) if group else None

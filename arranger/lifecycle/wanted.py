@@ -67,7 +67,7 @@ def expires_ms(job: JobRecord) -> int | None:
     """When an ended job is to be deleted itself (`ttlSecondsAfterFinished`), in milliseconds; None if it is kept."""
     if not job.ended or job.spec is None or job.spec.ttl_s is None:
         return None
-    return job.completion_ms + job.spec.ttl_s * 1000
+    return job.times.completion_ms + job.spec.ttl_s * 1000
 
 
 def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Wanted:
@@ -99,14 +99,14 @@ def _in_place(job: JobRecord, pod: PodSeen) -> bool:
 
 def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
     """The ended pod of a worker that was given up stays, so that its log can be read."""
-    return pod.phase in TERMINAL and pod.owner is not None and job.place_of(pod.owner) in job.given_up
+    return pod.phase in TERMINAL and pod.owner is not None and job.place_of(pod.owner) in job.slots.given_up
 
 
 def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
     """Places with a node and no pod: the leader first and alone, the workers once they can be told its address."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.invalid:
         return []  # the templates aren't those that room was decided for
-    if not job.leader_address:
+    if not job.leader.address:
         places = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
     elif LEADER not in job.bound:
         places = []  # a lost leader is the controller's to decide
@@ -146,13 +146,13 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
     ready = sum(of_set.ready for of_set in counts)
     total = sum(of_set.total for of_set in counts)
     leader = leader_pod(state, job)
-    restarts = job.restarts + (leader.restarts if leader is not None else 0)
+    restarts = job.leader.restarts + (leader.restarts if leader is not None else 0)
     status: dict[str, Any] = {
         "stage": str(job.stage),
         "scheduleState": str(job.schedule_state),
         "attempt": job.attempt,
         "restarts": restarts + sum(of_set.restarts for of_set in counts),
-        "restartsOfEarlierPods": job.restarts,
+        "restartsOfEarlierPods": job.leader.restarts,
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
@@ -160,12 +160,12 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(job),
     }
-    if job.leader_address:
-        status["leaderAddress"] = job.leader_address
-    if job.start_ms:
-        status["startTime"] = rfc3339(job.start_ms)
-    if job.completion_ms:
-        status["completionTime"] = rfc3339(job.completion_ms)
+    if job.leader.address:
+        status["leaderAddress"] = job.leader.address
+    if job.times.start_ms:
+        status["startTime"] = rfc3339(job.times.start_ms)
+    if job.times.completion_ms:
+        status["completionTime"] = rfc3339(job.times.completion_ms)
     if job.spec is not None:
         replacing = _replacing(state, job)
         status["workers"] = [
@@ -185,7 +185,7 @@ def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
 
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
     name = job.valid_spec.groups[number].name
-    given_up = sorted(index for group, index in job.given_up if group == number)
+    given_up = sorted(index for group, index in job.slots.given_up if group == number)
     return {
         "name": name,
         "total": counts.total,
@@ -229,18 +229,19 @@ def back_off_text(job: JobRecord) -> str:
     if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_wanted():
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
-        return f"{replaced_text(job.replacement, job.spec)}; placed again from {_from(job.not_before_ms)}"
+        return f"{replaced_text(job.replaced.causes, job.spec)}; placed again from {_from(job.not_before_ms)}"
     decided = f"{stage_text(job.decided)}; " if job.decided is not None else ""
     return f"{decided}scheduled again from {_from(job.not_before_ms)}"
 
 
 def _to_be_replaced(state: State, job: JobRecord) -> str:
     """Of worker sets with failed workers that are to be replaced: when that is due."""
-    if not job.failing_since or job.spec is None:
+    failing = job.failing
+    if not failing or job.spec is None:
         return ""
     failed = {place[0] for place, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
     names = [group.name for number, group in enumerate(job.spec.groups) if number in failed and number]
-    due = [(again_ms(job, name, LifecycleConfig(), state.told_ms), name) for name in names if name in job.failing_since]
+    due = [(again_ms(job, name, LifecycleConfig(), state.told_ms), name) for name in names if name in failing]
     return "; ".join(f"failed workers of {name} come again from {_from(due_ms)}" for due_ms, name in sorted(due))
 
 
@@ -265,7 +266,7 @@ def _awaited(state: State, job: JobRecord) -> str:
     leader = leader_pod(state, job)
     if job.stage != Stage.STARTING or job.spec is None or leader is None:
         return ""
-    if leader.phase != Phase.RUNNING or not job.leader_address:
+    if leader.phase != Phase.RUNNING or not job.leader.address:
         return f"waits for the leader's pod {leader.name} to run on {leader.node}"
     least = job.spec.min_workers
     return (
@@ -287,7 +288,7 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
                 "status": "True" if holds else "False",
                 "reason": one_line(reason),
                 "message": _shown(message),
-                "lastTransitionTime": rfc3339(job.turned.get(name, (False, job.seen.created_ms))[1]),
+                "lastTransitionTime": rfc3339(job.times.turned.get(name, (False, job.seen.created_ms))[1]),
                 "observedGeneration": job.seen.generation,
             }
         )

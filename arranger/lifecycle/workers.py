@@ -16,7 +16,7 @@ from arranger.model.job import Place, Replacement
 from arranger.model.node import Taint
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, SetRecord
 from arranger.projections.judging import lacking
 from arranger.projections.state import State
 
@@ -122,7 +122,7 @@ def _over_limit(
         crashed = [one for one in restarted if one[0][0] == number]
         used = job.spent.get(job.valid_spec.groups[number].name, 0) + len(of_set)
         used += sum(pod.restarts for _, pod in (*of_set, *crashed))
-        excess = used - job.valid_spec.restart_limit - sum(group == number for group, _ in job.given_up)
+        excess = used - job.valid_spec.restart_limit - sum(group == number for group, _ in job.slots.given_up)
         if excess > 0:
             in_order = sorted(of_set, key=lambda one: -one[0][1])
             going_on = [one for one in crashed if one[1].phase != Phase.SUCCEEDED]
@@ -134,7 +134,7 @@ def _over_limit(
 def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: int) -> None:
     """Leave out what must wait: for news of the leader, and for the back-off between replacements in one set."""
     names = [group.name for group in job.valid_spec.groups]
-    settled = {name: told_ms - job.failing_since.get(name, 0) >= config.settle_ms for name in names}
+    settled = {name: told_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
     ready = {name: settled[name] and told_ms >= again_ms(job, name, config, told_ms) for name in names}
     found.over = [one for one in found.over if settled[names[one[0][0]]]]
     found.failed = [one for one in found.failed if ready[names[one[0][0]]]]
@@ -143,18 +143,19 @@ def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: i
 def again_ms(job: JobRecord, name: str, config: LifecycleConfig, told_ms: int) -> int:
     """When the workers of a set that failed by their own fault come again: the first in a row so long after the
     failure, others so long after the replacement before."""
-    streak, last_ms = job.replaced.get(name, (0, 0))
-    if not streak or told_ms - last_ms >= STREAK_MS:
-        return job.failing_since.get(name, 0) + config.back_off_after(0)
-    return last_ms + config.back_off_after(streak)
+    of = job.sets.get(name, SetRecord())
+    if not of.in_a_row or told_ms - of.replaced_ms >= STREAK_MS:
+        return of.failing_since_ms + config.back_off_after(0)
+    return of.replaced_ms + config.back_off_after(of.in_a_row)
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig, told_ms: int) -> int | None:
     """When workers that failed are next decided on, told in milliseconds; None where none waits for that."""
-    if not job.failing_since or job.spec is None:
+    failing = job.failing
+    if not failing or job.spec is None:
         return None
-    found = [job.failing_since[name] + config.settle_ms for name in job.failing_since]
-    found += [again_ms(job, name, config, told_ms) for name in job.failing_since]
+    found = [since_ms + config.settle_ms for since_ms in failing.values()]
+    found += [again_ms(job, name, config, told_ms) for name in failing]
     return min((moment for moment in found if moment > told_ms), default=None)
 
 

@@ -59,6 +59,10 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         yield "it hasn't started and holds a part of its quorum"
     if not job.bound.keys() <= job.placements.keys():
         yield f"pods fill slots without a node: {sorted(job.bound.keys() - job.placements.keys())}"
+    if job.slots.given_up.keys() & job.placements.keys():
+        yield f"slots are given up and have a node: {sorted(job.slots.given_up.keys() & job.placements.keys())}"
+    if not job.slots.refused_ms.keys() <= job.placements.keys() - job.bound.keys():
+        yield "the API server refuses pods of slots that have one, or no node"
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"
     for place, uid in job.bound.items():
@@ -94,6 +98,6 @@ def _story(job: JobRecord) -> tuple[str, ...]:
         f"job {job.seen.namespace}/{job.seen.name}, UID {job.uid}",
         f"{job.stage}, {job.schedule_state}, attempt {job.attempt}, version {job.version}, adopted at {job.adopted_at}",
         f"slots on nodes: {job.placements}",
-        f"filled by: {job.bound}; given up: {[*job.given_up]}; pods that go: {[*job.retired]}",
+        f"filled by: {job.bound}; given up: {[*job.slots.given_up]}; pods that go: {[*job.retired]}",
         *last,
     )

@@ -14,7 +14,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
-from arranger.projections.jobs import LEADER, expand, holds
+from arranger.projections.jobs import LEADER, Replaced, expand, holds
 from arranger.projections.judging import irreplaceable, lacking, misplaced, out_of_turn, outdated
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import attributed
@@ -104,7 +104,7 @@ class _Fold(JobLife):
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
-                    job.leaving = ()  # every pod that was there is known; what comes now is a next one
+                    job.slots.leaving = ()  # every pod that was there is known; what comes now is a next one
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
@@ -268,7 +268,7 @@ class _Fold(JobLife):
             self._schedule_state(job, event.schedule_state)
             if job.schedule_state == ScheduleState.SUCCEED:
                 job.waits = None
-            job.infeasible_since_ms = 0
+            job.times.infeasible_ms = 0
             job.version = offset
             self._note_short(job)
             self.changes.jobs[job.uid] = None
@@ -280,12 +280,12 @@ class _Fold(JobLife):
         refused = self.cycle_refused or outdated(job, event.based_on, None)
         if self._judge(offset, "Waits", refused) and job is not None:
             job.waits = event
-            job.waits_since_ms = self.told_ms
+            job.times.waits_ms = self.told_ms
             self._schedule_state(job, event.schedule_state)
             if not event.shortage.infeasible:
-                job.infeasible_since_ms = 0
-            elif not job.infeasible_since_ms:
-                job.infeasible_since_ms = self.told_ms
+                job.times.infeasible_ms = 0
+            elif not job.times.infeasible_ms:
+                job.times.infeasible_ms = self.told_ms
             self.changes.jobs[job.uid] = None
 
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
@@ -298,7 +298,7 @@ class _Fold(JobLife):
     def leader_addressed(self, offset: int, event: k.LeaderAddressed) -> None:
         job = self.state.jobs.get(event.job_uid)
         if self._judge(offset, "LeaderAddressed", outdated(job, event.based_on, event.attempt)) and job is not None:
-            job.leader_address = event.address
+            job.leader.address = event.address
             job.version = offset
             self.changes.jobs[job.uid] = None
 
@@ -315,20 +315,21 @@ class _Fold(JobLife):
         for worker in event.workers:
             place, name = (worker.place.group, worker.place.index), job.spec.groups[worker.place.group].name
             self._replace(job, place, worker)
-            job.failing_since.pop(name, None)
+            of_set = job.of_set(name)
+            of_set.failing_since_ms = 0
             if worker.counted:
-                job.spent[name] = job.spent.get(name, 0) + 1
+                of_set.spent += 1
                 counted[name] = None
         for name in counted:
-            streak, last_ms = job.replaced.get(name, (0, 0))
-            job.replaced[name] = (streak + 1 if self.told_ms - last_ms < k.STREAK_MS else 1, self.told_ms)
+            of_set = job.of_set(name)
+            of_set.in_a_row = of_set.in_a_row + 1 if self.told_ms - of_set.replaced_ms < k.STREAK_MS else 1
+            of_set.replaced_ms = self.told_ms
         if event.back_off_ms:
-            times = job.further_back_off.in_a_row(self.told_ms)
-            job.further_back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
+            times = job.back_offs.further.in_a_row(self.told_ms)
+            job.back_offs.further = BackOff(times + 1, self.told_ms + event.back_off_ms)
             job.waits = job.failure = None  # what was said of those pods is said anew when they come again
         self._settle_schedule(job)
-        job.replacements += 1
-        job.replacement, job.replacement_ms = event.causes, self.told_ms
+        job.replaced = Replaced(job.replaced.times + 1, event.causes, self.told_ms)
         job.version = offset
         self.changes.schedulable = True
 
@@ -341,7 +342,7 @@ class _Fold(JobLife):
         job.failure = event
         place = (event.place.group, event.place.index) if event.place is not None else None
         if event.tries and place in job.placements:
-            job.refused_places.setdefault(place, self.told_ms)
+            job.slots.refuse(place, self.told_ms)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 

@@ -7,7 +7,17 @@ from arranger.model.pod import REFUSALS, TERMINAL, Phase
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
-from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, PlaceKey, exists, expand, requests_of
+from arranger.projections.jobs import (
+    LEADER,
+    STEPS_KEPT,
+    JobRecord,
+    JobTimes,
+    PlaceKey,
+    SetRecord,
+    exists,
+    expand,
+    requests_of,
+)
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.slots import Slots
 
@@ -24,7 +34,7 @@ class JobLife(Slots):
     __slots__ = ()
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
-        job = JobRecord(event, event.spec, offset, stage_since_ms=self.told_ms, scheduled_since_ms=self.told_ms)
+        job = JobRecord(event, event.spec, offset, times=JobTimes(stage_ms=self.told_ms, scheduled_ms=self.told_ms))
         self.state.jobs[event.uid] = job
         self.state.job_changes += 1
         self.changes.schedulable = True
@@ -34,7 +44,7 @@ class JobLife(Slots):
         self._bind_waiting(job)
         self._note_short(job)
         if self.state.listed.get(k.Watched.POD):
-            job.leaving = ()
+            job.slots.leaving = ()
 
     def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
         """Architecture rule 5: what an earlier epoch had decided stands in the status."""
@@ -44,24 +54,24 @@ class JobLife(Slots):
         job.stage = Stage(status.stage)
         if status.schedule_state in _SCHEDULE_STATES:
             job.schedule_state = ScheduleState(status.schedule_state)
-        job.attempt, job.restarts = status.attempt, status.restarts
-        job.spent = dict(status.worker_restarts)
-        job.leader_address = status.leader_address
-        job.start_ms, job.completion_ms = status.start_ms, status.completion_ms
+        job.attempt, job.leader.restarts = status.attempt, status.restarts
+        job.sets = {name: SetRecord(spent) for name, spent in status.worker_restarts if spent}
+        job.leader.address = status.leader_address
+        job.times.start_ms, job.times.completion_ms = status.start_ms, status.completion_ms
         reason = reason_of(status.reason or StageReason.ADOPTED)
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
         ours = dict(job.conditions())
-        job.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
+        job.times.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
         self._note_turns(job)
         if job.spec is None:
             return
-        job.given_up.update(dict.fromkeys(_workers_of(job.spec, status.given_up)))
+        job.slots.give_up(_workers_of(job.spec, status.given_up))
         if job.ended:
             return
         for place, node in expand(status.allocations).items():
-            if exists(job.spec, place) and place not in job.given_up:
+            if exists(job.spec, place) and place not in job.slots.given_up:
                 self._reserve(job, place, node)
-        job.leaving = tuple(_workers_of(job.spec, status.replacing))
+        job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
         """Take a changed spec over, unless the user changed what a started job may not change any more.
@@ -82,29 +92,30 @@ class JobLife(Slots):
         before, job.stage = job.stage, event.stage
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
-        job.stage_since_ms = self.told_ms
+        job.times.stage_ms = self.told_ms
         self.changes.jobs[job.uid] = None
-        if job.stage == Stage.STARTING and not job.start_ms:
-            job.start_ms = self.told_ms
+        if job.stage == Stage.STARTING and not job.times.start_ms:
+            job.times.start_ms = self.told_ms
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
             self._begin_anew(job, before)
         if job.ended:
             self._release_all(job, before)
-            job.completion_ms = self.told_ms
+            job.times.completion_ms = self.told_ms
         self._note_turns(job)
         self._note_short(job)
 
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
-        job.restarts += failed
+        job.leader.restarts += failed
         self._unschedule(job, before)
-        job.failing_since.clear()
-        job.refused_places.clear()
-        job.further_back_off = NO_BACK_OFF
+        for of_set in job.sets.values():
+            of_set.failing_since_ms = 0
+        job.slots.refused_ms.clear()
+        job.back_offs.further = NO_BACK_OFF
         job.attempt += 1
-        job.leader_address, job.leader_ended = "", None
+        job.leader.address, job.leader.ended = "", None
         job.waits = job.failure = None
         if job.refused and job.seen.spec is not None:
             job.refused = ""
@@ -116,36 +127,35 @@ class JobLife(Slots):
             self._begin_attempt(job, before, failed=False)
         else:
             self._unschedule(job, before)
-        job.start_ms = job.infeasible_since_ms = 0
+        job.times.start_ms = job.times.infeasible_ms = 0
         job.waits = None
 
     def _note_back_off(self, job: JobRecord, event: k.StageDecided) -> None:
         """What a decision on the stage, in which the job isn't yet, means for its back-off and its place in line."""
-        held_ms = self.told_ms - job.stage_since_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
+        held_ms = self.told_ms - job.times.stage_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
         if event.back_off_ms:
-            times = job.back_off.in_a_row(self.told_ms, held_ms=held_ms)
-            job.back_off = BackOff(times + 1, self.told_ms + event.back_off_ms)
+            times = job.back_offs.attempt.in_a_row(self.told_ms, held_ms=held_ms)
+            job.back_offs.attempt = BackOff(times + 1, self.told_ms + event.back_off_ms)
         if event.reason == StageReason.QUORUM_REFUSED:
-            job.held_back = True
+            job.back_offs.held_back = True
         elif event.stage == Stage.RUNNING:
-            job.held_back = False
+            job.back_offs.held_back = False
         elif event.stage == Stage.PENDING:
             self._end_back_off(job)
 
     def _end_back_off(self, job: JobRecord) -> None:
         """Its user did something about it: it is scheduled as one of which nothing is known."""
-        job.back_off = job.further_back_off = NO_BACK_OFF
-        job.held_back = False
+        job.back_offs.end()
 
     def _replace(self, job: JobRecord, place: PlaceKey, worker: k.EndedWorker) -> None:
         """Take one ended worker's pod from its place, and the place from its node unless it is filled there again."""
         if worker.how == Replacement.SAME_NODE:
-            self._count_restarts(job, place, self.state.pods[job.bound.pop(place)])
+            self._count_restarts(job, place, self.state.pods[job.slots.vacate(place)])
             self.state.nodes.hold(job.placements[place], requests_of(job, place))
         else:
             self._unplace(job, place, job.stage)
         if worker.how == Replacement.GIVEN_UP:
-            job.given_up[place] = None
+            job.slots.give_up([place])
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
 
@@ -171,9 +181,9 @@ class JobLife(Slots):
             self.state.job_changes += 1
         if place == LEADER:
             return
-        since_ms = job.failing_since.get(pod.owner.group_name, 0)
-        if self.told_ms - since_ms > k.FAILURES_APART_MS:
-            job.failing_since[pod.owner.group_name] = self.told_ms
+        of_set = job.of_set(pod.owner.group_name)
+        if self.told_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
+            of_set.failing_since_ms = self.told_ms
 
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
         assert pod.owner is not None
@@ -189,9 +199,9 @@ class JobLife(Slots):
         place = job.place_of(pod.owner) if job is not None else None
         if job is None or place is None or job.bound.get(place) != pod.uid:
             return
-        del job.bound[place]
+        job.slots.vacate(place)
         if place == LEADER and pod.phase in TERMINAL:
-            job.leader_ended = pod
+            job.leader.ended = pod
         self._count_restarts(job, place, pod)
         self._keep_or_release(job, place, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed

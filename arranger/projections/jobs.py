@@ -4,7 +4,12 @@ A *placement* is a decided place on a node. Until its pod is observed it holds t
 (architecture rule 7); from then on the pod's own requests count, and the placement is *bound* to that pod.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
@@ -22,6 +27,137 @@ LEADER: PlaceKey = (LEADER_GROUP, 0)
 STEPS_KEPT = 4
 
 
+class SlotState(StrEnum):
+    """What a slot is in: it has no node, or will never have one again; or it has one, and there no pod yet, a pod, or a
+    pod that the API server refuses."""
+
+    EMPTY = "Empty"
+    GIVEN_UP = "GivenUp"
+    PLACED = "Placed"
+    FILLED = "Filled"
+    REFUSED = "Refused"
+
+
+@dataclass(slots=True)
+class SlotTable:
+    """The slots of one job, each in one state (`state`). Only the fold writes to it."""
+
+    #: Slot → its node.
+    nodes: dict[PlaceKey, str] = field(default_factory=dict)
+    #: Slot → UID of the pod that fills it in this attempt.
+    pods: dict[PlaceKey, str] = field(default_factory=dict)
+    #: Slot → since when the API server refuses its pod, told in milliseconds; it isn't there yet.
+    refused_ms: dict[PlaceKey, int] = field(default_factory=dict)
+    #: Slots that are not filled again: their set's restarts exceeded the limit.
+    given_up: dict[PlaceKey, None] = field(default_factory=dict)
+    #: Of a job taken over from its status: slots whose pod, if it is there still, was replaced in the epoch before.
+    leaving: tuple[PlaceKey, ...] = ()
+
+    def state(self, slot: PlaceKey) -> SlotState:
+        if slot not in self.nodes:
+            return SlotState.GIVEN_UP if slot in self.given_up else SlotState.EMPTY
+        if slot in self.pods:
+            return SlotState.FILLED
+        return SlotState.REFUSED if slot in self.refused_ms else SlotState.PLACED
+
+    def place(self, slot: PlaceKey, node: str) -> None:
+        """It gets a node, or another one."""
+        self.nodes[slot] = node
+
+    def fill(self, slot: PlaceKey, pod_uid: str) -> None:
+        """Its pod is there."""
+        self.pods[slot] = pod_uid
+        self.refused_ms.pop(slot, None)
+
+    def vacate(self, slot: PlaceKey) -> str:
+        """Its pod is gone, and its node is kept: the pod's UID."""
+        return self.pods.pop(slot)
+
+    def refuse(self, slot: PlaceKey, now_ms: int) -> None:
+        """The API server refuses its pod."""
+        self.refused_ms.setdefault(slot, now_ms)
+
+    def empty(self, slot: PlaceKey) -> tuple[str, str | None]:
+        """It has no node any more: the node, and the UID of the pod that filled it."""
+        self.refused_ms.pop(slot, None)
+        return self.nodes.pop(slot), self.pods.pop(slot, None)
+
+    def give_up(self, slots: Iterable[PlaceKey]) -> None:
+        """They are not filled again."""
+        self.given_up.update(dict.fromkeys(slots))
+
+    def left(self, slot: PlaceKey) -> None:
+        """The pod that was replaced in the epoch before is gone or going."""
+        self.leaving = tuple(each for each in self.leaving if each != slot)
+
+
+@dataclass(slots=True)
+class LeaderRecord:
+    """The leader: its address as workers are told it, and restarts of its containers and pods over all attempts."""
+
+    address: str = ""
+    restarts: int = 0
+    #: This attempt's leader as it was last seen, if it had ended and its pod is gone before anybody decided on it.
+    ended: PodSeen | None = None
+
+
+@dataclass(slots=True)
+class SetRecord:
+    """One worker set. `spent` counts restarts of pods that are gone: of their containers, and re-creations after a
+    failure. Times are told in milliseconds."""
+
+    spent: int = 0
+    #: When the first failure was seen that may not be answered yet; 0 for none.
+    failing_since_ms: int = 0
+    #: Replacements in a row, and when the last was decided.
+    in_a_row: int = 0
+    replaced_ms: int = 0
+
+
+class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Accepted decisions on workers that ended alone: how many, why the last of them was, and when it was told."""
+
+    times: int = 0
+    causes: tuple[EndCause, ...] = ()
+    told_ms: int = 0
+
+
+NOTHING_REPLACED = Replaced()
+
+
+@dataclass(slots=True)
+class JobTimes:
+    """Since when what holds of a job, told in milliseconds; 0 where it doesn't."""
+
+    stage_ms: int = 0
+    scheduled_ms: int = 0
+    waits_ms: int = 0
+    infeasible_ms: int = 0
+    #: A starting job lacks nodes for a part of its quorum, or pods of it are refused.
+    short_ms: int = 0
+    #: The first start and the end.
+    start_ms: int = 0
+    completion_ms: int = 0
+    #: Condition → whether it holds, and since when; one that isn't here doesn't, since the TYJob was created.
+    turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BackOffs:
+    """Before a new attempt, and before nodes are sought for further pods of this one."""
+
+    attempt: BackOff = NO_BACK_OFF
+    further: BackOff = NO_BACK_OFF
+    #: The API server refused the job's quorum, and no quorum of it has been Running since: it goes behind others of its
+    #: priority.
+    held_back: bool = False
+
+    def end(self) -> None:
+        """The job is scheduled as one of which nothing is known."""
+        self.attempt = self.further = NO_BACK_OFF
+        self.held_back = False
+
+
 @dataclass(slots=True)
 class JobRecord:
     """What the log says of one TYJob. `version` is the offset of the last change that decisions depend on."""
@@ -32,59 +168,56 @@ class JobRecord:
     stage: Stage = Stage.PENDING
     schedule_state: ScheduleState = ScheduleState.UNSCHEDULED
     attempt: int = 0
-    restarts: int = 0
-    leader_address: str = ""
-    #: This attempt's leader as it was last seen, if it had ended and its pod is gone before anybody decided on it.
-    leader_ended: PodSeen | None = None
+    slots: SlotTable = field(default_factory=SlotTable)
+    leader: LeaderRecord = field(default_factory=LeaderRecord)
+    #: By name; one of which nothing is known needs no record.
+    sets: dict[str, SetRecord] = field(default_factory=dict)
+    times: JobTimes = field(default_factory=JobTimes)
+    back_offs: BackOffs = field(default_factory=BackOffs)
     #: What an edit changed that a started job may not change any more; empty while there was no such edit.
     refused: str = ""
     #: Offset at which a new epoch took the job over from its status; 0 for a job that the log saw begin.
     adopted_at: int = 0
-    placements: dict[PlaceKey, str] = field(default_factory=dict)
-    #: Place → UID of the pod that fills it in this attempt.
-    bound: dict[PlaceKey, str] = field(default_factory=dict)
-    #: Restarts of worker pods that are gone, by worker set: of their containers, and re-creations after a failure.
-    spent: dict[str, int] = field(default_factory=dict)
-    #: Places that are not filled again: their set's restarts exceeded the limit.
-    given_up: dict[PlaceKey, None] = field(default_factory=dict)
-    #: UIDs of pods that an accepted decision replaces: they fill no place any more, and go.
+    #: UIDs of pods that an accepted decision replaces: they fill no slot any more, and go.
     retired: dict[str, None] = field(default_factory=dict)
-    #: Of a job taken over from its status: places whose pod, if it is there still, was replaced in the epoch before.
-    leaving: tuple[PlaceKey, ...] = ()
     #: Node → when its kubelet last refused a pod of this job, told in milliseconds.
     refusals: dict[str, int] = field(default_factory=dict)
-    #: Worker set → when the first failure was seen that may not be answered yet, told in milliseconds.
-    failing_since: dict[str, int] = field(default_factory=dict)
-    #: Worker set → replacements in a row, and when the last was decided.
-    replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Accepted decisions on workers that ended alone: how many, why the last of them was, and when it was told.
-    replacements: int = 0
-    replacement: tuple[EndCause, ...] = ()
-    replacement_ms: int = 0
+    replaced: Replaced = NOTHING_REPLACED
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
     #: The last of this epoch's decisions on the stage and when they were told: several may come before anybody is told.
     steps: tuple[tuple[StageDecided, int], ...] = ()
     waits: Waits | None = None
     failure: EffectFailed | None = None
-    #: Since when a starting job lacks nodes for a part of its quorum, or pods of it are refused; 0: it doesn't.
-    short_since_ms: int = 0
-    stage_since_ms: int = 0
-    scheduled_since_ms: int = 0
-    waits_since_ms: int = 0
-    infeasible_since_ms: int = 0
-    start_ms: int = 0
-    completion_ms: int = 0
-    #: Condition → whether it holds, and since when; one that isn't here doesn't, since the TYJob was created.
-    turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
-    #: Place → since when the API server refuses its pod, told in milliseconds; it isn't there yet.
-    refused_places: dict[PlaceKey, int] = field(default_factory=dict)
-    #: Before a new attempt, and before nodes are sought for further pods of this one.
-    back_off: BackOff = NO_BACK_OFF
-    further_back_off: BackOff = NO_BACK_OFF
-    #: The API server refused its quorum, and no quorum of it has been Running since: it goes behind others of its
-    #: priority.
-    held_back: bool = False
+
+    @property
+    def placements(self) -> dict[PlaceKey, str]:
+        """Slot → its node."""
+        return self.slots.nodes
+
+    @property
+    def bound(self) -> dict[PlaceKey, str]:
+        """Slot → UID of the pod that fills it in this attempt."""
+        return self.slots.pods
+
+    @property
+    def spent(self) -> dict[str, int]:
+        """Restarts of worker pods that are gone, by worker set, where there were any."""
+        return {name: of.spent for name, of in self.sets.items() if of.spent}
+
+    @property
+    def failing(self) -> dict[str, int]:
+        """Worker set → when the first failure was seen that may not be answered yet, told in milliseconds."""
+        return {name: of.failing_since_ms for name, of in self.sets.items() if of.failing_since_ms}
+
+    def copy(self) -> "JobRecord":
+        """A record that can change without this one."""
+        copied: JobRecord = _copied(self)
+        return copied
+
+    def of_set(self, name: str) -> SetRecord:
+        """The record of a worker set, begun if there is none."""
+        return self.sets.setdefault(name, SetRecord())
 
     @property
     def uid(self) -> str:
@@ -147,7 +280,7 @@ class JobRecord:
         spec = self.spec
         if spec is None:
             return 0
-        wanted = 1 - len(self.given_up)
+        wanted = 1 - len(self.slots.given_up)
         for group in spec.groups[
             1:
         ]:  # a loop costs half of what a sum over a generator does, and every cycle asks this
@@ -167,7 +300,7 @@ class JobRecord:
     def not_before_ms(self) -> int:
         """Before this no cycle seeks nodes for it, in milliseconds since 1970; 0 where it doesn't back off."""
         begun = self.stage in (Stage.STARTING, Stage.RUNNING)
-        return (self.further_back_off if begun else self.back_off).until_ms
+        return (self.back_offs.further if begun else self.back_offs.attempt).until_ms
 
     def short(self) -> bool:
         """Whether the job has begun to start and a part of its quorum isn't to be had."""
@@ -175,6 +308,16 @@ class JobRecord:
             return False
         there = LEADER in self.bound and len(self.bound) > self.spec.min_workers
         return not self.quorum_placed() or (self.failure is not None and not there)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of all that can change."""
+    if isinstance(value, dict):
+        deep = is_dataclass(next(iter(value.values()), None))
+        return {key: _copied(item) for key, item in value.items()} if deep else dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(*(_copied(getattr(value, of.name)) for of in fields(value)))
+    return value
 
 
 def expand(pods: tuple[PlacedPods, ...]) -> dict[PlaceKey, str]:

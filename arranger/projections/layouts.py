@@ -46,6 +46,29 @@ class _Record7(msgspec.Struct):
     steps: tuple[tuple[StageDecidedV1, int], ...]
     replacement: str
     waits: WaitsV1 | None = None
+    replacements: int = 0
+    replacement_ms: int = 0
+    spent: dict[str, int] = {}
+    failing_since: dict[str, int] = {}
+    replaced: dict[str, tuple[int, int]] = {}
+    leaving: tuple[tuple[int, int], ...] = ()
+
+
+#: Field of a record of layout 8 → its own fields, each with its name in layout 7.
+_GROUPED_8 = {
+    "leader": {"address": "leader_address", "restarts": "restarts", "ended": "leader_ended"},
+    "times": {
+        "stage_ms": "stage_since_ms",
+        "scheduled_ms": "scheduled_since_ms",
+        "waits_ms": "waits_since_ms",
+        "infeasible_ms": "infeasible_since_ms",
+        "short_ms": "short_since_ms",
+        "start_ms": "start_ms",
+        "completion_ms": "completion_ms",
+        "turned": "turned",
+    },
+    "back_offs": {"attempt": "back_off", "further": "further_back_off", "held_back": "held_back"},
+}
 
 
 _parts = msgspec.msgpack.Decoder(Parts)
@@ -61,20 +84,34 @@ class NewerSnapshot(UnusableSnapshot):
 
 
 def _from_7(parts: Parts) -> Parts:
-    """Layout 8 has the facts of decisions where there were sentences, and more fields, all with defaults: of the state
-    at the end, and of a job by name."""
-    jobs = [[_record_from_7(record), *rest] for record, *rest in msgspec.msgpack.decode(parts[_JOBS], type=_Jobs)]
+    """Layout 8 has the facts of decisions where there were sentences, what belongs together of a job in records of
+    their own, and more fields, all with defaults: of the state at the end."""
+    jobs = [_job_from_7(*job) for job in msgspec.msgpack.decode(parts[_JOBS], type=_Jobs)]
     return [_raw(8), *parts[1:_JOBS], _raw(jobs), *parts[_JOBS + 1 :]]
 
 
-def _record_from_7(record: msgspec.Raw) -> dict[str, msgspec.Raw]:
-    fields = msgspec.msgpack.decode(record, type=dict[str, msgspec.Raw])
+def _job_from_7(record: msgspec.Raw, *slots: msgspec.Raw) -> list[msgspec.Raw]:
     old = msgspec.msgpack.decode(record, type=_Record7)
+    fields = msgspec.msgpack.decode(record, type=dict[str, msgspec.Raw])
+    for name, parts in _GROUPED_8.items():
+        fields[name] = _raw({to: fields[of] for to, of in parts.items() if of in fields})
     fields["decided"] = _raw(stage_decided(old.decided) if old.decided is not None else None)
     fields["steps"] = _raw([(stage_decided(step), told_ms) for step, told_ms in old.steps])
     fields["waits"] = _raw(waits(old.waits) if old.waits is not None else None)
-    fields["replacement"] = _raw(causes_of(old.replacement))
-    return fields
+    fields["replaced"] = _raw((old.replacements, causes_of(old.replacement), old.replacement_ms))
+    fields["sets"] = _raw({name: _set_from_7(old, name) for name in (old.spent | old.failing_since | old.replaced)})
+    refused = slots[3:] or (_raw(()),)
+    return [_raw(fields), *slots[:3], *refused, _raw(old.leaving)]
+
+
+def _set_from_7(old: _Record7, name: str) -> dict[str, int]:
+    in_a_row, replaced_ms = old.replaced.get(name, (0, 0))
+    return {
+        "spent": old.spent.get(name, 0),
+        "failing_since_ms": old.failing_since.get(name, 0),
+        "in_a_row": in_a_row,
+        "replaced_ms": replaced_ms,
+    }
 
 
 def _raw(value: object) -> msgspec.Raw:

@@ -49,50 +49,47 @@ class Slots:
         """Let a pod fill the place that it claims and that no pod fills yet, if it may."""
         if job.ended or not pod.node or pod.uid in job.retired:
             return
-        if place in job.leaving and _was_replaced(job, place, pod):
-            job.leaving = tuple(each for each in job.leaving if each != place)
+        if place in job.slots.leaving and _was_replaced(job, place, pod):
+            job.slots.left(place)
             job.retired[pod.uid] = None
             return
         if place in job.placements:
             if self.state.exact_slots and pod.node != job.placements[place]:
                 return  # created for an earlier decision: it has to go before the decided one can come
             self.state.nodes.release(job.placements[place], requests_of(job, place))
-            job.placements[place] = pod.node
-        elif job.adopted_at == job.version and place not in job.given_up and pod.phase not in TERMINAL:
+            job.slots.place(place, pod.node)
+        elif job.adopted_at == job.version and place not in job.slots.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1
-            job.placements[place] = pod.node  # adopted with the job: the pod itself is the evidence
+            job.slots.place(place, pod.node)  # adopted with the job: the pod itself is the evidence
         else:
             return
-        job.bound[place] = pod.uid
+        job.slots.fill(place, pod.uid)
         if place == LEADER:
             self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
             self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
             self.changes.schedulable = True
-        job.refused_places.pop(place, None)
         if job.failure is not None and job.failure.place == Place(*place):
             job.failure = None  # it got there after all
-        if job.short_since_ms:
+        if job.times.short_ms:
             self._note_short(job)
 
     def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
         """Workers are told the first address that the leader's pod shows. Where a name stands for it (its Service) they
         find the next one there; else they have to be started again with that, which a controller decides."""
-        if not self.state.pod_addresses or leader.ip in ("", job.leader_address):
+        if not self.state.pod_addresses or leader.ip in ("", job.leader.address):
             return
         lasts = leader.phase not in TERMINAL and not leader.deleting
-        if lasts and (not job.leader_address or job.valid_spec.leader_service):
-            job.leader_address = leader.ip
+        if lasts and (not job.leader.address or job.valid_spec.leader_service):
+            job.leader.address = leader.ip
 
     def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
-        job.placements[place] = node
+        job.slots.place(place, node)
         self.state.nodes.hold(node, requests_of(job, place))
 
     def _unplace(self, job: JobRecord, place: PlaceKey, stage: Stage) -> None:
         """Give up a place of a job that was in that stage so far."""
-        node = job.placements.pop(place)
-        uid = job.bound.pop(place, None)
-        job.refused_places.pop(place, None)
+        node, uid = job.slots.empty(place)
         if uid is not None:
             self._count_restarts(job, place, self.state.pods[uid])
         elif _may_come(job, place, stage) and not self.state.nodes.overbooked(node, requests_of(job, place)):
@@ -111,10 +108,9 @@ class Slots:
     def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
         """A pod leaves its place: what its containers restarted is kept."""
         if place == LEADER:
-            job.restarts += pod.restarts
+            job.leader.restarts += pod.restarts
         elif pod.restarts and job.spec is not None:
-            name = job.spec.groups[place[0]].name
-            job.spent[name] = job.spent.get(name, 0) + pod.restarts
+            job.of_set(job.spec.groups[place[0]].name).spent += pod.restarts
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:
         for place in sorted(job.placements):  # the order in which they are assumed is part of the state
@@ -128,8 +124,7 @@ class Slots:
         if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {place: node})):
             self.state.nodes.hold(node, requests_of(job, place))
             return
-        del job.placements[place]
-        job.refused_places.pop(place, None)
+        job.slots.empty(place)
         self._settle_schedule(job)
         self.changes.schedulable = True
 
@@ -138,17 +133,19 @@ class Slots:
         for place in sorted(place for place in job.placements if not exists(spec, place) and place not in job.bound):
             self._unplace(job, place, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
-        restarts, spent, refused = job.restarts, dict(job.spent), dict(job.refused_places)
+        restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # held again below: no pod is given up by that
-        job.spec, job.restarts, job.spent = spec, restarts, spent
+        job.spec, job.leader.restarts = spec, restarts
+        for name, of_set in job.sets.items():
+            of_set.spent = spent.get(name, 0)
         if job.ended:
             return
-        job.given_up = {place: None for place in job.given_up if exists(spec, place)}
+        job.slots.given_up = {place: None for place in job.slots.given_up if exists(spec, place)}
         for place, node in kept.items():
             if exists(spec, place):
                 self._reserve(job, place, node)
-        job.refused_places = {place: since_ms for place, since_ms in refused.items() if place in job.placements}
+        job.slots.refused_ms = {place: since_ms for place, since_ms in refused.items() if place in job.placements}
         for place, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])
             if place not in job.bound and place[0] < len(spec.groups):
@@ -160,7 +157,7 @@ class Slots:
         """What the schedule is after a change of the spec. A job that hasn't started never holds part of a quorum."""
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
             self._unschedule(job, job.stage)
-            job.infeasible_since_ms = 0
+            job.times.infeasible_ms = 0
         elif len(job.placements) == job.pods_wanted():
             self._schedule_state(job, ScheduleState.SUCCEED)
             job.waits = None
@@ -175,21 +172,21 @@ class Slots:
     def _note_short(self, job: JobRecord) -> None:
         """Since when a part of the quorum lacks: who starts may hold the other part only for a while."""
         if not job.short():
-            job.short_since_ms = 0
-        elif not job.short_since_ms:
-            job.short_since_ms = self.told_ms
+            job.times.short_ms = 0
+        elif not job.times.short_ms:
+            job.times.short_ms = self.told_ms
 
     def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
         if job.schedule_state != new:
             job.schedule_state = new
-            job.scheduled_since_ms = self.told_ms
+            job.times.scheduled_ms = self.told_ms
             self._note_turns(job)
 
     def _note_turns(self, job: JobRecord) -> None:
         """Since when each condition holds, or doesn't any more."""
         for name, is_so in job.conditions():
-            if is_so != job.turned.get(name, (False, 0))[0]:
-                job.turned[name] = (is_so, self.told_ms)
+            if is_so != job.times.turned.get(name, (False, 0))[0]:
+                job.times.turned[name] = (is_so, self.told_ms)
 
 
 def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:
@@ -202,4 +199,4 @@ def _may_come(job: JobRecord, place: PlaceKey, stage: Stage) -> bool:
     an address, those of workers from then on, and none that the API server finds invalid."""
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
         return False
-    return (place == LEADER) == (job.leader_address == "")
+    return (place == LEADER) == (job.leader.address == "")

@@ -14,7 +14,7 @@ import numpy as np
 
 from arranger.events.kinds import PodSeen, QuotaSeen
 from arranger.model.node import NodeFacts
-from arranger.projections.jobs import JobRecord, PlaceKey, holds
+from arranger.projections.jobs import JobRecord, PlaceKey, SetRecord, SlotTable, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
@@ -37,11 +37,12 @@ class NodeImage(msgspec.Struct, frozen=True, array_like=True):
 class JobImage(msgspec.Struct, frozen=True, array_like=True):
     """A job in a snapshot."""
 
-    record: JobRecord  # without its placements, which follow in the order of their places
+    record: JobRecord  # without its slots, which follow in their order
     placements: tuple[tuple[PlaceKey, str], ...]
     bound: tuple[tuple[PlaceKey, str], ...]
     given_up: tuple[PlaceKey, ...]
     refused_places: tuple[tuple[PlaceKey, int], ...] = ()
+    leaving: tuple[PlaceKey, ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -65,6 +66,9 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     exact_slots: bool = False
     pod_addresses: bool = False
 
+
+#: A worker set of which nothing is known: it isn't written.
+_UNTOUCHED = SetRecord()
 
 #: Where the time told stands in a snapshot.
 _TOLD = StateImage.__struct_fields__.index("told_ms")
@@ -191,23 +195,28 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
 
 
 def _job_image(job: JobRecord) -> JobImage:
-    bare = JobRecord(*_fields(job))
-    bare.placements, bare.bound, bare.given_up, bare.refused_places = {}, {}, {}, {}
+    bare, slots = JobRecord(*_fields(job)), job.slots
+    bare.slots = SlotTable()
+    bare.sets = {name: of for name, of in job.sets.items() if of != _UNTOUCHED}
     return JobImage(
         bare,
-        tuple(sorted(job.placements.items())),
-        tuple(sorted(job.bound.items())),
-        tuple(sorted(job.given_up)),
-        tuple(sorted(job.refused_places.items())),
+        tuple(sorted(slots.nodes.items())),
+        tuple(sorted(slots.pods.items())),
+        tuple(sorted(slots.given_up)),
+        tuple(sorted(slots.refused_ms.items())),
+        slots.leaving,
     )
 
 
 def _restore_job(state: State, image: JobImage) -> None:
     job = image.record
-    job.placements = dict(image.placements)
-    job.bound = dict(image.bound)
-    job.given_up = dict.fromkeys(image.given_up)
-    job.refused_places = dict(image.refused_places)
+    job.slots = SlotTable(
+        dict(image.placements),
+        dict(image.bound),
+        dict(image.refused_places),
+        dict.fromkeys(image.given_up),
+        image.leaving,
+    )
     state.jobs[job.uid] = job
     for place, uid in job.bound.items():
         if place not in job.placements or uid not in state.pods:

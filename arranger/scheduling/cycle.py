@@ -112,7 +112,7 @@ class _Reasons:
         """The reason, if it is to be told now. A first reason always is, and so is another state."""
         waits = self.of(attempt, shortage)
         rest_ms = self.rest_ms(attempt.job.waits, waits)
-        if self.told_ms - attempt.job.waits_since_ms < rest_ms or (rest_ms >= 0 and not self._left):
+        if self.told_ms - attempt.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
             return None
         self._left -= rest_ms >= 0
         return waits
@@ -133,8 +133,8 @@ class _Reasons:
     def of(self, attempt: Attempt, shortage: Shortage) -> Waits:
         job = attempt.job
         state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
-        if shortage.infeasible and job.infeasible_since_ms:
-            overdue = self.told_ms - job.infeasible_since_ms >= self.config.infeasible_grace_ms
+        if shortage.infeasible and job.times.infeasible_ms:
+            overdue = self.told_ms - job.times.infeasible_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
         return Waits(job.uid, job.version, state, facts_of(attempt, shortage))
 
@@ -145,9 +145,9 @@ def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
     if shortage is None:
         return due_ms
     due_ms = next_end_ms(job, reasons.config, reasons.told_ms)
-    if shortage.infeasible and job.infeasible_since_ms and job.schedule_state != ScheduleState.FAILED:
-        due_ms = min(due_ms, job.infeasible_since_ms + reasons.config.infeasible_grace_ms)
-    return min(due_ms, job.waits_since_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
+    if shortage.infeasible and job.times.infeasible_ms and job.schedule_state != ScheduleState.FAILED:
+        due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
+    return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
 
 
 def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[Attempt]:

@@ -51,8 +51,8 @@ class QuorumMemory:
         """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
         placing = self._placing
         groups = wary_groups(job, placing.config, placing.told_ms)
-        if job.given_up or groups is not job.valid_spec.groups:
-            return (job.valid_spec, groups, tuple(sorted(job.given_up)), job.seen.namespace, job.seen.name)
+        if job.slots.given_up or groups is not job.valid_spec.groups:
+            return (job.valid_spec, groups, tuple(sorted(job.slots.given_up)), job.seen.namespace, job.seen.name)
         if placing.view.neighbours is not None:
             for number, group in enumerate(job.valid_spec.groups):
                 if placing.concerned(group.shape, neighbour_of(job, number)):

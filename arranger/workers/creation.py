@@ -116,7 +116,7 @@ class Creation:
         permanent = refused.code in (400, 422) and not _by_admission(refused)
         reason, detail = one_line(refused.reason)[:_LONGEST_REASON], one_line(refused.detail)[:_LONGEST_DETAIL]
         refusals, key = _refusals(look, place), (job.attempt, place)
-        unknown = place in job.placements and place not in job.refused_places
+        unknown = place in job.placements and place not in job.slots.refused_ms
         refusals.tries += 1
         in_a_row = refusals.in_a_row = 1 if unknown else refusals.in_a_row + 1
         failed = EffectFailed(

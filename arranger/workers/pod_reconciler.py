@@ -87,7 +87,7 @@ class PodReconciler:
         if not look.current():  # this begins later than it was wanted: another attempt has other nodes
             return False
         job, (group, index) = look.job, place
-        attempt, address = job.attempt, job.leader_address
+        attempt, address = job.attempt, job.leader.address
         pod = pod_manifest(template, group=group, index=index, attempt=attempt, node=node, leader_address=address)
         done = await self._creation.create(look, place, PODS, pod)
         if done:

@@ -70,10 +70,10 @@ class Reporter:
 
     async def report(self, job: JobRecord, told: Told) -> None:
         """Tell a new stage, replaced workers, refused pods and a new kind of reason to wait, once that is stored."""
-        if job.replacements > told.replacements:
-            told.replacements = job.replacements
+        if job.replaced.times > told.replacements:
+            told.replacements = job.replaced.times
             await self._update(
-                job, told, _WORKERS, reason="WorkersReplaced", message=replaced_text(job.replacement, job.spec)
+                job, told, _WORKERS, reason="WorkersReplaced", message=replaced_text(job.replaced.causes, job.spec)
             )
         if told.step != step_of(job):
             await self._tell_steps(job, told)
@@ -123,10 +123,10 @@ class Reporter:
         self, job: JobRecord, told: Told, about: str, *, reason: str, message: str, kind: str = _WARNING
     ) -> bool:
         """An Event that is told a first time, or once more with the present message. False if it couldn't be told."""
-        stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.stage_since_ms)
+        stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)
         name, now_ms = _name(job, stage, since_ms, about), self._clock.now_ms()
         if about == _WORKERS:
-            now_ms = job.replacement_ms
+            now_ms = job.replaced.told_ms
         times = told.times.get(name, 0)
         if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind):
             told.times[name] = 1
@@ -190,6 +190,6 @@ def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
 
 def _replaced_in(job: JobRecord) -> tuple[Stage, int]:
     """The stage in which workers were replaced last, and since when it lasted: the job may have ended by that."""
-    found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replacement_ms]
+    found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replaced.told_ms]
     lasting = [(stage, since_ms) for stage, since_ms in found if stage not in ENDED]
-    return lasting[-1] if lasting else (job.stage, job.stage_since_ms)
+    return lasting[-1] if lasting else (job.stage, job.times.stage_ms)

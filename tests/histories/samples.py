@@ -87,13 +87,13 @@ def _job(job: JobRecord) -> list[Any]:
         str(job.stage),
         str(job.schedule_state),
         job.attempt,
-        job.restarts,
+        job.leader.restarts,
         {f"{group}.{index}": node for (group, index), node in sorted(job.placements.items())},
         {f"{group}.{index}": uid for (group, index), uid in sorted(job.bound.items())},
-        [f"{group}.{index}" for group, index in sorted(job.given_up)],
+        [f"{group}.{index}" for group, index in sorted(job.slots.given_up)],
         dict(sorted(job.spent.items())),
         dict(sorted(job.refusals.items())),
-        job.leader_address,
+        job.leader.address,
     ]
 
 
@@ -206,7 +206,7 @@ def _by_hand() -> Iterator[tuple[str, list[Entry]]]:
         replacing=((1, ((1, 1),)),), worker_restarts=(("actors", 1),),
     )  # fmt: skip
     job = world.job("ppo", workers=3, min_workers=1, status=status)
-    assert job.leaving
+    assert job.slots.leaving
     world.list_all()
     world.settle()
     yield "leaving", world.entries

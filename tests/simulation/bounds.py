@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from arranger.projections.jobs import SetRecord
 from arranger.projections.state import State
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def _of_state(state: State) -> Iterator[str]:
         if job.spec is None:
             continue
         groups = {group.name for group in job.spec.groups}
-        for name, table in (("spent", job.spent), ("failing_since", job.failing_since), ("replaced", job.replaced)):
-            if not groups >= table.keys():
-                yield f"job {job.seen.name} keeps {name} of {sorted(table.keys() - groups)}"
+        known_sets = {name for name, of_set in job.sets.items() if of_set != SetRecord()}
+        if not groups >= known_sets:
+            yield f"job {job.seen.name} keeps records of sets that it hasn't: {sorted(known_sets - groups)}"
         if not state.pods.keys() >= job.retired.keys():
             yield f"job {job.seen.name} keeps retired pods that are gone"
         known = {name for name, row in nodes.rows.items() if nodes.present(row)}

@@ -93,7 +93,7 @@ class Clocks:
         limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None
         if job is None or limit_s is None:
             return
-        active_ms = self._world.clock.now_ms() - job.start_ms
+        active_ms = self._world.clock.now_ms() - job.times.start_ms
         if active_ms < limit_s * 1000 - self.tolerated_ms:
             raise Violation(f"the deadline of {limit_s} s came after {active_ms} ms", job=job.uid)
 

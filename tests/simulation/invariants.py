@@ -127,7 +127,7 @@ class Oracle:
 
     def _accept(self, event: k.Placed, cycle_told_ms: int) -> None:
         job = self.state.jobs[event.job_uid]
-        until_ms = (job.further_back_off if job.stage in _STARTED else job.back_off).until_ms
+        until_ms = (job.back_offs.further if job.stage in _STARTED else job.back_offs.attempt).until_ms
         if until_ms > cycle_told_ms:
             early_ms = until_ms - cycle_told_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
@@ -476,13 +476,13 @@ class Checks:
                 found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
             waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
             # A stranger has a pod's name, or a quota that stays refuses the quorum: then it backs off, and says so.
-            kept_off = record.failure is not None or (stage == "Rescheduling" and record.held_back)
+            kept_off = record.failure is not None or (stage == "Rescheduling" and record.back_offs.held_back)
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             lack = record.waits.shortage.quota if waiting else None
             if lack is not None and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
-            if record.short_since_ms:
+            if record.times.short_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
             if not (

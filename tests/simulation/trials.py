@@ -56,7 +56,7 @@ class Trials:
                 self._world.store.patch(TYJOBS, "default", "raised", {"spec": {"minWorkersNum": 2}})
                 await asyncio.sleep(_SHORT_S)
                 job = self._state.jobs[uid]
-                if job.stage == Stage.STARTING and job.short_since_ms:
+                if job.stage == Stage.STARTING and job.times.short_ms:
                     raise Violation(f"a job holds a part of its quorum for {_SHORT_S:.0f} s", job=uid)
                 break
         self._world.store.delete(TYJOBS, "default", "raised")
@@ -115,11 +115,11 @@ class Trials:
         while (passed_s := self._world.loop.time() - began_s) < _TRIAL_S:
             await asyncio.sleep(0.5)
             job = self._state.jobs.get(uid)
-            held_s = held_s + 0.5 if job is not None and job.placements and job.refused_places else 0.0
+            held_s = held_s + 0.5 if job is not None and job.placements and job.slots.refused_ms else 0.0
             if held_s > _HOLDS_S:
                 raise Violation(f"a job whose pods are refused holds nodes for {held_s} s", job=uid)
             if passed_s > _OTHER_COMES_S and not other:
-                if job is None or not job.back_off.times:
+                if job is None or not job.back_offs.attempt.times:
                     return ""
                 other = self._create("default", "other", *spot)
         found = self._state.jobs.get(other)
@@ -128,8 +128,10 @@ class Trials:
                 return ""
             raise Violation("a job that fits doesn't start beside one whose pods are refused", job=other)
         job = self._state.jobs[uid]
-        if job.back_off.times < 2 or job.back_off.until_ms == 0:
-            raise Violation(f"a refused job doesn't come again, or with no longer back-off: {job.back_off}", job=uid)
+        if job.back_offs.attempt.times < 2 or job.back_offs.attempt.until_ms == 0:
+            raise Violation(
+                f"a refused job doesn't come again, or with no longer back-off: {job.back_offs.attempt}", job=uid
+            )
         return other
 
     async def _comes_again(self, uid: str) -> None:

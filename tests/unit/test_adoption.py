@@ -95,9 +95,9 @@ def test_once_pods_are_listed_no_later_pod_is_taken_for_a_replaced_one(order: st
         new.pod(pod.name, pod.node, owner=pod.owner, ip=pod.ip, cpu=1, uid=pod.uid)
     again = new.job("ppo", **SPEC, status=job_status_seen(told, job.spec))  # type: ignore[arg-type]
     if order != "pods first":
-        assert again.leaving == ((1, 1),)
+        assert again.slots.leaving == ((1, 1),)
         new.list_all()
-    assert again.leaving == ()
+    assert again.slots.leaving == ()
     new.settle()
     new.change_pod(again.bound[(1, 1)], phase="Failed", ready=False)
     new.pass_time(600)
@@ -143,7 +143,7 @@ def test_a_suspended_job_that_is_resumed_while_the_log_is_away_is_scheduled_agai
     new, again = after_the_loss(world, job)
     assert again.suspended
     new.settle()
-    assert (again.stage, again.restarts) == (Stage.RUNNING, 0)
+    assert (again.stage, again.leader.restarts) == (Stage.RUNNING, 0)
 
 
 def test_what_a_status_of_another_hand_says_is_taken_as_far_as_it_makes_sense() -> None:

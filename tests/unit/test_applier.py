@@ -511,8 +511,8 @@ async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often
     await scene.applier._creation._refused(look, (1, 0), refused)
     scene.world.say(writer.events[-1])
     await scene.applier._creation._refused(look, (1, 0), refused)
-    assert len(writer.events) == 1 and job.refused_places
-    job.refused_places.clear()
+    assert len(writer.events) == 1 and job.slots.refused_ms
+    job.slots.refused_ms.clear()
     await scene.applier._creation._refused(look, (1, 0), refused)
     assert [event.tries for event in writer.events] == [1, 3]
 

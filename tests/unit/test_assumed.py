@@ -96,7 +96,7 @@ def test_a_snapshot_holds_them_in_an_order_that_every_process_shares() -> None:
     world, job = starting(cpu=5, workers=4, min_workers=4)
     uid = world.run_pod(job, LEADER, "n1")
     world.control()
-    assert job.bound == {LEADER: uid} and job.leader_address
+    assert job.bound == {LEADER: uid} and job.leader.address
     restored = World()
     restored.state = snapshot.restore(snapshot.encode(world.state))
     decided = k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER)

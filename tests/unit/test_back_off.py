@@ -47,7 +47,7 @@ def test_a_job_whose_quorum_is_refused_gives_its_nodes_up_within_seconds_and_say
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
     assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumRefused") and WHY in stage_text(decision)
-    assert (job.placements, job.attempt, job.restarts) == ({}, 1, 0)
+    assert (job.placements, job.attempt, job.leader.restarts) == ({}, 1, 0)
     world.state.validate()
 
 
@@ -104,8 +104,8 @@ def test_what_was_refused_last_goes_behind_others_of_its_priority_until_it_has_r
     world.job_gone(other)
     world.wait_for_late_pods()
     world.settle()
-    assert refused.stage == Stage.RUNNING and not refused.held_back
-    assert refused.back_off.times == 1, "the next refusal follows in a row, unless it runs for long"
+    assert refused.stage == Stage.RUNNING and not refused.back_offs.held_back
+    assert refused.back_offs.attempt.times == 1, "the next refusal follows in a row, unless it runs for long"
 
 
 @pytest.mark.parametrize("policy", ["Priority", "DRF"])
@@ -114,7 +114,7 @@ def test_whoever_was_refused_goes_behind_in_every_queue(policy: str) -> None:
     world.node("n1", gpus=8)
     old = world.job("old", leader=shape(gpus=8), created=1, queue=policy)
     world.job("new", leader=shape(gpus=8), created=2, queue=policy)
-    old.held_back = True
+    old.back_offs.held_back = True
     assert [job.seen.name for job in queue.in_order(world.state, world.config)] == ["new", "old"]
 
 
@@ -139,7 +139,7 @@ def test_a_quorum_of_which_too_many_are_refused_is_given_up_though_others_of_it_
     world.pass_time(world.lifecycle.refused_ms / 1000)
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided) and decision.reason == "QuorumRefused"
-    assert not job.placements and not job.refused_places
+    assert not job.placements and not job.slots.refused_ms
     world.state.validate()
 
 
@@ -159,7 +159,7 @@ def test_a_passing_refusal_costs_nothing() -> None:
     world.settle()
     world.pass_time(600)
     world.settle()
-    assert (job.stage, job.attempt, job.back_off, job.refused_places) == (Stage.RUNNING, 0, NO_BACK_OFF, {})
+    assert (job.stage, job.attempt, job.back_offs.attempt, job.slots.refused_ms) == (Stage.RUNNING, 0, NO_BACK_OFF, {})
 
 
 def test_further_workers_of_a_running_job_that_are_refused_hold_no_room_and_come_again_later() -> None:
@@ -205,11 +205,11 @@ def test_what_was_refused_by_a_place_that_came_to_be_is_forgotten() -> None:
     world.run_pod(job, LEADER, "n1")
     world.control()
     refuse(world, job, (1, 2))
-    assert job.refused_places == {(1, 2): world.now_ms}
+    assert job.slots.refused_ms == {(1, 2): world.now_ms}
     restored = snapshot.restore(snapshot.encode(world.state))
-    assert restored.jobs[job.uid].refused_places == job.refused_places
+    assert restored.jobs[job.uid].slots.refused_ms == job.slots.refused_ms
     world.run_pod(job, (1, 2), "n1")
-    assert job.refused_places == {}
+    assert job.slots.refused_ms == {}
 
 
 def test_who_edits_or_resumes_a_job_ends_its_back_off_at_once() -> None:
@@ -219,12 +219,12 @@ def test_who_edits_or_resumes_a_job_ends_its_back_off_at_once() -> None:
         world.control()
         refused_again(world, job)
         world.wait_for_late_pods()
-        assert job.held_back and job.not_before_ms > 0
+        assert job.back_offs.held_back and job.not_before_ms > 0
         world.job("j0", leader=shape(gpus=8), generation=2, **edits)  # type: ignore[arg-type]
         world.control()
         world.job("j0", leader=shape(gpus=8), generation=3, priority=6)
         world.control()
-        assert (job.back_off, job.held_back) == (NO_BACK_OFF, False)
+        assert (job.back_offs.attempt, job.back_offs.held_back) == (NO_BACK_OFF, False)
         world.cycle()
         assert len(job.placements) == 1
 
@@ -288,12 +288,12 @@ def test_a_log_of_before_has_no_back_offs_and_its_refusals_end_by_the_grace_for_
     world, job = starting(cpu=1)
     refuse(world, job, tries=0)
     world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
-    assert world.control() == [] and job.refused_places == {}
+    assert world.control() == [] and job.slots.refused_ms == {}
     world.pass_time(1)
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided) and (decision.reason, decision.back_off_ms) == ("QuorumIncomplete", 0)
     old = msgspec.structs.replace(decision, back_off_ms=0)
-    assert old == decision and job.back_off == NO_BACK_OFF
+    assert old == decision and job.back_offs.attempt == NO_BACK_OFF
 
 
 def test_a_status_says_when_failed_workers_come_again() -> None:

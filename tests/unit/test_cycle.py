@@ -264,7 +264,7 @@ def test_the_grace_begins_anew_when_a_node_came_that_could_hold_the_job() -> Non
     bare_node(world, "n2", cpu=5)
     world.pod("p", "n2", cpu=5)
     world.cycle()
-    assert job.infeasible_since_ms == 0
+    assert job.times.infeasible_ms == 0
     world.node_gone("n2")
     world.cycle()
     world.pass_time(299)

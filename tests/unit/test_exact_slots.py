@@ -66,7 +66,7 @@ def test_a_forged_pod_seen_after_its_job_is_a_strangers(kind: str) -> None:
     assert is_nobodys(world, job, uid)
     assert world.used(job.placements[LEADER]) == 3000  # the leader's room, the worker's, and the stranger's
     world.settle()
-    assert (job.stage, job.leader_address) == (Stage.RUNNING, "10.0.0.0")
+    assert (job.stage, job.leader.address) == (Stage.RUNNING, "10.0.0.0")
     assert uid in world.state.pods
 
 
@@ -77,7 +77,7 @@ def test_a_forged_pod_seen_before_its_job_is_a_strangers(kind: str) -> None:
     job = world.job("ppo", workers=1, min_workers=1)
     assert is_nobodys(world, job, uid)
     world.settle()
-    assert (job.stage, job.leader_address) == (Stage.RUNNING, "10.0.0.0")
+    assert (job.stage, job.leader.address) == (Stage.RUNNING, "10.0.0.0")
     assert uid in world.state.pods
 
 
@@ -166,7 +166,7 @@ def test_a_leader_on_another_node_than_decided_gives_no_address() -> None:
     assert world.control() == []
     assert to_go(world, job) == (["late"], [])
     world.settle()
-    assert (job.stage, job.attempt, job.leader_address) == (Stage.RUNNING, 0, "10.0.0.0")
+    assert (job.stage, job.attempt, job.leader.address) == (Stage.RUNNING, 0, "10.0.0.0")
 
 
 def test_a_pod_without_a_node_under_the_name_of_a_slot_goes() -> None:
@@ -216,7 +216,7 @@ def test_a_watcher_of_this_version_takes_strangers_from_the_slots_that_they_fill
     world.claim_pods()
     assert job.bound == {} and is_nobodys(world, job, uid)
     world.settle()
-    assert job.stage == Stage.RUNNING and job.leader_address == "10.0.0.0"
+    assert job.stage == Stage.RUNNING and job.leader.address == "10.0.0.0"
 
 
 def test_pods_that_a_job_left_behind_are_still_found() -> None:

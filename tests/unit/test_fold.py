@@ -144,7 +144,7 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
         assert not world.verdict("StageDecided").accepted
     world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.1"))
     assert not world.verdict("LeaderAddressed").accepted
-    assert (job.stage, job.leader_address, total_used(world)) == (Stage.SUCCEEDED, "", 0)
+    assert (job.stage, job.leader.address, total_used(world)) == (Stage.SUCCEEDED, "", 0)
 
 
 @pytest.mark.parametrize("how", [{"deleting": True}, {"invalid": "spec.priority: Invalid value: 11"}])
@@ -250,7 +250,7 @@ def test_an_address_of_an_earlier_attempt_is_void() -> None:
     world.pod_gone(job.bound[(0, 0)])
     world.control()
     world.say(k.LeaderAddressed(job.uid, job.version, 0, "10.0.0.9"))
-    assert not world.verdict("LeaderAddressed").accepted and job.leader_address == ""
+    assert not world.verdict("LeaderAddressed").accepted and job.leader.address == ""
 
 
 def test_a_failed_effect_of_an_earlier_attempt_says_nothing_about_this_one() -> None:
@@ -555,7 +555,7 @@ def test_a_job_created_again_under_the_same_name_is_another_job() -> None:
     leader = old.bound[(0, 0)]
     world.job_gone(old)
     world.change_pod(leader, phase="Failed")
-    assert (new.stage, new.bound, new.attempt, new.restarts) == (Stage.PENDING, {}, 0, 0)
+    assert (new.stage, new.bound, new.attempt, new.leader.restarts) == (Stage.PENDING, {}, 0, 0)
     world.cycle()
     world.pod_gone(leader)
     assert set(new.placements) == {(0, 0), (1, 0), (1, 1)} and not new.bound
@@ -610,14 +610,14 @@ def test_container_restarts_of_a_replaced_leader_stay_on_its_account() -> None:
     world, job = running()
     world.change_pod(job.bound[(0, 0)], restarts=2)
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_FAILED))
-    assert job.restarts == 3
+    assert job.leader.restarts == 3
 
 
 def test_an_ended_job_gives_back_what_was_decided_at_once() -> None:
     world, job = two_nodes()
     place(world, job, LEADER, workers_on("n2"))
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
-    assert total_used(world) == 0 and job.completion_ms == world.now_ms
+    assert total_used(world) == 0 and job.times.completion_ms == world.now_ms
 
 
 # --- edited jobs --------------------------------------------------------------------------------------------------
@@ -676,7 +676,7 @@ def test_an_edit_of_a_job_that_never_fitted_gives_it_another_chance() -> None:
     world.cycle()
     assert job.schedule_state == ScheduleState.FAILED
     world.job("ppo", leader=shape(cpu=8))
-    assert (job.schedule_state, job.infeasible_since_ms) == (ScheduleState.UNSCHEDULED, 0)
+    assert (job.schedule_state, job.times.infeasible_ms) == (ScheduleState.UNSCHEDULED, 0)
     world.settle()
     assert job.stage == Stage.RUNNING
 
@@ -725,7 +725,7 @@ def adopted_world(order: tuple[str, ...], allocations: tuple[PlacedPods, ...]) -
 def test_a_new_epoch_adopts_a_running_job_in_whatever_order_it_is_listed(order: tuple[str, ...], told: str) -> None:
     allocations = (LEADER, PlacedPods("n2", 1, ((0, 1),))) if told == "all" else ()
     world, job = adopted_world(order, allocations)
-    assert (job.stage, job.attempt, job.restarts, job.leader_address) == (Stage.RUNNING, 1, 2, "10.0.0.1")
+    assert (job.stage, job.attempt, job.leader.restarts, job.leader.address) == (Stage.RUNNING, 1, 2, "10.0.0.1")
     assert job.placements == {(0, 0): "n1", (1, 0): "n2", (1, 1): "n2"}
     assert job.bound == {(0, 0): "uid-l", (1, 0): "uid-w0", (1, 1): "uid-w1"}
     assert (world.used("n1"), world.used("n2")) == (1000, 2000)
@@ -752,7 +752,7 @@ def test_an_adopted_job_that_has_ended_stays_ended_and_holds_nothing(stage: str)
     world.pod("l", "n1", owner=PodOwner("uid-ppo", 0, "learner", True, 0), cpu=1, phase="Succeeded")
     job = world.job("ppo", workers=2, status=status)
     world.list_all()
-    assert (job.stage, job.completion_ms, job.bound, total_used(world)) == (Stage(stage), 9, {}, 0)
+    assert (job.stage, job.times.completion_ms, job.bound, total_used(world)) == (Stage(stage), 9, {}, 0)
     assert world.cycle() == () and world.control() == []
 
 
@@ -786,7 +786,7 @@ def test_the_time_told_never_goes_back() -> None:
     before = world.state.told_ms
     world.pass_time(-3600)
     world.cycle()
-    assert world.state.told_ms == before and job.scheduled_since_ms == before
+    assert world.state.told_ms == before and job.times.scheduled_ms == before
 
 
 def test_a_gang_is_placed_with_every_pod_or_not_at_all() -> None:

@@ -1,11 +1,13 @@
 """The sizes that the house keeps: a function fits on a screen, a file and a class can be read as a whole."""
 
 import ast
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from arranger.projections import fold
+from arranger.projections.jobs import JobRecord
 
 PACKAGE = Path(__file__).parents[2] / "arranger"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -44,3 +46,7 @@ def test_the_classes_of_the_fold_have_few_methods() -> None:
     for kind in fold._Fold.__mro__[:-1]:
         methods = [member for member in vars(kind).values() if callable(member)]
         assert len(methods) <= METHODS_OF_THE_FOLD, kind
+
+
+def test_a_jobs_record_has_twenty_fields_at_most() -> None:
+    assert len(dataclasses.fields(JobRecord)) <= 20

@@ -39,7 +39,7 @@ def test_i03_five_evictions_in_a_row_consume_no_restart_and_never_fail_the_job(
         world.pass_time(61)  # a node that refused a pod is avoided no longer
         world.settle()
         assert (job.stage, job.attempt) == (Stage.RUNNING, number)
-    assert (job.restarts, sum(job.spent.values()), job.given_up) == (0, 0, {})
+    assert (job.leader.restarts, sum(job.spent.values()), job.slots.given_up) == (0, 0, {})
     assert stages <= {Stage.RESCHEDULING, Stage.PENDING, Stage.STARTING, Stage.RUNNING}
 
 
@@ -51,11 +51,11 @@ def test_i04_a_failed_pod_of_an_earlier_attempt_has_no_effect() -> None:
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False, reason="Evicted")
     world.control()
     assert job.attempt == 1
-    before = (job.version, job.restarts, dict(job.spent), job.stage)
+    before = (job.version, job.leader.restarts, dict(job.spent), job.stage)
     for index in (0, 1):
         world.change_pod(f"uid-ppo-actors-{index}", phase="Failed", ready=False)
     world.pass_time(600)
-    assert world.control() == [] and (job.version, job.restarts, job.spent, job.stage) == before
+    assert world.control() == [] and (job.version, job.leader.restarts, job.spent, job.stage) == before
 
 
 def test_i04_a_failed_pod_of_an_earlier_job_of_that_name_has_no_effect() -> None:
@@ -77,7 +77,7 @@ def test_i04_a_failed_pod_of_this_attempt_is_a_restart(place: tuple[int, int], a
     world.settle()
     world.wait_for_back_offs()
     world.settle()
-    assert (job.stage, job.attempt, job.restarts + sum(job.spent.values())) == (Stage.RUNNING, attempt, 1)
+    assert (job.stage, job.attempt, job.leader.restarts + sum(job.spent.values())) == (Stage.RUNNING, attempt, 1)
 
 
 # --- J05: what is decided and not yet confirmed counts as used ----------------------------------------------------

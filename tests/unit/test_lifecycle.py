@@ -46,7 +46,7 @@ def test_a_job_that_fits_runs_leader_first() -> None:
     job = world.job("ppo", workers=3, min_workers=2)
     world.cycle()
     assert (job.schedule_state, job.stage) == (ScheduleState.SUCCEED, Stage.STARTING)
-    assert job.start_ms == world.now_ms and reason(job) == "Scheduled" and world.control() == []
+    assert job.times.start_ms == world.now_ms and reason(job) == "Scheduled" and world.control() == []
     world.apply()
     assert [pod.name for pod in world.state.pods.values()] == ["ppo-learner-0"]
     world.settle()
@@ -72,7 +72,7 @@ def test_a_lost_leader_means_a_new_attempt_that_waits_for_the_old_pods() -> None
     world, job = running_world()
     world.pod_gone(job.bound[(0, 0)])
     world.control()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RESCHEDULING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RESCHEDULING, 1, 0)
     assert world.cycle() == ()
     world.settle()
     assert job.stage == Stage.RUNNING
@@ -87,7 +87,7 @@ def test_leader_failures_beyond_the_limit_fail_the_job() -> None:
         world.settle()
         world.wait_for_back_offs()
         world.settle()
-        assert (job.stage, job.restarts) == (Stage.RUNNING, restarts)
+        assert (job.stage, job.leader.restarts) == (Stage.RUNNING, restarts)
     uid = job.bound[(0, 0)]
     world.change_pod(uid, phase="Failed")
     world.settle()
@@ -100,7 +100,7 @@ def test_an_evicted_leader_does_not_eat_the_budget() -> None:
         uid = job.bound[(0, 0)]
         world.pod("l", "n1", uid=uid, phase="Failed", reason="Evicted", owner=world.state.pods[uid].owner)
         world.settle()
-    assert (job.stage, job.restarts, job.attempt) == (Stage.RUNNING, 0, 5)
+    assert (job.stage, job.leader.restarts, job.attempt) == (Stage.RUNNING, 0, 5)
 
 
 def test_terminating_ends_a_waiting_job_as_succeeded() -> None:
@@ -161,7 +161,7 @@ def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None
     assert world.control() == [] and wanted_pods(world.state, job).create == []
     based_on = job.version
     world.change_pod(uid, ip="10.0.0.7")
-    assert (job.leader_address, job.stage, job.version) == ("10.0.0.7", Stage.STARTING, based_on)
+    assert (job.leader.address, job.stage, job.version) == ("10.0.0.7", Stage.STARTING, based_on)
     assert world.control() == []
     assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
@@ -183,8 +183,8 @@ def test_a_leader_whose_pod_gets_another_address_is_scheduled_again_with_its_wor
     assert (job.stage, reason(job), job.attempt) == (Stage.RESCHEDULING, "LeaderMoved", 1)
     assert job.decided is not None and "from 10.0.0.0 to 10.9.9.9" in stage_text(job.decided)
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
-    assert job.leader_address == "10.0.0.0"  # that of the new pod
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
+    assert job.leader.address == "10.0.0.0"  # that of the new pod
 
 
 def test_a_leader_behind_a_service_keeps_its_workers_whatever_its_address() -> None:
@@ -192,7 +192,7 @@ def test_a_leader_behind_a_service_keeps_its_workers_whatever_its_address() -> N
     workers = dict(job.bound)
     world.change_pod(job.bound[LEADER], ip="10.9.9.9")
     world.settle()
-    assert (job.stage, job.attempt, job.leader_address) == (Stage.RUNNING, 0, "10.9.9.9")
+    assert (job.stage, job.attempt, job.leader.address) == (Stage.RUNNING, 0, "10.9.9.9")
     assert job.bound == workers
 
 
@@ -206,7 +206,7 @@ def test_a_leader_that_is_going_away_gives_no_address() -> None:
     world, job = starting_world()
     uid = world.run_pod(job, LEADER, "n1", ip="")
     world.change_pod(uid, deleting=True, ip="10.0.0.7")
-    assert world.control() == [] and job.leader_address == ""
+    assert world.control() == [] and job.leader.address == ""
 
 
 def test_a_job_runs_once_enough_workers_are_ready_and_not_before() -> None:
@@ -301,7 +301,7 @@ def test_evicted_workers_never_fail_a_job() -> None:
         for index in (0, 1):
             world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, reason="Evicted")
         world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 5, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 5, 0)
 
 
 def test_a_worker_deleted_by_the_user_is_replaced_alone() -> None:
@@ -330,7 +330,7 @@ def test_workers_lost_with_their_node_mean_a_new_attempt_once_too_few_are_left()
     assert (job.stage, reason(job), job.attempt) == (Stage.RESCHEDULING, "WorkersLost", 1)
     world.node("n3", cpu=2)
     world.settle()
-    assert (job.stage, job.restarts, set(job.placements.values())) == (Stage.RUNNING, 0, {"n1", "n3"})
+    assert (job.stage, job.leader.restarts, set(job.placements.values())) == (Stage.RUNNING, 0, {"n1", "n3"})
 
 
 # --- the leader ---------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_leader_deleted_by_the_user_does_not_eat_the_budget() -> None:
     assert job.stage == Stage.RESCHEDULING and world.cycle() == ()
     world.pod_gone(uid)
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
 
 
 DISRUPTED = "DisruptionTarget: DeletionByPodGC"
@@ -359,7 +359,7 @@ def test_a_leader_that_is_failed_because_its_node_is_gone_does_not_eat_the_budge
     world.control()
     assert (job.stage, reason(job)) == (Stage.RESCHEDULING, "LeaderEvicted")
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_leader_that_ends_well_only_because_it_is_told_to_go_has_not_finished(
     assert (job.stage, reason(job)) == (Stage.RESCHEDULING, "LeaderEvicted")
     world.pod_gone(uid)
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
 
 
 def test_a_leader_that_had_finished_when_it_was_deleted_has() -> None:
@@ -392,7 +392,7 @@ def test_container_restarts_and_new_pods_eat_one_budget() -> None:
     world.settle()
     world.wait_for_back_offs()
     world.settle()
-    assert (job.stage, job.restarts, job.attempt) == (Stage.RUNNING, 3, 1)
+    assert (job.stage, job.leader.restarts, job.attempt) == (Stage.RUNNING, 3, 1)
     world.change_pod(job.bound[LEADER], restarts=1)
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "RestartLimit")
@@ -456,14 +456,14 @@ def test_an_ended_job_is_never_reopened() -> None:
     world, job = running_world(clean=CleanPodPolicy.NONE)
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.settle()
-    completion = job.completion_ms
+    completion = job.times.completion_ms
     world.pass_time(60)
     for pod in list(world.state.pods.values()):
         world.change_pod(pod.uid, phase="Failed")
     world.node_gone("n1")
     world.job("ppo", workers=1, min_workers=1, clean=CleanPodPolicy.NONE, terminating=True, priority=9)
     world.settle()
-    assert (job.stage, job.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
+    assert (job.stage, job.times.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
 
 
 def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_starts_anew_with_that() -> None:
@@ -475,7 +475,7 @@ def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_
     assert (decision.stage, decision.reason) == ("Rescheduling", "TemplateEdited")
     world.wait_for_late_pods()
     world.settle()
-    assert (job.stage, job.attempt, job.restarts, job.refused) == (Stage.RUNNING, 1, 0, "")
+    assert (job.stage, job.attempt, job.leader.restarts, job.refused) == (Stage.RUNNING, 1, 0, "")
     assert world.state.pods[job.bound[LEADER]].requests == shape(cpu=2).requests
     world.state.validate()
 
@@ -687,7 +687,7 @@ def test_a_status_of_5000_workers_stays_small_in_every_trouble() -> None:
     world.control()
     status = wanted_status(world.state, job)
     of_set = status["workers"][0]
-    assert len(job.given_up) == 1500 and len(job.retired) == 1000
+    assert len(job.slots.given_up) == 1500 and len(job.retired) == 1000
     assert len(runs_of(of_set["givenUp"])) == 1500 and len(runs_of(of_set["replacing"])) == 1000
     troubled = len(msgspec.json.encode(status))
     assert troubled < 100_000, troubled
@@ -840,9 +840,9 @@ def test_under_the_rules_of_an_older_log_starting_and_the_address_are_decisions(
     assert (job.schedule_state, job.stage) == (ScheduleState.SUCCEED, Stage.PENDING)
     assert world.control() == [k.start(job.uid, world.state.offset - 1, 0)]
     world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
-    assert job.leader_address == ""
+    assert job.leader.address == ""
     assert world.control()[0] == k.LeaderAddressed(job.uid, world.state.offset - 2, 0, "10.0.0.7")
-    assert job.leader_address == "10.0.0.7"
+    assert job.leader.address == "10.0.0.7"
 
 
 def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_there() -> None:
@@ -851,7 +851,7 @@ def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_the
     job = world.job("ppo", workers=1, min_workers=1)
     world.cycle()
     world.run_pod(job, LEADER, "n1", ip="10.0.0.7")
-    assert job.leader_address == ""
+    assert job.leader.address == ""
     world.claim_pods()
-    assert job.leader_address == "10.0.0.7" and job.uid in world.changes.jobs
+    assert job.leader.address == "10.0.0.7" and job.uid in world.changes.jobs
     assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0)]

@@ -39,7 +39,7 @@ def test_a_running_job_that_is_suspended_gives_its_nodes_back_and_waits_in_pendi
     assert asked.settle() == (Stage.PENDING, "Suspended")
     job, state = asked.job, asked.world.state
     assert not job.placements and not state.pods and not state.nodes.used.any()
-    assert (job.schedule_state, job.start_ms, job.leader_address) == (ScheduleState.UNSCHEDULED, 0, "")
+    assert (job.schedule_state, job.times.start_ms, job.leader.address) == (ScheduleState.UNSCHEDULED, 0, "")
     assert wanted_status(state, job)["message"] == "suspended by spec.suspend; it holds no nodes"
     assert asked.conditions()["Suspended"] == "True" and asked.conditions()["Running"] == "False"
     other = asked.world.job("other", workers=3, min_workers=3)
@@ -56,8 +56,8 @@ def test_a_resumed_job_is_scheduled_again_as_a_new_attempt_without_a_restart_cou
         asked.world.pass_time(1000)
         asked.edit(suspend=False)
         assert asked.settle() == (Stage.RUNNING, "WorkersReady")
-        assert (asked.job.attempt, asked.job.restarts, asked.job.spent) == (attempt, 0, {})
-        assert asked.job.start_ms == asked.world.now_ms and asked.conditions()["Suspended"] == "False"
+        assert (asked.job.attempt, asked.job.leader.restarts, asked.job.spent) == (attempt, 0, {})
+        assert asked.job.times.start_ms == asked.world.now_ms and asked.conditions()["Suspended"] == "False"
 
 
 def test_a_resumed_job_waits_for_the_pods_of_the_suspended_attempt_to_go() -> None:
@@ -202,8 +202,8 @@ def test_an_ended_job_is_due_to_go_when_it_was_kept_for_its_ttl() -> None:
     assert expires_ms(asked.job) is None
     asked.world.change_pod(asked.job.bound[LEADER], phase="Succeeded", ready=False)
     asked.settle()
-    assert expires_ms(asked.job) == asked.job.completion_ms + 30_000
+    assert expires_ms(asked.job) == asked.job.times.completion_ms + 30_000
     asked.edit(ttl_s=0)
-    assert expires_ms(asked.job) == asked.job.completion_ms
+    assert expires_ms(asked.job) == asked.job.times.completion_ms
     asked.edit(ttl_s=None)
     assert expires_ms(asked.job) is None

@@ -19,7 +19,7 @@ def test_a_job_whose_minimum_is_raised_while_it_starts_gives_its_nodes_up_after_
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
     assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumIncomplete")
-    assert (job.placements, job.attempt, job.restarts) == ({}, 1, 0)
+    assert (job.placements, job.attempt, job.leader.restarts) == ({}, 1, 0)
     world.settle()
     assert (job.stage, job.placements) == (Stage.RESCHEDULING, {})
     world.node("n2", cpu=2)
@@ -74,5 +74,5 @@ def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_
 def test_since_when_a_quorum_lacks_a_part_is_in_a_snapshot() -> None:
     world, job = starting(cpu=3, workers=4, min_workers=1)
     world.job("ppo", workers=4, min_workers=4, generation=2)
-    assert job.short_since_ms == world.now_ms
-    assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].short_since_ms == job.short_since_ms
+    assert job.times.short_ms == world.now_ms
+    assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].times.short_ms == job.times.short_ms

@@ -153,7 +153,7 @@ def test_failed_workers_wait_for_news_of_the_leader_whose_failure_is_another_att
     world.settle()
     world.wait_for_back_offs()
     world.settle()
-    assert (job.stage, job.attempt, job.spent, job.given_up) == (Stage.RUNNING, 1, {}, {})
+    assert (job.stage, job.attempt, job.spent, job.slots.given_up) == (Stage.RUNNING, 1, {}, {})
 
 
 def test_replacements_in_one_set_back_off() -> None:
@@ -178,7 +178,7 @@ def test_a_set_over_its_limit_gives_workers_up_and_the_job_goes_on_without() -> 
     later(world)
     [uid] = fail(world, job, 2)
     later(world)
-    assert job.given_up == {(1, 2): None} and (1, 2) not in job.placements
+    assert job.slots.given_up == {(1, 2): None} and (1, 2) not in job.placements
     assert (job.stage, job.schedule_state, job.pods_wanted()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
     assert world.state.pods[uid].phase == "Failed", "its log can be read"
     of_set = wanted_status(world.state, job)["workers"][0]
@@ -197,17 +197,17 @@ def test_each_set_has_a_budget_of_its_own() -> None:
     for place in ((1, 0), (2, 0)):
         world.change_pod(job.bound[place], phase="Failed", ready=False)
     later(world)
-    assert not job.given_up and job.spent == {"actors": 1, "eval": 1}
+    assert not job.slots.given_up and job.spent == {"actors": 1, "eval": 1}
     world.change_pod(job.bound[(2, 1)], phase="Failed", ready=False)
     later(world)
-    assert job.given_up == {(2, 1): None}
+    assert job.slots.given_up == {(2, 1): None}
 
 
 def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
     world, job = running(restart_limit=0, min_workers=2)
     fail(world, job, 0)
     later(world)
-    assert job.stage == Stage.RUNNING and job.given_up == {(1, 0): None}
+    assert job.stage == Stage.RUNNING and job.slots.given_up == {(1, 0): None}
     fail(world, job, 1)
     later(world)
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
@@ -221,11 +221,11 @@ def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_
     later(world)
     world.change_pod(job.bound[(1, 1)], restarts=1)
     later(world, 100)
-    assert not job.given_up and restarts(world, job) == (2, 1)
+    assert not job.slots.given_up and restarts(world, job) == (2, 1)
     uid = job.bound[(1, 1)]
     world.change_pod(uid, restarts=2, ready=False)
     later(world)
-    assert job.given_up == {(1, 1): None} and uid not in world.state.pods
+    assert job.slots.given_up == {(1, 1): None} and uid not in world.state.pods
     assert restarts(world, job) == (3, 3) and job.stage == Stage.RUNNING
 
 
@@ -235,7 +235,7 @@ def test_a_worker_that_finished_after_restarts_is_not_the_one_that_is_given_up()
     world.change_pod(job.bound[(1, 1)], restarts=1)
     world.pass_time(FIRST_S)
     world.control()
-    assert job.given_up == {(1, 1): None} and (1, 0) in job.bound
+    assert job.slots.given_up == {(1, 1): None} and (1, 0) in job.bound
     assert restarts(world, job)[0] == 4
 
 
@@ -247,7 +247,7 @@ def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
         [uid] = fail(world, job, 1, deleting=True)
         world.pod_gone(uid)
         world.settle()
-    assert (job.stage, job.attempt, restarts(world, job), job.given_up) == (Stage.RUNNING, 0, (0, 0), {})
+    assert (job.stage, job.attempt, restarts(world, job), job.slots.given_up) == (Stage.RUNNING, 0, (0, 0), {})
     assert len(job.bound) == 4
     world.state.validate()
 
@@ -311,7 +311,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     for pod in world.state.pods.values():
         new.pod(pod.name, pod.node, owner=pod.owner, phase=pod.phase, restarts=pod.restarts, ip=pod.ip, cpu=1)
     again = new.job("ppo", workers=3, min_workers=1, restart_limit=2, status=job_status_seen(status, job.spec))
-    assert (again.spent, again.given_up) == ({"actors": 3}, {(1, 2): None}) == (job.spent, job.given_up)
+    assert (again.spent, again.slots.given_up) == ({"actors": 3}, {(1, 2): None}) == (job.spent, job.slots.given_up)
     assert again.placements == job.placements and again.bound.keys() == job.bound.keys()
     new.settle()
     shown = wanted_status(new.state, again)
@@ -332,7 +332,7 @@ def test_all_of_it_is_in_a_snapshot() -> None:
     later(world)
     fail(world, job, 1, reason="Evicted")
     world.control()
-    assert job.given_up and job.retired and job.spent and job.replaced
+    assert job.slots.given_up and job.retired and job.spent and job.replaced
     restored = snapshot.restore(snapshot.encode(world.state))
     assert snapshot.digest(restored) == world.digest()
     assert restored.jobs[job.uid] == job
@@ -344,7 +344,7 @@ def test_a_worker_that_is_given_up_stays_so_in_the_next_attempt_and_a_gang_is_wh
     later(world)
     fail(world, job, 1)
     later(world)
-    assert job.given_up == {(1, 1): None}
+    assert job.slots.given_up == {(1, 1): None}
     world.pod_gone(job.bound[LEADER])
     world.settle()
     assert (job.stage, job.attempt, sorted(job.placements)) == (Stage.RUNNING, 1, [(0, 0), (1, 0), (1, 2)])
@@ -358,12 +358,12 @@ def test_counts_lowered_below_a_given_up_worker_and_raised_again_give_it_another
     world, job = running(restart_limit=0)
     fail(world, job, 2)
     later(world)
-    assert job.given_up == {(1, 2): None}
+    assert job.slots.given_up == {(1, 2): None}
     world.job("ppo", workers=2, min_workers=1, restart_limit=0, generation=2)
     world.settle()
     world.job("ppo", workers=4, min_workers=1, restart_limit=0, generation=3)
     world.settle()
-    assert len(job.bound) == 5 and not job.given_up
+    assert len(job.bound) == 5 and not job.slots.given_up
 
 
 def test_losing_too_many_workers_for_the_minimum_is_another_attempt_not_single_replacements() -> None:
@@ -382,7 +382,7 @@ def test_workers_lost_while_others_are_given_up_count_for_the_minimum_too() -> N
     world.pass_time(60)
     assert [worker.how for worker in decided(world).workers] == [Replacement.GIVEN_UP]
     world.settle()
-    assert (job.stage, job.attempt, len(job.bound), len(job.given_up)) == (Stage.RUNNING, 1, 3, 1)
+    assert (job.stage, job.attempt, len(job.bound), len(job.slots.given_up)) == (Stage.RUNNING, 1, 3, 1)
 
 
 def test_a_minimum_raised_above_what_is_not_given_up_fails_a_job_that_waits_for_its_next_attempt_too() -> None:
@@ -390,7 +390,7 @@ def test_a_minimum_raised_above_what_is_not_given_up_fails_a_job_that_waits_for_
     world, job = running(nodes=2, min_workers=1, restart_limit=0)
     fail(world, job, 0, 1)
     later(world)
-    assert (job.stage, len(job.given_up)) == (Stage.RUNNING, 2)
+    assert (job.stage, len(job.slots.given_up)) == (Stage.RUNNING, 2)
     world.pod_gone(job.bound[LEADER])
     world.control()
     assert job.stage == Stage.RESCHEDULING
@@ -453,7 +453,7 @@ def test_a_leader_on_a_lost_node_means_a_new_attempt_without_a_restart_counted()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeLost")
     assert stage_text(job.decided) == "the leader's node n1 is not ready for 60 s; scheduled again"
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
     assert "n1" not in job.placements.values()
 
 
@@ -564,7 +564,7 @@ def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_neve
     assert (decision.stage, decision.reason) == ("Rescheduling", "RoomTaken")
     world.node("n2", cpu=2)
     world.settle()
-    assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
+    assert (job.stage, job.placements, job.leader.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
     world.state.validate()
 
 
@@ -623,7 +623,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     assert wanted_pods(world.state, job).create == []
     [worker] = decided(world).workers
     assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
-    assert replaced_text(job.replacement, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
+    assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
     world.state.validate()
@@ -657,7 +657,7 @@ def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() ->
     assert world.control() == []
     world.node("n1", cpu=4)
     world.settle()
-    assert job.placements[(1, 1)] == "n1" and job.replacements == 0
+    assert job.placements[(1, 1)] == "n1" and job.replaced.times == 0
 
 
 @pytest.mark.parametrize("how", CLOSED)
@@ -670,7 +670,7 @@ def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_agai
     assert stage_text(job.decided) == f"the leader's node n1 {how}; scheduled again"
     world.node("n2", cpu=2)
     world.settle()
-    assert (job.stage, job.placements, job.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
+    assert (job.stage, job.placements, job.leader.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
 
 
 def _told_to_go(world: World, job: JobRecord) -> None:
@@ -696,7 +696,7 @@ def test_workers_that_fail_while_their_leader_goes_are_another_attempts(
     if not world.control():
         world.pod_gone(job.bound[LEADER])
     world.settle()
-    assert (job.stage, job.attempt, job.given_up) == (Stage.RUNNING, 1, {})
+    assert (job.stage, job.attempt, job.slots.given_up) == (Stage.RUNNING, 1, {})
 
 
 def test_workers_that_failed_are_answered_when_the_leaders_node_is_back() -> None:

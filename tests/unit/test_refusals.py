@@ -38,7 +38,7 @@ def test_a_refused_worker_goes_elsewhere_at_once_and_eats_no_budget(reason: str)
     world, job = running()
     refuse(world, job, (1, 1), reason)
     world.settle()
-    assert (job.stage, job.attempt, job.spent, job.given_up) == (Stage.RUNNING, 0, {}, {})
+    assert (job.stage, job.attempt, job.spent, job.slots.given_up) == (Stage.RUNNING, 0, {}, {})
     assert job.placements[(1, 1)] == "n2" and len(job.bound) == 4
 
 
@@ -46,7 +46,7 @@ def test_a_refused_leader_is_scheduled_anew_on_another_node() -> None:
     world, job = running()
     refuse(world, job, (0, 0))
     world.settle()
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RUNNING, 1, 0)
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
     assert set(job.placements.values()) == {"n2"}
 
 

@@ -164,7 +164,7 @@ def test_with_nothing_otherwise_every_job_starts_and_ends_when_it_did(seed: int)
         alike = likeness(starts, found.starts)
         assert (alike.common, alike.equal, alike.only_log, alike.only_here) == (len(starts), len(starts), 0, 0)
         ended = [job for job in world.state.jobs.values() if job.ended]
-        assert found.makespan_ms == max(job.completion_ms for job in ended) - found.begin_ms
+        assert found.makespan_ms == max(job.times.completion_ms for job in ended) - found.begin_ms
 
 
 def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:

@@ -73,12 +73,12 @@ def test_a_controller_that_wakes_up_late_changes_nothing_by_what_it_still_decide
     sleeper, other = Late(world), Late(world)
     assert [event.stage for event in other.decide() if isinstance(event, k.StageDecided)] == ["Running"]
     assert job.stage == Stage.RUNNING
-    before = (job.stage, job.attempt, job.version, job.leader_address, dict(job.placements), dict(job.bound))
+    before = (job.stage, job.attempt, job.version, job.leader.address, dict(job.placements), dict(job.bound))
     (late,) = sleeper.decide()
     assert isinstance(late, k.StageDecided) and late.stage == "Running"
     verdict = world.verdict("StageDecided")
     assert not verdict.accepted and f"the job changed at offset {job.version}" in verdict.reason
-    assert before == (job.stage, job.attempt, job.version, job.leader_address, dict(job.placements), dict(job.bound))
+    assert before == (job.stage, job.attempt, job.version, job.leader.address, dict(job.placements), dict(job.bound))
     sleeper.read_on()
     assert sleeper.decide() == [], "once it has read on it knows better"
 
@@ -97,7 +97,7 @@ def test_a_late_decision_to_give_a_job_up_does_not_end_its_next_attempt(world: W
     (late,) = sleeper.decide()
     assert isinstance(late, k.StageDecided) and late.stage == "Rescheduling" and late.attempt == 0
     assert not world.verdict("StageDecided").accepted
-    assert (job.stage, job.attempt, job.restarts) == (Stage.RESCHEDULING, 1, 1), "the restart was counted once"
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RESCHEDULING, 1, 1), "the restart was counted once"
 
 
 steps = st.lists(

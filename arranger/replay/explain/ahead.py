@@ -47,14 +47,14 @@ class QueueKeys:
         share = ""
         if stretch == of_job and name == "DRF":
             share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
-            if not share and other.held_back != job.held_back:
+            if not share and other.back_offs.held_back != job.back_offs.held_back:
                 return _HELD_BACK
             share = share or self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
         if share:
             return share
         if other.spec.priority != job.spec.priority:
             return f"priority {other.spec.priority} against {job.spec.priority}"
-        if other.held_back != job.held_back:
+        if other.back_offs.held_back != job.back_offs.held_back:
             return _HELD_BACK
         if other.seen.created_ms != job.seen.created_ms:
             return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"

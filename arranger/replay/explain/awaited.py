@@ -41,7 +41,7 @@ def awaited(state: State, job: JobRecord) -> Awaited:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _before_start(state, job)
     if job.stage == Stage.STARTING:
-        return Awaited(What.WORKERS if job.leader_address else What.LEADER_ADDRESS)
+        return Awaited(What.WORKERS if job.leader.address else What.LEADER_ADDRESS)
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return _nodes(What.FURTHER_NODES, job)
     if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:

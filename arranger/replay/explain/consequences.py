@@ -351,7 +351,7 @@ def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
         return {}
     names = [group.name for group in job.spec.groups]
     used = {name: job.spent.get(name, 0) for name in names}
-    used[names[LEADER_GROUP]] = job.restarts
+    used[names[LEADER_GROUP]] = job.leader.restarts
     for (group, _), uid in job.bound.items():
         pod = state.pods.get(uid)
         if pod is not None and pod.restarts:
@@ -370,5 +370,5 @@ def budget_text(job: JobRecord | None, state: State, about: Collection[int] | No
         who = "leader" if number == LEADER_GROUP else name
         if count or number == LEADER_GROUP or about is None or number in about:
             parts.append(f"{who} {count} of {limit}" if count <= limit else f"{who} {count} (limit {limit})")
-    parts += [f"{len(job.given_up)} given up"] if job.given_up else []
+    parts += [f"{len(job.slots.given_up)} given up"] if job.slots.given_up else []
     return ", ".join(parts)

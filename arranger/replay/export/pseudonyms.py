@@ -32,7 +32,7 @@ from arranger.model import reasons as r
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
 from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, JobTimes, LeaderRecord, SlotTable
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 
@@ -364,18 +364,10 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "reason": word,
         "turned": keep,
     },
-    JobRecord: {
-        "leader_address": Pseudonyms.address,
-        "refused": left_out,
-        "placements": keep,  # they follow in the snapshot
-        "bound": keep,
-        "spent": _keys("set"),
-        "retired": keep,
-        "refusals": _keys("node"),
-        "failing_since": _keys("set"),
-        "replaced": _keys("set"),
-        "turned": keep,
-    },
+    JobRecord: {"sets": _keys("set"), "refused": left_out, "retired": keep, "refusals": _keys("node")},
+    SlotTable: {"nodes": keep, "pods": keep},  # empty: they follow in the snapshot
+    LeaderRecord: {"address": Pseudonyms.address},
+    JobTimes: {"turned": keep},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep},
     JobImage: {"placements": _second("node"), "bound": keep},

@@ -121,7 +121,7 @@ def _job_line(job: JobRecord, place: int) -> JobLine:
         schedule_state=job.schedule_state,
         priority=job.spec.priority if job.spec is not None else 0,
         attempt=job.attempt,
-        restarts=job.restarts,
+        restarts=job.leader.restarts,
         pods_wanted=job.pods_wanted(),
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),

@@ -266,8 +266,8 @@ class Continuation:
     def _due_to_be_given_up(self, uid: str) -> None:
         """A job that a cycle before the point found infeasible: note when another would give it up."""
         job = self.state.jobs[uid]
-        if not job.ended and job.waits is not None and job.waits.shortage.infeasible and job.infeasible_since_ms:
-            self._at(max(self._now_ms, job.infeasible_since_ms + self._config.infeasible_grace_ms), uid, -1)
+        if not job.ended and job.waits is not None and job.waits.shortage.infeasible and job.times.infeasible_ms:
+            self._at(max(self._now_ms, job.times.infeasible_ms + self._config.infeasible_grace_ms), uid, -1)
 
     def _due_after_back_off(self, uid: str) -> None:
         """A job that backs off: a cycle may place it once that is over."""

@@ -118,7 +118,7 @@ class Meter:
             return
         key = (uid, job.attempt)
         if key not in self._since:
-            began_ms = job.stage_since_ms if now_ms == self._begin_ms else now_ms
+            began_ms = job.times.stage_ms if now_ms == self._begin_ms else now_ms
             self._since[key] = min(began_ms, now_ms)
 
     def ended(self, uid: str, now_ms: int, *, final: bool) -> None:

@@ -104,7 +104,7 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
     pods_of = dict(state.pods_of) if of_pods else state.pods_of
     for uid in touched:
         if uid in jobs:
-            jobs[uid] = _copied(jobs[uid])
+            jobs[uid] = jobs[uid].copy()
         if of_pods and uid in pods_of:
             pods_of[uid] = dict(pods_of[uid])
     return dataclasses.replace(
@@ -121,12 +121,3 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
         unwatched=dict(state.unwatched),
     )
-
-
-def _copied(job: JobRecord) -> JobRecord:
-    copied = dataclasses.replace(job)
-    for field in dataclasses.fields(job):
-        value = getattr(job, field.name)
-        if isinstance(value, dict):
-            setattr(copied, field.name, dict(value))
-    return copied

@@ -56,7 +56,7 @@ Rank = tuple[int, bool, int, str]
 
 def seniority(job: JobRecord) -> Rank:
     """Higher priority first; then who wasn't refused by the API server; the earlier created; the lower UID."""
-    return (-job.valid_spec.priority, job.held_back, job.seen.created_ms, job.seen.uid)
+    return (-job.valid_spec.priority, job.back_offs.held_back, job.seen.created_ms, job.seen.uid)
 
 
 class Priority(QueuePolicy):
@@ -114,7 +114,7 @@ class _Fair(JobQueue):
         heapq.heapify(self._heap)
 
     def _entry(self, job: JobRecord, requested: int, turn: Turn) -> tuple[int, bool, int, Rank, Turn]:
-        return (self._shares.allocated(job), job.held_back, requested, seniority(job), turn)
+        return (self._shares.allocated(job), job.back_offs.held_back, requested, seniority(job), turn)
 
     def head(self) -> Turn | None:
         return self._heap[0][4] if self._heap else None
