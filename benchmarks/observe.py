@@ -211,16 +211,16 @@ async def _read_only(api: ApiServer) -> float:
 async def _listing_s(log: RedisLog, pods: int) -> float:
     """Seconds between the beginning and the end of the pods' listing, as the watcher's batches tell them."""
     await log.open()
-    told_ms: dict[type, int] = {}
+    time_ms: dict[type, int] = {}
     seen = 0
     position = await log.start()
-    while k.ListingEnded not in told_ms:
+    while k.ListingEnded not in time_ms:
         for entry in await log.read(position, wait_s=1.0):
             position = msgspec.structs.replace(position, offset=entry.last, chain=entry.chain)
             for event in entry.batch.events:
                 seen += isinstance(event, k.PodSeen)
                 if isinstance(event, k.ListingBegun | k.ListingEnded) and event.kind == k.Watched.POD:
-                    told_ms[type(event)] = entry.batch.told_ms
+                    time_ms[type(event)] = entry.batch.time_ms
     if seen != pods:
         raise RuntimeError(f"{seen} of {pods} pods were taken in")
-    return (told_ms[k.ListingEnded] - told_ms[k.ListingBegun]) / 1000
+    return (time_ms[k.ListingEnded] - time_ms[k.ListingBegun]) / 1000

@@ -258,11 +258,11 @@ async def _record(folder: Path) -> dict[str, float]:
                 taken = entry.batch.events[0]
                 assert isinstance(taken, CycleTaken)
                 began_s, began_cpu_s = time.perf_counter(), time.process_time()
-                events = take_cycle(state, taken.config, taken.told_ms)
+                events = take_cycle(state, taken.config, taken.time_ms)
                 totals["cycle_s"] += time.perf_counter() - began_s
                 totals["cycle_cpu_s"] += time.process_time() - began_cpu_s
                 began_s, began_cpu_s = time.perf_counter(), time.process_time()
-                await stream.append(Batch("scheduler", int(totals["cycles"]) + 1, taken.told_ms, events), epoch=epoch)
+                await stream.append(Batch("scheduler", int(totals["cycles"]) + 1, taken.time_ms, events), epoch=epoch)
                 totals["record_s"] += time.perf_counter() - began_s
                 totals["record_cpu_s"] += time.process_time() - began_cpu_s
                 totals["cycles"] += 1

@@ -139,7 +139,7 @@ class World:
 
     def wait_for_late_pods(self) -> None:
         """Time passes until no pod that nobody has seen is waited for any more, and then something is said."""
-        self.now_ms = max(self.now_ms, self.state.told_ms)  # a clock that was set back tells no time
+        self.now_ms = max(self.now_ms, self.state.time_ms)  # a clock that was set back tells no time
         self.pass_time(k.ASSUMED_MS / 1000)
         self.say(k.ListingBegun(k.Watched.NODE, self.terms[k.Watched.NODE]))
 

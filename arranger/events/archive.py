@@ -222,7 +222,7 @@ class ArchiveLog(OnlyRead):
         return DamagedEntry(offset, f"{lacking}, before {following.file}", hint=_RESTORE)
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        return [SnapshotMark(name.offset, name.told_ms) for name in self.contents.snapshots]
+        return [SnapshotMark(name.offset, name.time_ms) for name in self.contents.snapshots]
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         for name in reversed(self.contents.snapshots):

@@ -1,6 +1,6 @@
 """The log's encoding: a batch as MessagePack, the chain of hashes over batches, and reading old versions.
 
-A payload is the array `[writer, seq, told_ms, [[tag, field, …], …]]`. Decoding is strict: an event whose tag isn't
+A payload is the array `[writer, seq, time_ms, [[tag, field, …], …]]`. Decoding is strict: an event whose tag isn't
 known, a field of the wrong type or a cut-off payload raise with the offset, and nothing is skipped. Old versions
 of a kind are decoded as what they were and then upcast to the present version, so readers only ever see that.
 """
@@ -25,7 +25,7 @@ class _WrittenBatch(msgspec.Struct, Generic[_AnyVersion], frozen=True, array_lik
 
     writer: str
     seq: int
-    told_ms: int
+    time_ms: int
     events: tuple[_AnyVersion, ...]
 
 
@@ -89,7 +89,7 @@ class Codec:
         if self._upcasts:
             present = self._upcasts
             events = tuple(present[type(event)](event) if type(event) in present else event for event in events)
-        return Batch(written.writer, written.seq, written.told_ms, events)
+        return Batch(written.writer, written.seq, written.time_ms, events)
 
     def _fault(self, payload: bytes, offset: int, error: Exception) -> DamagedEntry:
         """Names the event at fault; slow, for the one payload that couldn't be decoded."""

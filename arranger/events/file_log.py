@@ -288,7 +288,7 @@ class FileLog:
         except OSError as error:
             raise UsageError(f"log file {self._path} can't be written: {error.strerror}") from error
         if index is None:
-            return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
+            return await self.begin_epoch(lost=0, reason="the log was empty", time_ms=self._now_ms())
         return index.end
 
     def _held(self, fence: Fence | None) -> HeldWatch | None:
@@ -336,13 +336,13 @@ class FileLog:
             file.write(records)
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
         index = self._become_writer()
         if index is None or index.start.epoch <= lost:
             check_fence(fence, self._held(fence))
-            epoch = epoch_after(lost, told_ms)
-            payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason, cluster),)))
+            epoch = epoch_after(lost, time_ms)
+            payload = encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (EpochBegun(epoch, lost, reason, cluster),)))
             if index is not None:
                 self._keep_old(index.start.epoch)
             for snapshot in self._snapshot_files():

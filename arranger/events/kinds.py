@@ -246,13 +246,13 @@ QUIET_MS = 3_600_000
 class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CycleTaken.1"):
     """One scheduling cycle: its inputs. Its decisions are the other events of the same batch.
 
-    `base` is the offset of the projection that it was taken on, `told_ms` the time that it was told
+    `base` is the offset of the projection that it was taken on, `time_ms` the time that it was told
     (milliseconds since 1970). A cycle whose `base` lies before an earlier cycle in the log is superseded, and
     with it all its decisions.
     """
 
     base: int
-    told_ms: int
+    time_ms: int
     config: CycleConfig
 
 
@@ -389,11 +389,11 @@ def kind_of(event: Event) -> str:
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events appended in one atomic step, and the identity under which they are appended once.
 
-    `writer` is unique to a running writer; `seq` counts that writer's batches from 1. `told_ms` is the
+    `writer` is unique to a running writer; `seq` counts that writer's batches from 1. `time_ms` is the
     writer's clock in milliseconds since 1970: the only time that a fold ever sees.
     """
 
     writer: str
     seq: int
-    told_ms: int
+    time_ms: int
     events: tuple[Event, ...]

@@ -22,13 +22,13 @@ from arranger.events.kinds import Batch
 _BEYOND_MS = 1000
 
 
-def epoch_after(lost: int, told_ms: int) -> int:
-    """The number of an epoch that begins in place of `lost`: the time `told_ms`, or beyond `lost` if that isn't.
+def epoch_after(lost: int, time_ms: int) -> int:
+    """The number of an epoch that begins in place of `lost`: the time `time_ms`, or beyond `lost` if that isn't.
 
     How far beyond depends on the time as well: a log can be emptied again before all have heard of the epoch that
     replaced the lost one, and whoever hasn't should not begin another one of the same number.
     """
-    return told_ms if told_ms > lost else lost + 1 + told_ms % _BEYOND_MS
+    return time_ms if time_ms > lost else lost + 1 + time_ms % _BEYOND_MS
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -60,10 +60,10 @@ class Appended(msgspec.Struct, frozen=True):
     cursor: str = ""
 
 
-def check_time(told_ms: int, *, store_ms: int, bound_ms: int | None) -> None:
+def check_time(time_ms: int, *, store_ms: int, bound_ms: int | None) -> None:
     """Raises `ClockOff` if a time told is off from the store's own by more than the bound; None: by any."""
-    if bound_ms is not None and abs(told_ms - store_ms) > bound_ms:
-        raise ClockOff(told_ms - store_ms)
+    if bound_ms is not None and abs(time_ms - store_ms) > bound_ms:
+        raise ClockOff(time_ms - store_ms)
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True):
@@ -74,10 +74,10 @@ class StoredSnapshot(msgspec.Struct, frozen=True):
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):
-    """That there is a snapshot at an offset. `told_ms` is its state's time told, None where only reading it says."""
+    """That there is a snapshot at an offset. `time_ms` is its state's time told, None where only reading it says."""
 
     offset: int
-    told_ms: int | None = None
+    time_ms: int | None = None
 
 
 #: How many snapshots a log keeps.
@@ -129,11 +129,11 @@ class Log(Protocol):
         ...
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
         """Begin a new epoch in place of epoch `lost`, once, whoever calls; answers the end of the present one.
 
-        Its number is `epoch_after(lost, told_ms)`; `cluster` is whose log the lost one was, if that is known. Nothing
+        Its number is `epoch_after(lost, time_ms)`; `cluster` is whose log the lost one was, if that is known. Nothing
         happens when the log's epoch is newer than `lost`. The old epoch's watches, snapshots and writers are dropped.
         Raises `WatchSuperseded`, and begins none, if the epoch would begin on behalf of a watch whose current term is
         not the fence's; `ClockOff` as `append` does.
@@ -210,7 +210,7 @@ class OnlyRead:
         raise self._refusal()
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
         raise self._refusal()
 

@@ -104,7 +104,7 @@ class MemoryLog:
 
     async def open(self) -> Position:
         if self.home.index is None:
-            return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
+            return await self.begin_epoch(lost=0, reason="the log was empty", time_ms=self._now_ms())
         return await self.end()
 
     async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
@@ -120,7 +120,7 @@ class MemoryLog:
         if batch.seq < seq:
             raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
         check_fence(fence, held)
-        self._check_time(batch.told_ms)
+        self._check_time(batch.time_ms)
         entry = self.home.add(payload, len(batch.events))
         self.home.writers[batch.writer] = (batch.seq, entry.first, entry.last)
         now = after_append(fence, held, entry.first)
@@ -129,8 +129,8 @@ class MemoryLog:
         self._seen.passed(Position(epoch, entry.last, entry.chain))
         return Appended(entry.first, entry.last, duplicate=False, cursor=cursor_of_claim(fence, now, entry.first))
 
-    def _check_time(self, told_ms: int) -> None:
-        check_time(told_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
+    def _check_time(self, time_ms: int) -> None:
+        check_time(time_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         self._seen.passed(after)
@@ -160,14 +160,14 @@ class MemoryLog:
         return check_begun(self.home.index).start
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
         if self.home.index is None or self.home.index.start.epoch <= lost:
             check_fence(fence, self.home.watches.get(fence.watch) if fence is not None else None)
-            self._check_time(told_ms)
-            epoch = epoch_after(lost, told_ms)
+            self._check_time(time_ms)
+            epoch = epoch_after(lost, time_ms)
             begun = EpochBegun(epoch, lost, reason, cluster)
-            self.home.begin(epoch, encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (begun,))))
+            self.home.begin(epoch, encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (begun,))))
         return await self.end()
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:

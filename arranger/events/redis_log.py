@@ -108,7 +108,7 @@ class RedisLog:
             return end
         if self._read_only:
             raise NoLog(f"there is no log at {self._where}", hint="check the URL and the cluster's name")
-        return await self.begin_epoch(lost=0, reason="the log was empty", told_ms=self._now_ms())
+        return await self.begin_epoch(lost=0, reason="the log was empty", time_ms=self._now_ms())
 
     async def _check_server(self) -> None:
         info: Mapping[str, Any] = await self._client.info()
@@ -128,7 +128,7 @@ class RedisLog:
         answer = await self._run(
             *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
             *((fence.watch, fence.term, fence.cursor) if fence is not None else ("", "", "")),
-            *(batch.told_ms, self._clock_bound),
+            *(batch.time_ms, self._clock_bound),
         )
         match answer[0]:
             case b"appended":
@@ -360,12 +360,12 @@ class RedisLog:
         return _position(epoch, start, chain)
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
-        epoch = epoch_after(lost, told_ms)
-        payload = encode_batch(Batch(EPOCH_WRITER, 1, told_ms, (EpochBegun(epoch, lost, reason, cluster),)))
+        epoch = epoch_after(lost, time_ms)
+        payload = encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (EpochBegun(epoch, lost, reason, cluster),)))
         named = (fence.watch, fence.term) if fence is not None else ("", "")
-        answer = await self._run(BEGIN_EPOCH, lost, epoch, payload, *named, told_ms, self._clock_bound)
+        answer = await self._run(BEGIN_EPOCH, lost, epoch, payload, *named, time_ms, self._clock_bound)
         if answer[0] == b"clock":
             raise ClockOff(int(answer[1]))
         if fence is not None and answer[0] == b"superseded":

@@ -48,12 +48,12 @@ class StretchName(msgspec.Struct, frozen=True, order=True):
     epoch: int
     first: int
     last: int
-    first_told_ms: int
-    last_told_ms: int
+    first_time_ms: int
+    last_time_ms: int
 
     @property
     def file(self) -> str:
-        told = f"{self.first_told_ms:013}-{self.last_told_ms:013}"
+        told = f"{self.first_time_ms:013}-{self.last_time_ms:013}"
         return f"{self.epoch:013}-{self.first:012}-{self.last:012}-{told}.events"
 
 
@@ -62,11 +62,11 @@ class SnapshotName(msgspec.Struct, frozen=True, order=True):
 
     epoch: int
     offset: int
-    told_ms: int
+    time_ms: int
 
     @property
     def file(self) -> str:
-        return f"{self.epoch:013}-{self.offset:012}-{self.told_ms:013}.snapshot"
+        return f"{self.epoch:013}-{self.offset:012}-{self.time_ms:013}.snapshot"
 
 
 def parsed_name(file: str) -> StretchName | SnapshotName | None:
@@ -106,7 +106,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     offset: int
     chain: str
-    told_ms: int
+    time_ms: int
     body_bytes: int
     sha256: bytes
 
@@ -190,14 +190,14 @@ def decode_stretch_head(name: StretchName, begin: bytes) -> StretchHead:
     return _head("events", StretchHead, begin, name.first, name.file)[0]
 
 
-def encode_snapshot_file(snapshot: StoredSnapshot, told_ms: int) -> tuple[str, bytes]:
-    """Name and content of the file for a snapshot; `told_ms` is the time told of its state."""
+def encode_snapshot_file(snapshot: StoredSnapshot, time_ms: int) -> tuple[str, bytes]:
+    """Name and content of the file for a snapshot; `time_ms` is the time told of its state."""
     position = snapshot.position
     body = _compressed(snapshot.content)
     head = _SnapshotHead(
-        position.epoch, position.offset, position.chain, told_ms, len(snapshot.content), hashlib.sha256(body).digest()
+        position.epoch, position.offset, position.chain, time_ms, len(snapshot.content), hashlib.sha256(body).digest()
     )
-    name = SnapshotName(position.epoch, position.offset, told_ms)
+    name = SnapshotName(position.epoch, position.offset, time_ms)
     return name.file, _framed("snapshot", head) + body
 
 

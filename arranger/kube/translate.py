@@ -149,7 +149,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
         uid=metadata.get("uid") or "",
         resource_version=metadata.get("resourceVersion") or "",
         generation=_whole(metadata.get("generation")),
-        created_ms=time_ms(metadata.get("creationTimestamp")),
+        created_ms=parse_time_ms(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=spec,
         invalid=invalid_message(errors),
@@ -201,15 +201,15 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         restarts=_whole(status.get("restartsOfEarlierPods", status.get("restarts"))),
         leader_address=_text(status.get("leaderAddress")),
         allocations=decode_allocations(status.get("allocations"), names),
-        start_ms=time_ms(status.get("startTime")),
-        completion_ms=time_ms(status.get("completionTime")),
+        start_ms=parse_time_ms(status.get("startTime")),
+        completion_ms=parse_time_ms(status.get("completionTime")),
         message=one_line(_text(running.get("message")) or _text(status.get("message")))[:_MAX_STATUS_MESSAGE],
         worker_restarts=tuple((name, _whole(of_set.get("restartsOfEarlierPods"))) for name, of_set in sets),
         given_up=tuple((names.index(name), runs_of(of_set.get("givenUp"))) for name, of_set in sets),
         replacing=tuple((names.index(name), runs_of(of_set.get("replacing"))) for name, of_set in sets),
         reason=_text(running.get("reason")),
         turned=tuple(
-            (name, found.get("status") == "True", time_ms(found.get("lastTransitionTime")))
+            (name, found.get("status") == "True", parse_time_ms(found.get("lastTransitionTime")))
             for name, found in sorted(conditions.items())
         ),
     )
@@ -245,13 +245,13 @@ def status_digest(status: Any) -> str:
     return hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
 
 
-def time_ms(text: Any) -> int:
+def parse_time_ms(text: Any) -> int:
     """An RFC 3339 time, as Kubernetes writes it, in milliseconds since 1970; 0 for anything else."""
-    return _time_ms(text) if isinstance(text, str) and len(text) <= _LONGEST_TIME else 0
+    return _parse_time_ms(text) if isinstance(text, str) and len(text) <= _LONGEST_TIME else 0
 
 
 @lru_cache(maxsize=4096)
-def _time_ms(text: str) -> int:
+def _parse_time_ms(text: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
@@ -330,19 +330,19 @@ def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json],
     for condition in status.get("conditions") or ():
         if condition.get("type") == DISRUPTED and condition.get("status") == "True":
             why = condition.get("reason") or ""
-            if failed or _ran_at(time_ms(condition.get("lastTransitionTime")), containers):
+            if failed or _ran_at(parse_time_ms(condition.get("lastTransitionTime")), containers):
                 return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
     if failed:
         return _first_failed(containers, message)
-    going_ms = time_ms(metadata.get("deletionTimestamp"))
-    told_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
-    return (STOPPED if going_ms and _ran_at(told_ms, containers) else ""), message
+    going_ms = parse_time_ms(metadata.get("deletionTimestamp"))
+    time_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
+    return (STOPPED if going_ms and _ran_at(time_ms, containers) else ""), message
 
 
 def _ran_at(moment_ms: int, containers: list[Json]) -> bool:
     """Whether an ended pod was still running then; times have whole seconds."""
     ended = [(container.get("state") or _NOTHING).get("terminated") or _NOTHING for container in containers]
-    return any(time_ms(each.get("finishedAt")) >= moment_ms for each in ended)
+    return any(parse_time_ms(each.get("finishedAt")) >= moment_ms for each in ended)
 
 
 def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:

@@ -6,9 +6,9 @@ from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 
 
-def due_ms(job: JobRecord, config: LifecycleConfig, told_ms: int) -> int | None:
-    """The first moment after `told_ms` at which it may have to be decided on, told in milliseconds; None for none."""
+def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
+    """The first moment after `time_ms` at which it may have to be decided on, told in milliseconds; None for none."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
         return None
-    found = [refusals.due_ms(job, config), workers.due_ms(job, config, told_ms)]
-    return min((moment for moment in found if moment is not None and moment > told_ms), default=None)
+    found = [refusals.due_ms(job, config), workers.due_ms(job, config, time_ms)]
+    return min((moment for moment in found if moment is not None and moment > time_ms), default=None)

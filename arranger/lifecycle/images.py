@@ -16,7 +16,7 @@ class ImageWaits:
         #: Job → its leader's pod, and when it was first seen to wait, told in milliseconds.
         self._since: dict[str, tuple[str, int]] = {}
 
-    def since_ms(self, state: State, job: JobRecord, told_ms: int) -> int | None:
+    def since_ms(self, state: State, job: JobRecord, time_ms: int) -> int | None:
         """Since when the leader of a job waits without a break, as far as was seen; None if it doesn't."""
         pod = leader_without_image(state, job)
         if pod is None:
@@ -24,7 +24,7 @@ class ImageWaits:
             return None
         known = self._since.get(job.uid)
         if known is None or known[0] != pod.uid:
-            known = self._since[job.uid] = (pod.uid, told_ms)
+            known = self._since[job.uid] = (pod.uid, time_ms)
         return known[1]
 
     def forget(self, uid: str) -> None:

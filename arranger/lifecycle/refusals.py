@@ -13,30 +13,30 @@ from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
 
 
-def refused_quorum(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     """A job that starts can't get its quorum because pods of it are refused: it makes room for others, and waits."""
-    overdue = _overdue(job, config, told_ms)
+    overdue = _overdue(job, config, time_ms)
     if not overdue or job.stage != Stage.STARTING or not job.quorum_placed():
         return None
     if LEADER not in overdue and len(job.placements) - len(overdue) > _needed(job):
         return None
-    held_ms = told_ms - job.times.stage_ms
-    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(told_ms, held_ms=held_ms))
+    held_ms = time_ms - job.times.stage_ms
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=held_ms))
     reason = StageReason.QUORUM_REFUSED
     stage, facts = TRANSITIONS[job.stage, reason], StageFacts(words=_words(job))
     return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)
 
 
-def refused_workers(job: JobRecord, config: LifecycleConfig, told_ms: int) -> WorkersReplaced | None:
+def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
     """Workers beyond the quorum that are refused give their nodes up. Those of a running job's quorum keep them: its
     work isn't thrown away for a refusal."""
-    overdue = _overdue(job, config, told_ms)
+    overdue = _overdue(job, config, time_ms)
     spare = len(job.placements) - 1 - job.valid_spec.min_workers
     given_up = [place for place in overdue if place != LEADER][-spare:] if spare > 0 else []
     if not given_up:
         return None
     workers = tuple(EndedWorker(Place(*place), "", Replacement.ELSEWHERE, False) for place in given_up)
-    back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(told_ms))
+    back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
     cause = EndCause(EndKind.REFUSED, Place(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
@@ -46,10 +46,10 @@ def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
     return min(job.slots.refused_ms.values(), default=0) + config.refused_ms if job.slots.refused_ms else None
 
 
-def _overdue(job: JobRecord, config: LifecycleConfig, told_ms: int) -> list[PlaceKey]:
+def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[PlaceKey]:
     """The places whose pods have been refused for long enough, in order."""
     since = job.slots.refused_ms.items()
-    return sorted(place for place, since_ms in since if told_ms - since_ms >= config.refused_ms)
+    return sorted(place for place, since_ms in since if time_ms - since_ms >= config.refused_ms)
 
 
 def _needed(job: JobRecord) -> int:

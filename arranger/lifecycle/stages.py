@@ -27,7 +27,7 @@ Decided = StageDecided | LeaderAddressed | WorkersReplaced
 
 
 def next_decision(
-    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int, *, no_image_ms: int | None = None
+    state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, *, no_image_ms: int | None = None
 ) -> Decided | None:
     """The next decision on one job. Call again once it is folded: there may be another.
 
@@ -40,16 +40,16 @@ def next_decision(
     if job.spec is None:
         return None
     if job.stands_still or job.suspended:
-        return _as_asked(job, told_ms)
-    overdue = _overdue(job, told_ms)
+        return _as_asked(job, time_ms)
+    overdue = _overdue(job, time_ms)
     if overdue is not None:
         return overdue
     if job.failure is not None and job.failure.permanent:
         return _decide(job, R.POD_REFUSED, StageFacts(words=job.failure.message))
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(job)
-    missing = _image_missing(state, job, config, told_ms, no_image_ms)
-    return missing or _with_leader(state, job, config, told_ms)
+    missing = _image_missing(state, job, config, time_ms, no_image_ms)
+    return missing or _with_leader(state, job, config, time_ms)
 
 
 def _unusable(job: JobRecord) -> StageDecided:
@@ -68,21 +68,21 @@ def _deleted(job: JobRecord) -> StageDecided | None:
     return _decide(job, R.DELETED)
 
 
-def _overdue(job: JobRecord, told_ms: int) -> StageDecided | None:
+def _overdue(job: JobRecord, time_ms: int) -> StageDecided | None:
     """The deadline counts from the job's start; time in which it was suspended before doesn't."""
     limit_s = job.valid_spec.deadline_s
-    if limit_s is None or not job.times.start_ms or told_ms - job.times.start_ms < limit_s * 1000:
+    if limit_s is None or not job.times.start_ms or time_ms - job.times.start_ms < limit_s * 1000:
         return None
     return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s))
 
 
-def _as_asked(job: JobRecord, told_ms: int) -> StageDecided | None:
+def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
     """What the user asks for: to end, into suspension from every stage, and out of it to the scheduler."""
     if job.valid_spec.terminating:
         return _decide(job, R.TERMINATED)
     placed_since = job.valid_spec.suspend and job.placements  # while it was resumed for a moment
     if not job.suspended or placed_since:
-        return _overdue(job, told_ms) or _decide(job, R.SUSPENDED)
+        return _overdue(job, time_ms) or _decide(job, R.SUSPENDED)
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 
 
@@ -97,26 +97,26 @@ def _pending(job: JobRecord) -> StageDecided | None:
     return None
 
 
-def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
+def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     """Starting and Running: the leader's fate comes first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        missing = _leader_missing(state, job) or refused_quorum(job, config, told_ms)
-        return missing or _incomplete(job, config, told_ms)
+        missing = _leader_missing(state, job) or refused_quorum(job, config, time_ms)
+        return missing or _incomplete(job, config, time_ms)
     if leader.phase == Phase.SUCCEEDED and not blameless(leader):
         return _succeeded(job)
-    failed = _leader_failed(job, leader, config, told_ms) or _leader_lost(state, job, leader, config, told_ms)
-    failed = failed or refused_quorum(job, config, told_ms) or _incomplete(job, config, told_ms)
-    if failed is not None or _going(state, leader, told_ms):
+    failed = _leader_failed(job, leader, config, time_ms) or _leader_lost(state, job, leader, config, time_ms)
+    failed = failed or refused_quorum(job, config, time_ms) or _incomplete(job, config, time_ms)
+    if failed is not None or _going(state, leader, time_ms):
         return failed
-    ended = _workers_ended(state, job, config, told_ms) or refused_workers(job, config, told_ms)
+    ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
     return ended or _addressed(state, job, leader) or _ready(state, job, leader)
 
 
-def _going(state: State, leader: PodSeen, told_ms: int) -> bool:
+def _going(state: State, leader: PodSeen, time_ms: int) -> bool:
     """Whether the leader is being deleted or its node can't be reached. Its workers can't last then: what they do is
     the next attempt's if it goes, and if its node comes back they are looked at again."""
-    return leader.deleting or state.nodes.down_for_ms(leader.node, told_ms) >= 0
+    return leader.deleting or state.nodes.down_for_ms(leader.node, time_ms) >= 0
 
 
 def _succeeded(job: JobRecord) -> StageDecided:
@@ -141,9 +141,9 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
 
 
 def _leader_lost(
-    state: State, job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int
+    state: State, job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int
 ) -> StageDecided | None:
-    down_ms = state.nodes.down_for_ms(leader.node, told_ms)
+    down_ms = state.nodes.down_for_ms(leader.node, time_ms)
     if down_ms < config.lost_ms:
         return None
     gone = not state.nodes.has(leader.node)
@@ -168,7 +168,7 @@ def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None
     return _decide(job, R.WORKERS_READY)
 
 
-def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     limit = job.valid_spec.restart_limit
     used = job.leader.restarts + leader.restarts
     words = leader.reason or leader.message
@@ -178,7 +178,7 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tol
         return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit)) if used > limit else None
     if used + 1 > limit:
         return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words))
-    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(told_ms, held_ms=told_ms - job.times.stage_ms))
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
     return _decide(job, R.LEADER_FAILED, StageFacts(count=used + 1, limit=limit, words=words), back_off_ms)
 
 
@@ -191,17 +191,17 @@ def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
 
 
 def _image_missing(
-    state: State, job: JobRecord, config: LifecycleConfig, told_ms: int, no_image_ms: int | None
+    state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, no_image_ms: int | None
 ) -> StageDecided | None:
     leader = leader_without_image(state, job)
-    if leader is None or no_image_ms is None or told_ms - no_image_ms < config.image_grace_ms:
+    if leader is None or no_image_ms is None or time_ms - no_image_ms < config.image_grace_ms:
         return None
     return _decide(job, R.IMAGE_ERROR, StageFacts(words=leader.waiting))
 
 
-def _incomplete(job: JobRecord, config: LifecycleConfig, told_ms: int) -> StageDecided | None:
+def _incomplete(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     """Who can't get all of its quorum doesn't keep the other part for ever: it gives its nodes up and waits for all."""
-    if not job.times.short_ms or told_ms - job.times.short_ms < config.quorum_ms:
+    if not job.times.short_ms or time_ms - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
     shortage = _shortage(job) if not words else None
@@ -222,12 +222,12 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     return _decide(job, R.WORKERS_FAILED, facts)
 
 
-def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Decided | None:
+def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     """Workers that ended are replaced alone while enough are left; else another attempt can mend it, or nothing can."""
     beyond = _beyond_quorum(job)
     if beyond is not None:
         return beyond
-    ended = fallen(state, job, config, told_ms)
+    ended = fallen(state, job, config, time_ms)
     if ended is None:
         return None
     needed = job.valid_spec.min_workers

@@ -57,7 +57,7 @@ def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int =
 
 def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Wanted:
     """What makes these pods go: those on lost nodes by force, also if they are being deleted; the others once."""
-    now_ms = max(now_ms, state.told_ms)
+    now_ms = max(now_ms, state.time_ms)
     force = [pod for pod in pods if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
     forced = {pod.uid for pod in force}
     return Wanted([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
@@ -241,13 +241,13 @@ def _to_be_replaced(state: State, job: JobRecord) -> str:
         return ""
     failed = {place[0] for place, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
     names = [group.name for number, group in enumerate(job.spec.groups) if number in failed and number]
-    due = [(again_ms(job, name, LifecycleConfig(), state.told_ms), name) for name in names if name in failing]
+    due = [(again_ms(job, name, LifecycleConfig(), state.time_ms), name) for name in names if name in failing]
     return "; ".join(f"failed workers of {name} come again from {_from(due_ms)}" for due_ms, name in sorted(due))
 
 
-def _from(told_ms: int) -> str:
+def _from(time_ms: int) -> str:
     """A moment before which nothing happens: whole seconds, the next one where it lies between two."""
-    return rfc3339(told_ms + 999)
+    return rfc3339(time_ms + 999)
 
 
 def _stuck(state: State, job: JobRecord) -> str:

@@ -77,7 +77,7 @@ def barred(state: State, job: JobRecord, place: PlaceKey) -> Closed | None:
     return Closed(taint=taint) if taint is not None else None
 
 
-def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) -> Fallen | None:
+def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Fallen | None:
     """The workers to decide on now; None if there are none, or none whose time has come."""
     found = Fallen()
     restarted: list[tuple[PlaceKey, PodSeen]] = []
@@ -89,7 +89,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
         if place == LEADER:
             continue
         if node not in down:
-            down[node] = nodes.down_for_ms(node, told_ms) >= config.lost_ms
+            down[node] = nodes.down_for_ms(node, time_ms) >= config.lost_ms
         if pod is None:
             spot = (node, place[0])
             if spot not in shut:
@@ -108,7 +108,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, told_ms: int) 
     found.over = _over_limit(job, found.failed, restarted)
     over = {place for place, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
-    _keep_due(job, found, config, told_ms)
+    _keep_due(job, found, config, time_ms)
     return found if found.failed or found.lost or found.over else None
 
 
@@ -131,32 +131,32 @@ def _over_limit(
     return found
 
 
-def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, told_ms: int) -> None:
+def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int) -> None:
     """Leave out what must wait: for news of the leader, and for the back-off between replacements in one set."""
     names = [group.name for group in job.valid_spec.groups]
-    settled = {name: told_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
-    ready = {name: settled[name] and told_ms >= again_ms(job, name, config, told_ms) for name in names}
+    settled = {name: time_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
+    ready = {name: settled[name] and time_ms >= again_ms(job, name, config, time_ms) for name in names}
     found.over = [one for one in found.over if settled[names[one[0][0]]]]
     found.failed = [one for one in found.failed if ready[names[one[0][0]]]]
 
 
-def again_ms(job: JobRecord, name: str, config: LifecycleConfig, told_ms: int) -> int:
+def again_ms(job: JobRecord, name: str, config: LifecycleConfig, time_ms: int) -> int:
     """When the workers of a set that failed by their own fault come again: the first in a row so long after the
     failure, others so long after the replacement before."""
     of = job.sets.get(name, SetRecord())
-    if not of.in_a_row or told_ms - of.replaced_ms >= STREAK_MS:
+    if not of.in_a_row or time_ms - of.replaced_ms >= STREAK_MS:
         return of.failing_since_ms + config.back_off_after(0)
     return of.replaced_ms + config.back_off_after(of.in_a_row)
 
 
-def due_ms(job: JobRecord, config: LifecycleConfig, told_ms: int) -> int | None:
+def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
     """When workers that failed are next decided on, told in milliseconds; None where none waits for that."""
     failing = job.failing
     if not failing or job.spec is None:
         return None
     found = [since_ms + config.settle_ms for since_ms in failing.values()]
-    found += [again_ms(job, name, config, told_ms) for name in failing]
-    return min((moment for moment in found if moment > told_ms), default=None)
+    found += [again_ms(job, name, config, time_ms) for name in failing]
+    return min((moment for moment in found if moment > time_ms), default=None)
 
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:

@@ -15,12 +15,12 @@ class BackOff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     times: int = 0
     until_ms: int = 0
 
-    def in_a_row(self, told_ms: int, *, held_ms: int = 0) -> int:
+    def in_a_row(self, time_ms: int, *, held_ms: int = 0) -> int:
         """How many of them the next one follows in a row, of a job that has now held its nodes for `held_ms`.
 
         None, where it held them long enough (`STEADY_MS`), or when the last has been over for `QUIET_MS`.
         """
-        steady = held_ms >= STEADY_MS or told_ms - self.until_ms >= QUIET_MS
+        steady = held_ms >= STEADY_MS or time_ms - self.until_ms >= QUIET_MS
         return 0 if steady else self.times
 
 

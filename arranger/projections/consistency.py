@@ -93,7 +93,7 @@ def _add(held: _Held, node: str, amounts: Iterable[tuple[str, int]]) -> None:
 
 
 def _story(job: JobRecord) -> tuple[str, ...]:
-    last = [f"{told_ms}: {step.stage} ({step.reason}), based on {step.based_on}" for step, told_ms in job.steps]
+    last = [f"{time_ms}: {step.stage} ({step.reason}), based on {step.based_on}" for step, time_ms in job.steps]
     return (
         f"job {job.seen.namespace}/{job.seen.name}, UID {job.uid}",
         f"{job.stage}, {job.schedule_state}, attempt {job.attempt}, version {job.version}, adopted at {job.adopted_at}",

@@ -26,15 +26,15 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     """Fold one entry. Its offsets must follow the state's; the same entry twice is a bug in the reader."""
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
-    fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
+    fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
     if state.assumed:
-        forget_assumed(state, list(state.assumed_until(fold.told_ms)), changes)
+        forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
     apply, offset = _APPLY, entry.first
     for event in entry.batch.events:
         apply[type(event)](fold, offset, event)
         offset += 1
     state.offset = entry.last
-    state.told_ms = fold.told_ms
+    state.time_ms = fold.time_ms
 
 
 def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int]:
@@ -45,11 +45,11 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
     """
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
-    fold = _Fold(state, changes, max(state.told_ms, entry.batch.told_ms))
-    forget_assumed(state, list(state.assumed_until(fold.told_ms)), changes)
+    fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
+    forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         _APPLY[type(event)](fold, offset, event)
-        state.offset, state.told_ms = offset, fold.told_ms
+        state.offset, state.time_ms = offset, fold.time_ms
         yield offset
 
 
@@ -64,8 +64,8 @@ class _Fold(JobLife):
 
     __slots__ = ("cycle_config", "cycle_refused", "superseded")
 
-    def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
-        super().__init__(state, changes, told_ms)
+    def __init__(self, state: State, changes: Changes, time_ms: int) -> None:
+        super().__init__(state, changes, time_ms)
         self.cycle_refused = "no cycle was taken in this batch"
         self.superseded = False
         self.cycle_config = _NO_CONFIG
@@ -108,13 +108,13 @@ class _Fold(JobLife):
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
-            event.name, event.uid, event.resource_version, event.facts, told_ms=self.told_ms
+            event.name, event.uid, event.resource_version, event.facts, time_ms=self.time_ms
         ):
             self.changes.schedulable = True
 
     def node_gone(self, _offset: int, event: k.NodeGone) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.forget(
-            event.name, event.uid, told_ms=self.told_ms
+            event.name, event.uid, time_ms=self.time_ms
         ):
             self.changes.schedulable = True
 
@@ -280,12 +280,12 @@ class _Fold(JobLife):
         refused = self.cycle_refused or outdated(job, event.based_on, None)
         if self._judge(offset, "Waits", refused) and job is not None:
             job.waits = event
-            job.times.waits_ms = self.told_ms
+            job.times.waits_ms = self.time_ms
             self._schedule_state(job, event.schedule_state)
             if not event.shortage.infeasible:
                 job.times.infeasible_ms = 0
             elif not job.times.infeasible_ms:
-                job.times.infeasible_ms = self.told_ms
+                job.times.infeasible_ms = self.time_ms
             self.changes.jobs[job.uid] = None
 
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
@@ -322,14 +322,14 @@ class _Fold(JobLife):
                 counted[name] = None
         for name in counted:
             of_set = job.of_set(name)
-            of_set.in_a_row = of_set.in_a_row + 1 if self.told_ms - of_set.replaced_ms < k.STREAK_MS else 1
-            of_set.replaced_ms = self.told_ms
+            of_set.in_a_row = of_set.in_a_row + 1 if self.time_ms - of_set.replaced_ms < k.STREAK_MS else 1
+            of_set.replaced_ms = self.time_ms
         if event.back_off_ms:
-            times = job.back_offs.further.in_a_row(self.told_ms)
-            job.back_offs.further = BackOff(times + 1, self.told_ms + event.back_off_ms)
+            times = job.back_offs.further.in_a_row(self.time_ms)
+            job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
             job.waits = job.failure = None  # what was said of those pods is said anew when they come again
         self._settle_schedule(job)
-        job.replaced = Replaced(job.replaced.times + 1, event.causes, self.told_ms)
+        job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)
         job.version = offset
         self.changes.schedulable = True
 
@@ -342,7 +342,7 @@ class _Fold(JobLife):
         job.failure = event
         place = (event.place.group, event.place.index) if event.place is not None else None
         if event.tries and place in job.placements:
-            job.slots.refuse(place, self.told_ms)
+            job.slots.refuse(place, self.time_ms)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 

@@ -34,7 +34,7 @@ class JobLife(Slots):
     __slots__ = ()
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
-        job = JobRecord(event, event.spec, offset, times=JobTimes(stage_ms=self.told_ms, scheduled_ms=self.told_ms))
+        job = JobRecord(event, event.spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
         self.state.job_changes += 1
         self.changes.schedulable = True
@@ -91,18 +91,18 @@ class JobLife(Slots):
         self._note_back_off(job, event)
         before, job.stage = job.stage, event.stage
         job.decided = event
-        job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.told_ms))
-        job.times.stage_ms = self.told_ms
+        job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))
+        job.times.stage_ms = self.time_ms
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.times.start_ms:
-            job.times.start_ms = self.told_ms
+            job.times.start_ms = self.time_ms
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
             self._begin_anew(job, before)
         if job.ended:
             self._release_all(job, before)
-            job.times.completion_ms = self.told_ms
+            job.times.completion_ms = self.time_ms
         self._note_turns(job)
         self._note_short(job)
 
@@ -132,10 +132,10 @@ class JobLife(Slots):
 
     def _note_back_off(self, job: JobRecord, event: k.StageDecided) -> None:
         """What a decision on the stage, in which the job isn't yet, means for its back-off and its place in line."""
-        held_ms = self.told_ms - job.times.stage_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
+        held_ms = self.time_ms - job.times.stage_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
         if event.back_off_ms:
-            times = job.back_offs.attempt.in_a_row(self.told_ms, held_ms=held_ms)
-            job.back_offs.attempt = BackOff(times + 1, self.told_ms + event.back_off_ms)
+            times = job.back_offs.attempt.in_a_row(self.time_ms, held_ms=held_ms)
+            job.back_offs.attempt = BackOff(times + 1, self.time_ms + event.back_off_ms)
         if event.reason == StageReason.QUORUM_REFUSED:
             job.back_offs.held_back = True
         elif event.stage == Stage.RUNNING:
@@ -177,13 +177,13 @@ class JobLife(Slots):
         if not (failed or restarted) or job.bound.get(place) != pod.uid:
             return
         if failed and pod.reason.startswith(REFUSALS):
-            job.refusals[pod.node] = self.told_ms
+            job.refusals[pod.node] = self.time_ms
             self.state.job_changes += 1
         if place == LEADER:
             return
         of_set = job.of_set(pod.owner.group_name)
-        if self.told_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
-            of_set.failing_since_ms = self.told_ms
+        if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
+            of_set.failing_since_ms = self.time_ms
 
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
         assert pod.owner is not None

@@ -119,7 +119,7 @@ class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     times: int = 0
     causes: tuple[EndCause, ...] = ()
-    told_ms: int = 0
+    time_ms: int = 0
 
 
 NOTHING_REPLACED = Replaced()

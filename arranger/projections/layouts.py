@@ -96,7 +96,7 @@ def _job_from_7(record: msgspec.Raw, *slots: msgspec.Raw) -> list[msgspec.Raw]:
     for name, parts in _GROUPED_8.items():
         fields[name] = _raw({to: fields[of] for to, of in parts.items() if of in fields})
     fields["decided"] = _raw(stage_decided(old.decided) if old.decided is not None else None)
-    fields["steps"] = _raw([(stage_decided(step), told_ms) for step, told_ms in old.steps])
+    fields["steps"] = _raw([(stage_decided(step), time_ms) for step, time_ms in old.steps])
     fields["waits"] = _raw(waits(old.waits) if old.waits is not None else None)
     fields["replaced"] = _raw((old.replacements, causes_of(old.replacement), old.replacement_ms))
     fields["sets"] = _raw({name: _set_from_7(old, name) for name in (old.spent | old.failing_since | old.replaced)})

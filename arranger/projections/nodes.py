@@ -93,13 +93,13 @@ class NodeTable:
 
     # --- facts ---------------------------------------------------------------------------------------------
 
-    def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, told_ms: int) -> bool:
+    def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, time_ms: int) -> bool:
         """Take over a node's facts; answers whether they differ from those known."""
         row = self._row(name)
         if facts.ready:
             self.down_ms[row] = UP
         elif self.down_ms[row] <= 0:
-            self.down_ms[row] = told_ms
+            self.down_ms[row] = time_ms
         before = self.uids[row]
         changed = before != uid or self.facts[row] != facts
         self.uids[row], self.versions[row] = uid, version
@@ -109,14 +109,14 @@ class NodeTable:
             self._facts_changed(names_too=before == "" or uid == "")
         return changed
 
-    def forget(self, name: str, uid: str, *, told_ms: int) -> bool:
+    def forget(self, name: str, uid: str, *, time_ms: int) -> bool:
         """The node object is gone; what is still held on it stays counted. False if that object wasn't there."""
         row = self.rows.get(name)
         if row is None or self.uids[row] != uid:
             return False
         self.uids[row], self.versions[row], self.facts[row] = "", "", _ABSENT
         if self.down_ms[row] <= 0:
-            self.down_ms[row] = told_ms
+            self.down_ms[row] = time_ms
         self.allocatable[row] = 0
         self._facts_changed(names_too=True)
         self._drop_if_empty(row)
@@ -131,11 +131,11 @@ class NodeTable:
         row = self.rows.get(name)
         return row is not None and self.present(row)
 
-    def down_for_ms(self, name: str, told_ms: int) -> int:
+    def down_for_ms(self, name: str, time_ms: int) -> int:
         """For how long a node has not been ready, or not been there, at that time; -1 for one that is ready."""
         row = self.rows.get(name)
         since_ms = self.down_ms[row] if row is not None else 0
-        return max(told_ms - since_ms, 0) if since_ms != UP else -1
+        return max(time_ms - since_ms, 0) if since_ms != UP else -1
 
     def by_name(self) -> Amounts:
         """Rows of the present nodes in the order of their names: the order that breaks every tie."""

@@ -25,12 +25,12 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
 class Slots:
     """The slots of all jobs, while one entry is folded: the state, what it touches, and the entry's time."""
 
-    __slots__ = ("changes", "state", "told_ms")
+    __slots__ = ("changes", "state", "time_ms")
 
-    def __init__(self, state: State, changes: Changes, told_ms: int) -> None:
+    def __init__(self, state: State, changes: Changes, time_ms: int) -> None:
         self.state = state
         self.changes = changes
-        self.told_ms = told_ms
+        self.time_ms = time_ms
 
     def _bind_waiting(self, job: JobRecord) -> None:
         """Bind the pods of a job that fill no place yet, in an order that every process shares."""
@@ -102,7 +102,7 @@ class Slots:
         owner = job.owner_of(place)
         if owner in self.state.assumed:  # since an earlier decision on the same place
             forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
-        until_ms = self.told_ms + k.ASSUMED_MS
+        until_ms = self.time_ms + k.ASSUMED_MS
         self.state.assumed[owner] = Assumed(owner, node, requests_of(job, place), until_ms)
 
     def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
@@ -174,19 +174,19 @@ class Slots:
         if not job.short():
             job.times.short_ms = 0
         elif not job.times.short_ms:
-            job.times.short_ms = self.told_ms
+            job.times.short_ms = self.time_ms
 
     def _schedule_state(self, job: JobRecord, new: ScheduleState) -> None:
         if job.schedule_state != new:
             job.schedule_state = new
-            job.times.scheduled_ms = self.told_ms
+            job.times.scheduled_ms = self.time_ms
             self._note_turns(job)
 
     def _note_turns(self, job: JobRecord) -> None:
         """Since when each condition holds, or doesn't any more."""
         for name, is_so in job.conditions():
             if is_so != job.times.turned.get(name, (False, 0))[0]:
-                job.times.turned[name] = (is_so, self.told_ms)
+                job.times.turned[name] = (is_so, self.time_ms)
 
 
 def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:

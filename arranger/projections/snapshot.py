@@ -51,7 +51,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     layout: int
     epoch: int
     offset: int
-    told_ms: int
+    time_ms: int
     last_cycle: int
     terms: dict[str, int]
     listed: dict[str, bool]
@@ -71,7 +71,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
 _UNTOUCHED = SetRecord()
 
 #: Where the time told stands in a snapshot.
-_TOLD = StateImage.__struct_fields__.index("told_ms")
+_TIME = StateImage.__struct_fields__.index("time_ms")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(StateImage)
@@ -85,7 +85,7 @@ def encode(state: State) -> bytes:
             layout=LAYOUT,
             epoch=state.epoch,
             offset=state.offset,
-            told_ms=state.told_ms,
+            time_ms=state.time_ms,
             last_cycle=state.last_cycle,
             terms=state.terms,
             listed=state.listed,
@@ -125,10 +125,10 @@ def encode_image(image: StateImage) -> bytes:
     return _encoder.encode(image)
 
 
-def told_ms(content: bytes) -> int:
+def time_ms(content: bytes) -> int:
     """The time told of a snapshot's state, without restoring it. Raises `UnusableSnapshot`."""
     try:
-        return msgspec.msgpack.decode(_raw.decode(present(content))[_TOLD], type=int)
+        return msgspec.msgpack.decode(_raw.decode(present(content))[_TIME], type=int)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as err:
         raise undecodable(err) from err
 
@@ -160,7 +160,7 @@ def _state(image: StateImage) -> State:
     state = State(
         epoch=image.epoch,
         offset=image.offset,
-        told_ms=image.told_ms,
+        time_ms=image.time_ms,
         last_cycle=image.last_cycle,
         terms=image.terms,
         listed=image.listed,
@@ -174,7 +174,7 @@ def _state(image: StateImage) -> State:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
     for node in image.nodes:
         if node.uid:
-            state.nodes.see(node.name, node.uid, node.version, node.facts, told_ms=node.down_ms)
+            state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)
     for pod in image.pods:
         _restore_pod(state, pod)
     for job in image.jobs:

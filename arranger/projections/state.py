@@ -63,14 +63,14 @@ class Assumed(msgspec.Struct, frozen=True, array_like=True):
 class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
 
-    `told_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID,
+    `time_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID,
     `repelling` those that keep other pods away (required anti-affinity). `terms` hold each watched kind's current
     term, `listed` the kinds listed in full in this epoch.
     """
 
     epoch: int = 0
     offset: int = 0
-    told_ms: int = 0
+    time_ms: int = 0
     nodes: NodeTable = field(default_factory=NodeTable)
     pods: dict[str, PodSeen] = field(default_factory=dict)
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
@@ -122,10 +122,10 @@ class State:
         """Whether a Kubernetes cluster is known to be another than the log's; one that isn't known is not."""
         return bool(cluster and self.cluster) and cluster != self.cluster
 
-    def assumed_until(self, told_ms: int) -> Iterator[Assumed]:
+    def assumed_until(self, time_ms: int) -> Iterator[Assumed]:
         """The assumed pods that aren't waited for any more at a time, which the next entry of the log forgets."""
         for pod in self.assumed.values():
-            if pod.until_ms > told_ms:
+            if pod.until_ms > time_ms:
                 return
             yield pod
 

@@ -35,27 +35,27 @@ class Plan(msgspec.Struct, frozen=True):
 def take_cycle(
     state: State,
     config: CycleConfig,
-    told_ms: int,
+    time_ms: int,
     witness: Witness | None = None,
     *,
     policies: Policies = BUILT_IN,
 ) -> tuple[Event, ...]:
     """All events of one cycle on `state`, or nothing when there is nothing to say."""
-    return _plan(state, config, told_ms, witness, policies).events
+    return _plan(state, config, time_ms, witness, policies).events
 
 
 def turn_of(
-    state: State, uid: str, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
+    state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
 ) -> Attempt | None:
     """What a cycle would do for one job's quorum, with the jobs before it in the queue served first; with `further`,
     for all of the job.
 
     None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
     """
-    jobs = queue.waiting_jobs(state, told_ms)
+    jobs = queue.waiting_jobs(state, time_ms)
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
-    placer = Placer(state, config, policies, told_ms=told_ms)
+    placer = Placer(state, config, policies, time_ms=time_ms)
     turns = queue.queues(jobs, config, policies, placer.shares)
     attempts = _take_turns(placer, turns, until=uid, further=further)
     return next(attempt for attempt in attempts if attempt.job.uid == uid)
@@ -73,37 +73,37 @@ class Cycles:
         self._question: tuple[Any, ...] = ()
         self._until_ms = 0.0
 
-    def take(self, state: State, config: CycleConfig, told_ms: int) -> tuple[Event, ...]:
+    def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
         question = (state.nodes.changes, state.job_changes, config)
-        if state is self._state and question == self._question and told_ms < self._until_ms:
+        if state is self._state and question == self._question and time_ms < self._until_ms:
             return ()
-        plan = _plan(state, config, told_ms, None, self._policies)
+        plan = _plan(state, config, time_ms, None, self._policies)
         self._state = state if not plan.events else None
         self._question, self._until_ms = question, plan.due_ms
         return plan.events
 
 
-def _plan(state: State, config: CycleConfig, told_ms: int, witness: Witness | None, policies: Policies) -> Plan:
-    jobs = queue.waiting_jobs(state, told_ms)
+def _plan(state: State, config: CycleConfig, time_ms: int, witness: Witness | None, policies: Policies) -> Plan:
+    jobs = queue.waiting_jobs(state, time_ms)
     if not jobs or not state.synced:
-        return Plan((), queue.next_ms(state, told_ms))
-    placer = Placer(state, config, policies, told_ms=told_ms, witness=witness)
+        return Plan((), queue.next_ms(state, time_ms))
+    placer = Placer(state, config, policies, time_ms=time_ms, witness=witness)
     attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
-    reasons = _Reasons(config, told_ms, waiting=len(jobs))
+    reasons = _Reasons(config, time_ms, waiting=len(jobs))
     decisions = [event for attempt in attempts for event in _decisions(placer, attempt, reasons)]
     if decisions:
-        return Plan((CycleTaken(state.offset, told_ms, config), *decisions))
+        return Plan((CycleTaken(state.offset, time_ms, config), *decisions))
     due_ms = min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf)
-    awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > told_ms)
-    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, told_ms)))
+    awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
+    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms)))
 
 
 class _Reasons:
     """What one cycle says of jobs that find no place, and which of it is worth an event now."""
 
-    def __init__(self, config: CycleConfig, told_ms: int, *, waiting: int) -> None:
+    def __init__(self, config: CycleConfig, time_ms: int, *, waiting: int) -> None:
         self.config = config
-        self.told_ms = told_ms
+        self.time_ms = time_ms
         self._apart_ms = config.reasons_apart_ms(waiting)
         #: Jobs that may still be told other reasons in this cycle.
         self._left = config.reasons_a_second or waiting
@@ -112,7 +112,7 @@ class _Reasons:
         """The reason, if it is to be told now. A first reason always is, and so is another state."""
         waits = self.of(attempt, shortage)
         rest_ms = self.rest_ms(attempt.job.waits, waits)
-        if self.told_ms - attempt.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
+        if self.time_ms - attempt.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
             return None
         self._left -= rest_ms >= 0
         return waits
@@ -134,7 +134,7 @@ class _Reasons:
         job = attempt.job
         state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
         if shortage.infeasible and job.times.infeasible_ms:
-            overdue = self.told_ms - job.times.infeasible_ms >= self.config.infeasible_grace_ms
+            overdue = self.time_ms - job.times.infeasible_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
         return Waits(job.uid, job.version, state, facts_of(attempt, shortage))
 
@@ -144,7 +144,7 @@ def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
     job, shortage, due_ms = attempt.job, attempt.shortage, math.inf
     if shortage is None:
         return due_ms
-    due_ms = next_end_ms(job, reasons.config, reasons.told_ms)
+    due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
     if shortage.infeasible and job.times.infeasible_ms and job.schedule_state != ScheduleState.FAILED:
         due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
     return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))

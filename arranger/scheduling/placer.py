@@ -19,7 +19,7 @@ from arranger.scheduling.shares import Shares
 
 
 class Placer:
-    """One cycle's placements, job by job. `told_ms` is the state's time unless it is given."""
+    """One cycle's placements, job by job. `time_ms` is the state's time unless it is given."""
 
     def __init__(
         self,
@@ -27,11 +27,11 @@ class Placer:
         config: CycleConfig,
         policies: Policies,
         *,
-        told_ms: int | None = None,
+        time_ms: int | None = None,
         witness: Witness | None = None,
     ) -> None:
-        told_ms = state.told_ms if told_ms is None else told_ms
-        self._placing = Placing(state, config, policies, told_ms=told_ms, witness=witness)
+        time_ms = state.time_ms if time_ms is None else time_ms
+        self._placing = Placing(state, config, policies, time_ms=time_ms, witness=witness)
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
         self.view = self._placing.view
@@ -76,7 +76,7 @@ class Placer:
 
     def _begin(self, job: JobRecord) -> Attempt:
         config = self._placing.config
-        groups = wary_groups(job, config, self._placing.told_ms)
+        groups = wary_groups(job, config, self._placing.time_ms)
         return Attempt(job, self._placing.policies.pod_policy(job, config), groups)
 
     def _beyond_quota(self, attempt: Attempt, needs: Needs) -> Shortage | None:

@@ -29,16 +29,16 @@ class Placing:
     """The view and the quotas of one cycle, and pods placed by them: of one group of a job at a time."""
 
     def __init__(
-        self, state: State, config: CycleConfig, policies: Policies, *, told_ms: int, witness: Witness | None
+        self, state: State, config: CycleConfig, policies: Policies, *, time_ms: int, witness: Witness | None
     ) -> None:
-        self.told_ms = told_ms
+        self.time_ms = time_ms
         self.config = config
         self.policies = policies
         self.witness = witness
         self.view = ClusterView.of(state)
-        for pod in state.assumed_until(told_ms):
+        for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
-        self.quotas = Quotas(state, told_ms)
+        self.quotas = Quotas(state, time_ms)
         self.filters = Filters(self.view, policies.filters)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None

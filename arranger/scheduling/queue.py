@@ -14,14 +14,14 @@ from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
-def waiting_jobs(state: State, told_ms: int) -> list[JobRecord]:
+def waiting_jobs(state: State, time_ms: int) -> list[JobRecord]:
     """Jobs with places that have no node yet and are to get some at that time, by UID: none that backs off."""
-    return [job for job in _wanting(state) if job.not_before_ms <= told_ms]
+    return [job for job in _wanting(state) if job.not_before_ms <= time_ms]
 
 
-def next_ms(state: State, told_ms: int) -> float:
+def next_ms(state: State, time_ms: int) -> float:
     """When the first of the jobs that back off at that time comes again, told in milliseconds; infinite without any."""
-    return min((job.not_before_ms for job in _wanting(state) if job.not_before_ms > told_ms), default=math.inf)
+    return min((job.not_before_ms for job in _wanting(state) if job.not_before_ms > time_ms), default=math.inf)
 
 
 def _wanting(state: State) -> list[JobRecord]:
@@ -61,12 +61,12 @@ def _priority(job: JobRecord) -> int:
 
 
 def in_order(
-    state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, told_ms: int | None = None
+    state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
 ) -> list[JobRecord]:
-    """The waiting jobs in the order in which they would have their first turns, if nobody got anything. `told_ms` is
+    """The waiting jobs in the order in which they would have their first turns, if nobody got anything. `time_ms` is
     the state's own time unless another is given."""
     view = ClusterView(state.nodes)
-    turns = queues(waiting_jobs(state, state.told_ms if told_ms is None else told_ms), config, policies, Shares(view))
+    turns = queues(waiting_jobs(state, state.time_ms if time_ms is None else time_ms), config, policies, Shares(view))
     order: list[JobRecord] = []
     while (turn := turns.head()) is not None:
         order.append(turn.job)

@@ -50,7 +50,7 @@ class QuorumMemory:
     def _alike(self, job: JobRecord) -> Hashable:
         """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
         placing = self._placing
-        groups = wary_groups(job, placing.config, placing.told_ms)
+        groups = wary_groups(job, placing.config, placing.time_ms)
         if job.slots.given_up or groups is not job.valid_spec.groups:
             return (job.valid_spec, groups, tuple(sorted(job.slots.given_up)), job.seen.namespace, job.seen.name)
         if placing.view.neighbours is not None:

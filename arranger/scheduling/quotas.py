@@ -65,9 +65,9 @@ class _Account:
 
 
 class Quotas:
-    """The quotas of all namespaces. `told_ms` decides which pods may still come."""
+    """The quotas of all namespaces. `time_ms` decides which pods may still come."""
 
-    def __init__(self, state: State, told_ms: int) -> None:
+    def __init__(self, state: State, time_ms: int) -> None:
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
@@ -75,7 +75,7 @@ class Quotas:
         self._taken: list[tuple[_Account, str, int]] = []
         if self._accounts:
             self._count_seen(state)
-            self._count_decided(state, told_ms)
+            self._count_decided(state, time_ms)
 
     def _count_seen(self, state: State) -> None:
         for pod in state.pods.values():
@@ -93,7 +93,7 @@ class Quotas:
             for account in of_namespace:
                 account.settle()
 
-    def _count_decided(self, state: State, told_ms: int) -> None:
+    def _count_decided(self, state: State, time_ms: int) -> None:
         for job in state.jobs.values():
             if len(job.bound) < len(job.placements) and job.seen.namespace in self._accounts:
                 for place in job.placements:
@@ -101,7 +101,7 @@ class Quotas:
                         self.take(job, place[0], 1)
         for pod in state.assumed.values():
             job_of = state.jobs.get(pod.owner.job_uid)
-            if job_of is None or job_of.spec is None or pod.until_ms <= told_ms:
+            if job_of is None or job_of.spec is None or pod.until_ms <= time_ms:
                 continue
             for number, group in enumerate(job_of.spec.groups):
                 if (group.name, number == LEADER_GROUP) == (pod.owner.group_name, pod.owner.leader):
@@ -178,7 +178,7 @@ def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) ->
     """Everything that the namespace's quotas don't leave for what the quorum needs, or, if it needs nothing, for one
     more pod of the group."""
     needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
-    return Quotas(state, state.told_ms).lacks(job, needs or {group: 1})
+    return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
 
 
 def _sum(account: _Account, spec: JobSpec, pods: Pods) -> dict[str, int]:

@@ -48,11 +48,11 @@ class RefusedRecently(Filter):
 REFUSED_RECENTLY = RefusedRecently()
 
 
-def wary_groups(job: JobRecord, config: CycleConfig, told_ms: int) -> tuple[PodGroup, ...]:
+def wary_groups(job: JobRecord, config: CycleConfig, time_ms: int) -> tuple[PodGroup, ...]:
     """The groups of a job with what they avoid now; its own where that is nothing."""
     if not job.refusals:
         return job.valid_spec.groups
-    avoid = tuple(sorted(node for node, since_ms in job.refusals.items() if _avoids(since_ms, config, told_ms)))
+    avoid = tuple(sorted(node for node, since_ms in job.refusals.items() if _avoids(since_ms, config, time_ms)))
     if not avoid:
         return job.valid_spec.groups
     return tuple(PodGroup(group.name, group.count, _wary(group.shape, avoid)) for group in job.valid_spec.groups)
@@ -63,11 +63,11 @@ def _wary(shape: PodShape, avoid: tuple[str, ...]) -> WaryShape:
     return WaryShape(**fields, avoid=avoid)
 
 
-def next_end_ms(job: JobRecord, config: CycleConfig, told_ms: int) -> float:
+def next_end_ms(job: JobRecord, config: CycleConfig, time_ms: int) -> float:
     """When the job stops avoiding one of its nodes, in milliseconds; infinite if it avoids none."""
-    since = [since_ms for since_ms in job.refusals.values() if _avoids(since_ms, config, told_ms)]
+    since = [since_ms for since_ms in job.refusals.values() if _avoids(since_ms, config, time_ms)]
     return min(since) + config.refusal_avoid_ms if since else math.inf
 
 
-def _avoids(since_ms: int, config: CycleConfig, told_ms: int) -> bool:
-    return told_ms < since_ms + config.refusal_avoid_ms
+def _avoids(since_ms: int, config: CycleConfig, time_ms: int) -> bool:
+    return time_ms < since_ms + config.refusal_avoid_ms

@@ -110,8 +110,8 @@ class Archiver:
         return len(content), told
 
     async def _put_snapshot(self, stored: StoredSnapshot) -> int:
-        told_ms = snapshot.told_ms(stored.content)
-        name, content = await asyncio.to_thread(encode_snapshot_file, stored, told_ms)
+        time_ms = snapshot.time_ms(stored.content)
+        name, content = await asyncio.to_thread(encode_snapshot_file, stored, time_ms)
         await asyncio.to_thread(self.shelf.put, name, content)
         return len(content)
 
@@ -152,7 +152,7 @@ class _Stretches:
         """The next entry, checked. Raises `DamagedEntry`."""
         entry = verified(stored, self.position)
         self._entries.append(stored)
-        self._told.append(entry.batch.told_ms)
+        self._told.append(entry.batch.time_ms)
         self.position = Position(self.position.epoch, entry.last, entry.chain)
         return entry
 

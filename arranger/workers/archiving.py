@@ -80,7 +80,7 @@ class Archiving:
         archived = done.last if done is not None else 0
         self._metrics.archived.set(archived)
         position = self._follower.position
-        since_ms = done.last_told_ms if done is not None else self._began_ms
+        since_ms = done.last_time_ms if done is not None else self._began_ms
         late = self._clock.now_ms() - since_ms >= self._settings.archive_every_s * 1000
         if position.epoch != epoch or position.offset - archived < (1 if late else self._settings.archive_every_events):
             return

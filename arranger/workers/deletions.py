@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object, Resource
-from arranger.kube.translate import owned_by, time_ms
+from arranger.kube.translate import owned_by, parse_time_ms
 from arranger.logs import log_event
 from arranger.model.job import ENDED
 
@@ -50,7 +50,7 @@ async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, 
         status = live.get("status")
         if not isinstance(status, dict):
             return False
-        ended_ms = time_ms(status.get("completionTime"))
+        ended_ms = parse_time_ms(status.get("completionTime"))
         return (
             live["spec"].get("ttlSecondsAfterFinished") == ttl_s
             and status.get("stage") in ENDED

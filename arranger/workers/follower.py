@@ -231,8 +231,8 @@ class Follower:
         Raises `LogUnavailable`, and if nobody has: `ClockOff` where our clock must not number it, `WatchSuperseded`
         where the fence's term isn't current.
         """
-        told_ms = self._clock.now_ms()
-        await self.log.begin_epoch(lost=lost, reason=reason, told_ms=told_ms, fence=fence, cluster=self.cluster)
+        time_ms = self._clock.now_ms()
+        await self.log.begin_epoch(lost=lost, reason=reason, time_ms=time_ms, fence=fence, cluster=self.cluster)
 
     async def _step(self, *, wait_s: float) -> int:
         asked_s, before = self._clock.monotonic_s(), self.position

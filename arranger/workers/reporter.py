@@ -93,15 +93,15 @@ class Reporter:
             created_ms = job.seen.created_ms
             name = _name(job, Stage.PENDING, created_ms)
             message = "Pending: accepted; waits for the next scheduling cycle"
-            await self._create(job, name, reason="Accepted", message=message, told_ms=created_ms)
-        for decided, told_ms in steps:
+            await self._create(job, name, reason="Accepted", message=message, time_ms=created_ms)
+        for decided, time_ms in steps:
             if last is None or decided.based_on > last:
                 stage = Stage(decided.stage)
-                name, message = _name(job, stage, told_ms), f"{stage}: {stage_text(decided)}"
+                name, message = _name(job, stage, time_ms), f"{stage}: {stage_text(decided)}"
                 if decided.back_off_ms:
-                    message += f"; scheduled again from {rfc3339(told_ms + decided.back_off_ms + 999)}"
+                    message += f"; scheduled again from {rfc3339(time_ms + decided.back_off_ms + 999)}"
                 kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL
-                await self._create(job, name, reason=decided.reason, message=message, told_ms=told_ms, kind=kind)
+                await self._create(job, name, reason=decided.reason, message=message, time_ms=time_ms, kind=kind)
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:
@@ -126,9 +126,9 @@ class Reporter:
         stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)
         name, now_ms = _name(job, stage, since_ms, about), self._clock.now_ms()
         if about == _WORKERS:
-            now_ms = job.replaced.told_ms
+            now_ms = job.replaced.time_ms
         times = told.times.get(name, 0)
-        if not times and await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind):
+        if not times and await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind):
             told.times[name] = 1
             return True
         told.times[name] = max(times, 1) + 1
@@ -137,15 +137,15 @@ class Reporter:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ClusterError as problem:
             if getattr(problem, "code", 0) == 404:  # forgotten by the API server
-                return await self._create(job, name, reason=reason, message=message, told_ms=now_ms, kind=kind)
+                return await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind)
             self._complain(job, problem)
         return True
 
     async def _create(
-        self, job: JobRecord, name: str, *, reason: str, message: str, told_ms: int, kind: str = _NORMAL
+        self, job: JobRecord, name: str, *, reason: str, message: str, time_ms: int, kind: str = _NORMAL
     ) -> bool:
         """Record an Event; False if there is one of that name already, or it can't be recorded."""
-        seen, told = job.seen, rfc3339(told_ms)
+        seen, told = job.seen, rfc3339(time_ms)
         event: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -190,6 +190,6 @@ def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
 
 def _replaced_in(job: JobRecord) -> tuple[Stage, int]:
     """The stage in which workers were replaced last, and since when it lasted: the job may have ended by that."""
-    found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replaced.told_ms]
+    found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replaced.time_ms]
     lasting = [(stage, since_ms) for stage, since_ms in found if stage not in ENDED]
     return lasting[-1] if lasting else (job.stage, job.times.stage_ms)

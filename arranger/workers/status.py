@@ -77,7 +77,7 @@ class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The log: its events `first` to `last` are in Redis, and the last was told at `told_ms`.
+    """The log: its events `first` to `last` are in Redis, and the last was told at `time_ms`.
 
     `of_cluster` is the Kubernetes cluster whose log it is, by the UID of its namespace kube-system; empty if none has
     told yet. `after_epoch` is the epoch that this one replaced, and `because` what was said of it; 0 and empty if the
@@ -88,7 +88,7 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
     first: int
     last: int
     events: int
-    told_ms: int
+    time_ms: int
     of_cluster: str = ""
     after_epoch: int = 0
     because: str = ""
@@ -98,7 +98,7 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
     """An offset and when what stands there was told; None if that is no longer in the log."""
 
     offset: int
-    told_ms: int | None
+    time_ms: int | None
 
 
 class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -163,13 +163,13 @@ async def read_status(
         cluster=cluster,
         now_ms=now_ms,
         log=LogStatus(
-            *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.told_ms),
+            *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
             of_cluster=state.cluster,
             after_epoch=begun.previous if begun is not None else 0,
             because=begun.reason if begun is not None and begun.previous else "",
         ),
         snapshot=snapshot,
-        cycle=Moment(last_cycle, await _told_ms(log, start, last_cycle)) if last_cycle else None,
+        cycle=Moment(last_cycle, await _time_ms(log, start, last_cycle)) if last_cycle else None,
         members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
         watches=tuple(watches),
         jobs=len(state.jobs),
@@ -240,7 +240,7 @@ async def _watch(
     held = await read_lease(client, cluster, f"watch-{kind}")
     term = state.terms.get(kind, 0)
     listed = state.listed.get(kind, False)
-    claimed_ms = await _told_ms(log, start, term) if held is not None and term else None
+    claimed_ms = await _time_ms(log, start, term) if held is not None and term else None
     holder, left_ms = held if held is not None else (None, 0)
     return WatchStatus(kind, holder, claimed_ms, left_ms / 1000, listed, state.unwatched.get(kind, 0))
 
@@ -252,12 +252,12 @@ async def _begun(log: RedisLog, start: Position) -> EpochBegun | None:
     return first if isinstance(first, EpochBegun) else None
 
 
-async def _told_ms(log: RedisLog, start: Position, offset: int) -> int | None:
+async def _time_ms(log: RedisLog, start: Position, offset: int) -> int | None:
     """When the event at this offset was told; None if it is no longer in the log."""
     if offset <= start.offset:
         return None
     batch = await _batch_after(log, start if offset == start.offset + 1 else Position(start.epoch, offset - 1, ""))
-    return batch.told_ms if batch is not None else None
+    return batch.time_ms if batch is not None else None
 
 
 async def _batch_after(log: RedisLog, position: Position) -> Batch | None:

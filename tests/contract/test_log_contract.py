@@ -288,11 +288,11 @@ async def test_an_epoch_begins_on_behalf_of_a_watch_only_under_its_current_term(
             await claim(log, seq)
         end = await log.end()
         with pytest.raises(WatchSuperseded):
-            await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=0, fence=Fence("nodes", 2))
+            await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=0, fence=Fence("nodes", 2))
         assert await log.end() == end
         fence = Fence("nodes", 3)
-        assert (await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=0, fence=fence)).epoch == end.epoch + 1
-        present = await log.begin_epoch(lost=begun.epoch, reason="late", told_ms=0, fence=Fence("nodes", 2))
+        assert (await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=0, fence=fence)).epoch == end.epoch + 1
+        present = await log.begin_epoch(lost=begun.epoch, reason="late", time_ms=0, fence=Fence("nodes", 2))
         assert present.epoch == end.epoch + 1  # it has begun: nothing is refused
 
 
@@ -413,10 +413,10 @@ async def test_a_wrong_clock_begins_no_epoch_and_joins_one_that_another_began(pl
         first = await right.open()
         assert await wrong.open() == first
         with pytest.raises(ClockOff):
-            await wrong.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(ahead_ms)())
+            await wrong.begin_epoch(lost=first.epoch, reason="lost", time_ms=ahead(ahead_ms)())
         assert await right.end() == first
-        second = await right.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(0)() + 1)
-        assert await wrong.begin_epoch(lost=first.epoch, reason="lost", told_ms=ahead(ahead_ms)()) == second
+        second = await right.begin_epoch(lost=first.epoch, reason="lost", time_ms=ahead(0)() + 1)
+        assert await wrong.begin_epoch(lost=first.epoch, reason="lost", time_ms=ahead(ahead_ms)()) == second
 
 
 @many_writers
@@ -439,7 +439,7 @@ async def test_a_new_epoch_begins_once_whoever_calls(place: Place) -> None:
         await log.put_snapshot(StoredSnapshot(await log.end(), b"old"))
         others = [home.log() for _ in range(3)] if home.many_writers else [log] * 3
 
-        ends = [await one.begin_epoch(lost=begun.epoch, reason="test", told_ms=0) for one in (log, *others)]
+        ends = [await one.begin_epoch(lost=begun.epoch, reason="test", time_ms=0) for one in (log, *others)]
 
         assert {end.epoch for end in ends} == {begun.epoch + 1}
         assert {end.offset for end in ends} == {1}
@@ -457,17 +457,17 @@ async def test_an_epoch_is_numbered_by_the_time_told_when_that_is_later(place: P
         log = home.log()
         begun = await log.open()
         later = begun.epoch + 1_000_000
-        assert (await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=later)).epoch == later
-        assert (await log.begin_epoch(lost=begun.epoch, reason="late", told_ms=later + 5)).epoch == later
+        assert (await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=later)).epoch == later
+        assert (await log.begin_epoch(lost=begun.epoch, reason="late", time_ms=later + 5)).epoch == later
 
 
 async def test_two_that_find_an_epoch_gone_one_after_the_other_begin_two_of_different_numbers(place: Place) -> None:
     async with place.home() as home:
         log = home.log()
         ahead = (await log.open()).epoch + 1_000_000  # begun by a clock that is ahead of all others
-        first = await log.begin_epoch(lost=ahead, reason="emptied", told_ms=5_007)
+        first = await log.begin_epoch(lost=ahead, reason="emptied", time_ms=5_007)
         await home.lose_everything()
-        second = await log.begin_epoch(lost=ahead, reason="emptied again", told_ms=5_019)
+        second = await log.begin_epoch(lost=ahead, reason="emptied again", time_ms=5_019)
         assert ahead < first.epoch < second.epoch
 
 
@@ -475,7 +475,7 @@ async def test_the_old_epoch_is_lost_to_readers_and_writers(place: Place) -> Non
     async with place.home() as home:
         log = home.log()
         begun = await log.open()
-        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=1)
+        await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=1)
         for lost in (log.read(begun), log.append(batch(1), epoch=begun.epoch), log.trim(1, epoch=begun.epoch)):
             with pytest.raises(EpochLost):
                 await lost
@@ -489,7 +489,7 @@ async def test_a_waiting_reader_notices_a_new_epoch(place: Place) -> None:
         begun = await log.open()
         reading = asyncio.create_task(reader.read(begun, wait_s=30))
         await asyncio.sleep(0.05)
-        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=1)
+        await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=1)
         with pytest.raises(EpochLost):
             await reading
 
@@ -514,7 +514,7 @@ async def test_after_everything_was_lost_nothing_works_until_a_new_epoch_begins(
         for lost in (log.end(), log.start(), log.read(begun), log.append(batch(2), epoch=begun.epoch)):
             with pytest.raises(EpochLost):
                 await lost
-        present = await log.begin_epoch(lost=begun.epoch, reason="emptied", told_ms=0)
+        present = await log.begin_epoch(lost=begun.epoch, reason="emptied", time_ms=0)
         assert (present.epoch, present.offset) == (begun.epoch + 1, 1)
         assert (await log.append(batch(2), epoch=present.epoch)).first == 2
 
@@ -529,7 +529,7 @@ async def test_a_lost_tail_is_noticed_by_its_reader_and_its_writer(place: Place)
             await home.log().read(end)
         with pytest.raises(EpochLost):
             await log.append(batch(4), epoch=origin.epoch)
-        assert (await log.begin_epoch(lost=origin.epoch, reason="tail lost", told_ms=1)).offset == 1
+        assert (await log.begin_epoch(lost=origin.epoch, reason="tail lost", time_ms=1)).offset == 1
 
 
 @many_writers

@@ -111,7 +111,7 @@ async def test_a_new_epoch_begun_again_after_a_lost_answer_is_one_epoch(redis_se
         log = RedisLog(f"redis://127.0.0.1:{proxy.port}/8", "lossy")
         begun = await log.open()
         proxy.drop_answers = 1
-        present = await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=0)
+        present = await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=0)
         assert (present.epoch, present.offset) == (begun.epoch + 1, 1)
         await log.close()
 
@@ -140,7 +140,7 @@ async def test_a_server_that_comes_back_without_its_last_entries_is_noticed() ->
         await another.append(batch(1, writer="another"), epoch=begun.epoch)
         with pytest.raises(EpochLost, match="written anew"):
             await fresh.read(read)
-        assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", told_ms=0)).epoch == begun.epoch + 1
+        assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", time_ms=0)).epoch == begun.epoch + 1
         for one in (log, fresh, another):
             await one.close()
 
@@ -184,7 +184,7 @@ async def test_a_log_begun_anew_while_a_reader_waits_at_the_end_is_noticed(redis
         assert list(await reader.read(end)) == []
         waiting = asyncio.create_task(reader.read(end, wait_s=30))
         await asyncio.sleep(0.05)
-        anew = await log.begin_epoch(lost=end.epoch, reason="test", told_ms=0)
+        anew = await log.begin_epoch(lost=end.epoch, reason="test", time_ms=0)
         # The new epoch's offsets go on beyond the reader's: it is woken by an entry that doesn't follow.
         await log.append(batch(1, size=5), epoch=anew.epoch)
         with pytest.raises(EpochLost):
@@ -206,7 +206,7 @@ async def test_an_older_epoch_restored_over_a_newer_one_is_replaced(redis_server
     async with emptied(redis_server) as url:
         log = RedisLog(url, "c")
         begun = await log.open()
-        assert (await log.begin_epoch(lost=begun.epoch + 5, reason="restored", told_ms=0)).epoch == begun.epoch + 6
+        assert (await log.begin_epoch(lost=begun.epoch + 5, reason="restored", time_ms=0)).epoch == begun.epoch + 6
         await log.close()
 
 
@@ -215,7 +215,7 @@ async def test_the_two_newest_old_streams_are_kept_under_one_hash_tag(redis_serv
         log = RedisLog(url, "c", now_ms=lambda: 10)
         await log.open()
         for lost in (10, 11, 12):
-            await log.begin_epoch(lost=lost, reason="test", told_ms=0)
+            await log.begin_epoch(lost=lost, reason="test", time_ms=0)
         async with redis.asyncio.Redis.from_url(url) as client:
             keys = sorted(key.decode() for key in await client.keys())
         assert keys == [f"arranger:{{c}}:{name}" for name in ("log", "log:old:11", "log:old:12", "meta")]
@@ -428,7 +428,7 @@ async def test_reading_only_refuses_to_write_to_a_log_in_redis(redis_server: Rea
         reader = await open_log(url, "c", read_only=True)
         for write in (
             reader.append(batch(1), epoch=end.epoch),
-            reader.begin_epoch(lost=end.epoch, reason="", told_ms=0),
+            reader.begin_epoch(lost=end.epoch, reason="", time_ms=0),
             reader.put_snapshot(StoredSnapshot(end, b"")),
             reader.trim(9, epoch=end.epoch),
         ):
@@ -477,7 +477,7 @@ async def test_epochs_that_ended_are_read_from_the_streams_that_are_kept(redis_s
             await log.append(batch(seq, size=2), epoch=begun.epoch)
         stored = await log.read_stored(Position(begun.epoch, 0, ""))
         assert await log.old_epochs() == []
-        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=begun.epoch + 5)
+        await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=begun.epoch + 5)
         assert await log.old_epochs() == [begun.epoch]
         assert await log.old_end(begun.epoch) == (0, stored[-1].last)
         assert await log.old_end(begun.epoch + 1) == (0, 0)
@@ -493,7 +493,7 @@ async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: Real
         for seq in range(1, 30):
             await log.append(batch(seq, size=2), epoch=begun.epoch)
         whole = await log.read(Position(begun.epoch, 0, ""))
-        await log.begin_epoch(lost=begun.epoch, reason="test", told_ms=begun.epoch + 5)
+        await log.begin_epoch(lost=begun.epoch, reason="test", time_ms=begun.epoch + 5)
         clock = SystemClock()
         follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
         await follower.start()

@@ -676,7 +676,7 @@ def test_a_time_after_the_end_of_the_log_is_said_once(tmp_path: Path, capsys: py
         run = Run(capsys, *words, *log, "--at", "2038-01-01T00:00:00")
         assert run.status == 0 and run.err.count("the log ends at ") == 1
         assert "before the time asked for: shown as it was then" in run.err
-    last = datetime.datetime.fromtimestamp(entries[-1].batch.told_ms / 1000, datetime.UTC)
+    last = datetime.datetime.fromtimestamp(entries[-1].batch.time_ms / 1000, datetime.UTC)
     for at in (last.isoformat(), str(entries[-1].last)):
         assert Run(capsys, "replay", *log, "--at", at).err == ""
 

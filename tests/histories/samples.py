@@ -63,7 +63,7 @@ def facts(state: State) -> dict[str, Any]:
     """What a state holds, said so that no layout changes it."""
     return {
         "epoch": state.epoch,
-        "told_ms": state.told_ms,
+        "told_ms": state.time_ms,
         "last_cycle": state.last_cycle,
         "terms": {str(kind): term for kind, term in sorted(state.terms.items())},
         "listed": sorted(str(kind) for kind, listed in state.listed.items() if listed),

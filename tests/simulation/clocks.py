@@ -82,7 +82,7 @@ class Clocks:
 
     def check_entry(self, entry: Entry) -> None:
         """An entry was appended: its time is near the store's own, unless no process wrote it."""
-        off_ms = entry.batch.told_ms - self._world.clock.now_ms()
+        off_ms = entry.batch.time_ms - self._world.clock.now_ms()
         if abs(off_ms) > CLOCK_BOUND_MS and entry.batch.writer not in _UNTIMED:
             raise Violation(f"{entry.batch.writer} told offset {entry.first} by a clock that is {off_ms} ms off")
 
@@ -114,7 +114,7 @@ class Clocks:
         pod = state.pods.get(uid)
         if pod is None:
             return
-        down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.told_ms))
+        down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.time_ms))
         if 0 <= down_ms < LifecycleConfig().lost_ms - self.tolerated_ms:
             job = pod.owner.job_uid if pod.owner is not None else ""
             raise Violation(f"pod {pod.name} is deleted by force on {pod.node}, down for {down_ms} ms", job=job)

@@ -137,7 +137,7 @@ class Elsewhere:
 
     def _batch(self, *events: k.Event) -> k.Batch:
         self._seq += 1
-        return k.Batch("elsewhere", self._seq, self._world.oracle.state.told_ms, events)
+        return k.Batch("elsewhere", self._seq, self._world.oracle.state.time_ms, events)
 
     def leaves(self) -> None:
         """The other cluster is gone, and whatever was started on it."""

@@ -157,7 +157,7 @@ class Forger:
         before = jobs_substance(oracle.state)
         self._seq += 1
         event = msgspec.structs.replace(seen, term=oracle.state.terms[k.Watched.POD])
-        batch = k.Batch("forger", self._seq, oracle.state.told_ms, (event,))
+        batch = k.Batch("forger", self._seq, oracle.state.time_ms, (event,))
         await MemoryLog(self._world.home).append(batch, epoch=oracle.state.epoch)
         self._world.faults.hit(site)
         self._world.step("forger", f"appends {site}")

@@ -266,13 +266,13 @@ class FaultyLog(MemoryLog):
         return await super().start()
 
     async def begin_epoch(
-        self, *, lost: int, reason: str, told_ms: int, fence: Fence | None = None, cluster: str = ""
+        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
     ) -> Position:
         self._reach("append unavailable")
         self._takes_writes()
         await self._gateway.latency()
         await self._goes_on()
-        position = await super().begin_epoch(lost=lost, reason=reason, told_ms=told_ms, fence=fence, cluster=cluster)
+        position = await super().begin_epoch(lost=lost, reason=reason, time_ms=time_ms, fence=fence, cluster=cluster)
         self._world.step(self._gateway.process.name, f"epoch {position.epoch} after {lost}: {reason}")
         return position
 

@@ -101,7 +101,7 @@ class Oracle:
         jobs = {uid: job for uid, job in self.state.jobs.items()}
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
-        told_ms = next((event.told_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
+        time_ms = next((event.time_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they write past every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
@@ -111,7 +111,7 @@ class Oracle:
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
             elif isinstance(event, k.Placed):
-                self._accept(event, told_ms)
+                self._accept(event, time_ms)
             elif verdict is not None:
                 if isinstance(event, k.WorkersReplaced):
                     self._stay(event)
@@ -125,11 +125,11 @@ class Oracle:
             if kind is not None and current != term:
                 raise Violation(f"{entry.batch.writer} appends void observations: term {term}, not {current}")
 
-    def _accept(self, event: k.Placed, cycle_told_ms: int) -> None:
+    def _accept(self, event: k.Placed, cycle_time_ms: int) -> None:
         job = self.state.jobs[event.job_uid]
         until_ms = (job.back_offs.further if job.stage in _STARTED else job.back_offs.attempt).until_ms
-        if until_ms > cycle_told_ms:
-            early_ms = until_ms - cycle_told_ms
+        if until_ms > cycle_time_ms:
+            early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
         for (group, index), node in expand(event.pods).items():
@@ -526,7 +526,7 @@ class Checks:
     def _backlog(self) -> list[tuple[str, str]]:
         """Reasons are current, and nobody has anything left to do."""
         state, world = self._world.oracle.state, self._world
-        events = take_cycle(state, world.cycle_config, state.told_ms)
+        events = take_cycle(state, world.cycle_config, state.time_ms)
         found = [
             ("", f"a cycle would still say {type(event).__name__}") for event in events if isinstance(event, k.Placed)
         ]

@@ -48,7 +48,7 @@ class Rogue:
         oracle = self._world.oracle
         epoch, before = oracle.state.epoch, _substance(oracle.state)
         self._seq += 1
-        batch = k.Batch("rogue", self._seq, oracle.state.told_ms, events)  # its time alone would have an effect
+        batch = k.Batch("rogue", self._seq, oracle.state.time_ms, events)  # its time alone would have an effect
         await MemoryLog(self._world.home).append(batch, epoch=epoch)
         self._world.faults.hit(site)
         self._world.step("rogue", f"appends {site}")
@@ -64,7 +64,7 @@ class Rogue:
 
     def _cycle(self) -> k.CycleTaken:
         state = self._world.oracle.state
-        return k.CycleTaken(max(state.offset, state.last_cycle), state.told_ms, self._world.cycle_config)
+        return k.CycleTaken(max(state.offset, state.last_cycle), state.time_ms, self._world.cycle_config)
 
     async def _part_of_a_quorum(self) -> None:
         jobs = [job for job in self._waiting() if job.spec is not None and job.spec.min_workers]

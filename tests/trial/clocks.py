@@ -90,12 +90,12 @@ def _says(there: Scene, shifted: Worker) -> bool:
 def _ahead_s(there: Scene) -> float:
     """How far the time that the newest events tell is off from this machine's, at most, in seconds."""
     now_ms, last = time.time_ns() // 10**6, list(log_events(there))[-400:]
-    ahead = max((event.told_ms - now_ms for event in last), default=0) / 1000
+    ahead = max((event.time_ms - now_ms for event in last), default=0) / 1000
     # Times told only grow in the fold: what is behind shows as one that comes after a later one.
     behind, newest = 0.0, 0
     for event in last:
-        newest = max(newest, event.told_ms)
-        behind = max(behind, (newest - event.told_ms) / 1000)
+        newest = max(newest, event.time_ms)
+        behind = max(behind, (newest - event.time_ms) / 1000)
     return max(ahead, behind)
 
 

@@ -51,7 +51,7 @@ class LogEvent:
 
     offset: int
     writer: str
-    told_ms: int
+    time_ms: int
     kind: str
     fields: list[Any]
 
@@ -63,10 +63,10 @@ def log_events(scene: Scene) -> Iterator[LogEvent]:
         while True:
             entries = client.xrange("arranger:{default}:log", first, "+", count=500)
             for number, fields in entries:
-                writer, _, told_ms, events = msgspec.msgpack.decode(fields[b"p"])[:4]
+                writer, _, time_ms, events = msgspec.msgpack.decode(fields[b"p"])[:4]
                 last = int(number.partition(b"-")[0])
                 for index, (tag, *rest) in enumerate(events):
-                    yield LogEvent(last - len(events) + 1 + index, writer, told_ms, tag.partition(".")[0], rest)
+                    yield LogEvent(last - len(events) + 1 + index, writer, time_ms, tag.partition(".")[0], rest)
             if len(entries) < 500:
                 return
             first = f"({entries[-1][0].decode()}"
@@ -95,7 +95,7 @@ def terms(scene: Scene) -> Terms:
         claim = current.get(kind) if kind else None
         if claim is not None and event.fields[0] < claim.offset:
             found.void += 1
-            found.zombie_s = max(found.zombie_s, (event.told_ms - claim.told_ms) / 1000)
+            found.zombie_s = max(found.zombie_s, (event.time_ms - claim.time_ms) / 1000)
     return found
 
 

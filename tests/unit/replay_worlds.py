@@ -73,7 +73,7 @@ def forged(entries: list[Entry], number: int, events: tuple[k.Event, ...]) -> li
     offset = entries[number].first
     for position, entry in enumerate(entries[number:]):
         said = events if position == 0 else entry.batch.events
-        batch = k.Batch(entry.batch.writer, entry.batch.seq, entry.batch.told_ms, said)
+        batch = k.Batch(entry.batch.writer, entry.batch.seq, entry.batch.time_ms, said)
         chain = next_chain(chain, encode_batch(batch))
         result.append(Entry(offset, offset + len(said) - 1, chain, batch))
         offset += len(said)

@@ -123,11 +123,11 @@ async def test_a_file_has_at_least_the_events_asked_for_and_its_name_tells_what_
     log = await filled(100)
     await archived(log, FolderShelf(tmp_path))
     names = stretches_in(tmp_path)
-    told = {entry.last: entry.batch.told_ms for entry in await whole(log)}
+    told = {entry.last: entry.batch.time_ms for entry in await whole(log)}
     assert names[0].first == 1 and names[-1].last == (await log.end()).offset
     for name, following in zip(names, [*names[1:], None], strict=True):
         assert 20 <= name.last - name.first + 1 < 50
-        assert name.last_told_ms == told[name.last]
+        assert name.last_time_ms == told[name.last]
         assert following is None or following.first == name.last + 1
 
 
@@ -144,7 +144,7 @@ async def test_every_stretch_ends_with_a_snapshot_of_the_state_there(tmp_path: P
         if entry.last in {mark.offset for mark in marks}:
             assert stored is not None and stored.position == Position(state.epoch, entry.last, entry.chain)
             assert stored.content == snapshot.encode(state)
-            assert (entry.last, state.told_ms) in {(mark.offset, mark.told_ms) for mark in marks}
+            assert (entry.last, state.time_ms) in {(mark.offset, mark.time_ms) for mark in marks}
         assert (stored is None) == (entry.last < marks[0].offset)
     await archive.close()
 
@@ -169,7 +169,7 @@ async def test_positions_that_are_not_in_it_are_refused_as_a_log_does(tmp_path: 
         archive.append(first.batch, epoch=1),
         archive.trim(9, epoch=1),
         archive.put_snapshot(StoredSnapshot(end, b"")),
-        archive.begin_epoch(lost=1, reason="", told_ms=1),
+        archive.begin_epoch(lost=1, reason="", time_ms=1),
     ):
         with pytest.raises(LogError, match="reading only"):
             await write
@@ -324,7 +324,7 @@ async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Pa
     first = await whole(log)
     await archived(log, FolderShelf(tmp_path / "c"))
     old = (await log.end()).epoch
-    await log.begin_epoch(lost=old, reason="test", told_ms=0)
+    await log.begin_epoch(lost=old, reason="test", time_ms=0)
     await archived(log, FolderShelf(tmp_path / "c"))
     for epoch, found in ((None, await whole(log)), (old, first), (old + 1, await whole(log))):
         archive = await open_log(str(tmp_path), "c", read_only=True, epoch=epoch)
@@ -470,8 +470,8 @@ class Scene:
 
     async def say(self, *events: k.Event) -> None:
         self._seq += 1
-        told_ms = SystemClock().now_ms()
-        await self.log.append(k.Batch("w", self._seq, told_ms, events), epoch=self.follower.state.epoch)
+        time_ms = SystemClock().now_ms()
+        await self.log.append(k.Batch("w", self._seq, time_ms, events), epoch=self.follower.state.epoch)
         while await self.follower._step(wait_s=0.0):
             pass
 
@@ -610,7 +610,7 @@ async def test_snapshots_of_another_version_are_said_once_and_the_log_is_folded_
         assert stored is not None
         image = msgspec.structs.replace(snapshot.image_of(stored.content), layout=1)
         other = StoredSnapshot(stored.position, snapshot.encode_image(image))
-        shelf.put(*encode_snapshot_file(other, mark.told_ms or 0))
+        shelf.put(*encode_snapshot_file(other, mark.time_ms or 0))
     for begin in (reading.begin(archive, END), reading.begin_without(archive, END, "n1")):
         state, position = await begin
         assert (state.offset, position.offset) == (0, 0)

@@ -70,7 +70,7 @@ def test_a_refused_quorum_comes_again_after_10_s_20_s_and_so_on_up_to_5_minutes(
         assert job.stage == Stage.STARTING
         waited.append(refused_again(world, job).back_off_ms // 1000)
         world.wait_for_back_offs()
-        assert world.now_ms - world.state.told_ms == waited[-1] * 1000
+        assert world.now_ms - world.state.time_ms == waited[-1] * 1000
         world.wait_for_late_pods()
     assert waited == [10, 20, 40, 80, 160, 300, 300]
 
@@ -93,7 +93,7 @@ def test_what_was_refused_last_goes_behind_others_of_its_priority_until_it_has_r
     world.job("low", leader=shape(gpus=8), priority=1)
 
     def order() -> list[str]:
-        return [job.seen.name for job in queue.in_order(world.state, world.config, told_ms=world.now_ms)]
+        return [job.seen.name for job in queue.in_order(world.state, world.config, time_ms=world.now_ms)]
 
     world.cycle()
     world.control()

@@ -228,12 +228,12 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(environ: dict[str, str], 
     ("text", "point"),
     [
         ("1234", At(offset=1234)),
-        ("10m ago", At(told_ms=NOW_MS - 600_000)),
-        ("1h30m", At(told_ms=NOW_MS - 5_400_000)),
-        ("2026-05-04T10:30:00Z", At(told_ms=1_777_890_600_000)),
-        ("2026-05-04T10:30:00", At(told_ms=1_777_883_400_000)),
-        ("2026-05-04 10:30:00.250+02:00", At(told_ms=1_777_883_400_250)),
-        ("22:26:40", At(told_ms=NOW_MS)),
+        ("10m ago", At(time_ms=NOW_MS - 600_000)),
+        ("1h30m", At(time_ms=NOW_MS - 5_400_000)),
+        ("2026-05-04T10:30:00Z", At(time_ms=1_777_890_600_000)),
+        ("2026-05-04T10:30:00", At(time_ms=1_777_883_400_000)),
+        ("2026-05-04 10:30:00.250+02:00", At(time_ms=1_777_883_400_250)),
+        ("22:26:40", At(time_ms=NOW_MS)),
     ],
 )
 def test_a_point_in_the_log_can_be_an_offset_a_time_or_ago(text: str, point: At) -> None:

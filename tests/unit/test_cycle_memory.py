@@ -16,8 +16,8 @@ def test_a_process_that_remembers_says_what_one_that_does_not_would_say(history:
     for step in history:
         live_through([step], world)
         for pause_s in (0, 0, 11, 301):
-            told_ms = world.now_ms + pause_s * 1000
-            assert cycles.take(world.state, world.config, told_ms) == take_cycle(world.state, world.config, told_ms)
+            time_ms = world.now_ms + pause_s * 1000
+            assert cycles.take(world.state, world.config, time_ms) == take_cycle(world.state, world.config, time_ms)
 
 
 def test_an_unchanged_question_is_not_evaluated_again(monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -162,7 +162,7 @@ async def test_a_reader_follows_into_a_trimmed_file_and_notices_a_new_epoch(tmp_
     assert [entry.last for entry in await reader.read(end)] == [5]
     assert (await reader.start()).offset == 2
     for lost in range(end.epoch, end.epoch + 3):
-        await writer.begin_epoch(lost=lost, reason="test", told_ms=0)
+        await writer.begin_epoch(lost=lost, reason="test", time_ms=0)
     assert (await reader.end()).epoch == end.epoch + 3
     assert names_in(tmp_path) == ["log", "log.lock", f"log.old-{end.epoch + 1}", f"log.old-{end.epoch + 2}"]
     for log in (writer, reader):
@@ -181,7 +181,7 @@ async def test_reading_only_creates_and_writes_nothing(tmp_path: Path) -> None:
     end = await reader.end()
     for write in (
         reader.append(batch(9), epoch=end.epoch),
-        reader.begin_epoch(lost=end.epoch, reason="", told_ms=0),
+        reader.begin_epoch(lost=end.epoch, reason="", time_ms=0),
         reader.put_snapshot(StoredSnapshot(end, b"")),
         reader.trim(9, epoch=end.epoch),
     ):

@@ -268,7 +268,7 @@ class Refusing(MemoryLog):
         self.stamps: list[int] = []
 
     async def append(self, batch: k.Batch, **options: Any) -> Appended:
-        self.stamps.append(batch.told_ms)
+        self.stamps.append(batch.time_ms)
         if not self.problems or self.carried_out:
             appended = await super().append(batch, **options)
         if self.problems:
@@ -423,7 +423,7 @@ def test_lag_counts_from_when_an_event_was_known_and_not_from_the_silence_before
         await other.append([node("d")])
         await measure()
         home.lose_everything()
-        await MemoryLog(home).begin_epoch(lost=follower.state.epoch, reason="test", told_ms=0)
+        await MemoryLog(home).begin_epoch(lost=follower.state.epoch, reason="test", time_ms=0)
         await measure()
         clock.at_s += 7
         await measure()

@@ -28,7 +28,7 @@ def view(*nodes: tuple[int, int]) -> ClusterView:
             f"uid-{number}",
             "1",
             NodeFacts(allocatable=allocatable, ready=True, cordoned=False),
-            told_ms=0,
+            time_ms=0,
         )
     return ClusterView(table)
 

@@ -84,7 +84,7 @@ def test_a_history_goes_on_as_it_did_when_nothing_is_otherwise(name: str) -> Non
     for entry in history:
         if entry.last <= middle:
             apply_entry(state, entry, Changes())
-    begin_ms, config = state.told_ms, _config(history)
+    begin_ms, config = state.time_ms, _config(history)
     recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=begin_ms)
     for entry in history:
         if entry.first > middle:

@@ -72,7 +72,7 @@ def test_a_snapshot_is_raised_to_the_present_layout_and_only_then_written() -> N
         assert layouts.layout_of(content) == 7
         state = snapshot.restore(content)
         assert layouts.layout_of(snapshot.encode(state)) == snapshot.LAYOUT
-        assert snapshot.told_ms(content) == state.told_ms
+        assert snapshot.time_ms(content) == state.time_ms
         image = snapshot.image_of(content)
         assert (image.layout, image.offset) == (snapshot.LAYOUT, offset)
         assert snapshot.encode_image(image) == snapshot.encode(state)
@@ -117,7 +117,7 @@ def test_a_layout_that_no_bridge_comes_from_is_refused_and_a_later_one_said_to_b
         with pytest.raises(UnusableSnapshot, match=f"layout {layout}, this program reads layouts from 7"):
             snapshot.restore(altered(content, lambda parts, layout=layout: parts.__setitem__(0, layout)))
     for change in (lambda parts: parts.__setitem__(0, 99), lambda parts: parts.__setitem__(slice(None), [99, "x"])):
-        for read in (snapshot.restore, snapshot.told_ms, snapshot.image_of):
+        for read in (snapshot.restore, snapshot.time_ms, snapshot.image_of):
             with pytest.raises(NewerSnapshot, match=f"layout 99, this program reads up to layout {snapshot.LAYOUT}"):
                 read(altered(content, change))
 
@@ -129,10 +129,10 @@ def test_an_archive_that_begins_with_a_snapshot_of_an_earlier_layout_is_verified
     offset, content = sample.snapshots[0]
     rest = [entry for entry in sample.entries() if entry.first > offset]
     position = next(Position(sample.start.epoch, e.last, e.chain) for e in sample.entries() if e.last == offset)
-    told = (rest[0].batch.told_ms, max(entry.batch.told_ms for entry in rest))
+    told = (rest[0].batch.time_ms, max(entry.batch.time_ms for entry in rest))
     kept = [stored for stored in sample.log if stored.last > offset]
     shelf = FolderShelf(tmp_path)
-    shelf.put(*encode_snapshot_file(StoredSnapshot(position, content), snapshot.told_ms(content)))
+    shelf.put(*encode_snapshot_file(StoredSnapshot(position, content), snapshot.time_ms(content)))
     shelf.put(*encode_stretch(position, kept, told))
     main(["replay", "--log", f"{tmp_path}", "--output", "json"], prog_name="arranger")
     shown = capsys.readouterr()

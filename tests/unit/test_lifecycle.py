@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from arranger.events import kinds as k
-from arranger.kube.translate import time_ms
+from arranger.kube.translate import parse_time_ms
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
 from arranger.messages.decisions import stage_text
 from arranger.messages.shortages import shortage_text
@@ -608,7 +608,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
     def since() -> dict[str, int]:
         told = wanted_status(world.state, job)["conditions"]
         assert all(one["observedGeneration"] == job.seen.generation for one in told)
-        return {one["type"]: time_ms(one["lastTransitionTime"]) - begin for one in told}
+        return {one["type"]: parse_time_ms(one["lastTransitionTime"]) - begin for one in told}
 
     begin = world.now_ms
     never = dict.fromkeys(("Scheduled", "Running", "Succeeded", "Failed", "Suspended"), 0)

@@ -86,7 +86,7 @@ def read_on(entries: list[Entry], offset: int, *, lasting_ms: int | None = None)
         if not journey.feed(entry):
             break
     state = journey.state
-    recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=state.told_ms)
+    recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=state.time_ms)
     for entry in entries:
         if entry.first > state.offset:
             recording.feed(entry)
@@ -100,7 +100,7 @@ def course(
     """How it goes on from an offset, with something otherwise."""
     state, future, recording = read_on(world.entries, offset, lasting_ms=lasting_ms)
     variation = Variation(**otherwise)
-    began_ms = state.told_ms
+    began_ms = state.time_ms
     vary(state, variation, began_ms)
     config, by = variation.overrides.of(world.config, BUILT_IN)
     meter = Meter(typical_pods([(shape(cpu=1, gpus=1), 1)]), began_ms)
@@ -172,18 +172,18 @@ def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
     cycles = [(entry, e) for entry in world.entries for e in entry.batch.events if isinstance(e, k.CycleTaken)]
     for entry, taken in cycles[5::9]:
         state, future, _ = read_on(world.entries, taken.base)
-        recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=taken.told_ms)
+        recording = Recording(snapshot.restore(snapshot.encode(state)), begin_ms=taken.time_ms)
         for later in world.entries:
             if later.first > taken.base:
                 recording.feed(later)
         recording.finish()
         future = Future(recording.observations, recording.stints)
-        meter = Meter(None, taken.told_ms)
-        continuation = Continuation(state, future, taken.config, meter, begin_ms=taken.told_ms, until_ms=world.now_ms)
+        meter = Meter(None, taken.time_ms)
+        continuation = Continuation(state, future, taken.config, meter, begin_ms=taken.time_ms, until_ms=world.now_ms)
         found = continuation.run(cycle_first=True)
         assert found.starts == recording.starts(recording.end_ms)
         placed = [e for e in entry.batch.events if isinstance(e, k.Placed)]
-        assert all(found.starts.get((e.job_uid, e.attempt), taken.told_ms) == taken.told_ms for e in placed)
+        assert all(found.starts.get((e.job_uid, e.attempt), taken.time_ms) == taken.time_ms for e in placed)
 
 
 def test_the_figures_are_those_of_a_small_case_worked_out_by_hand() -> None:
@@ -328,9 +328,9 @@ def test_a_policy_for_every_job_goes_for_those_too_that_come_later() -> None:
     state, future, _ = read_on(world.entries, began(timeline))
     config, by = Overrides(queue_policy="DRF").of(world.config, BUILT_IN)
     varied = Variation(Overrides(queue_policy="DRF", every_job=True))
-    vary(state, varied, state.told_ms)
-    meter = Meter(None, state.told_ms)
-    begin_ms = state.told_ms
+    vary(state, varied, state.time_ms)
+    meter = Meter(None, state.time_ms)
+    begin_ms = state.time_ms
     Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=None, variation=varied, policies=by).run()
     spec = state.jobs["uid-own"].spec
     assert spec is not None and spec.queue_policy == ""

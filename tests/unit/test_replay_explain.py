@@ -374,7 +374,7 @@ def test_looking_on_changes_nothing_in_the_cycle() -> None:
     for entry in world.entries:
         if entry.last <= placement.base:
             apply_entry(state, entry, Changes())
-    watched = take_cycle(state, placement.config, placement.cycle_told_ms, ChoiceWitness(placement, None))
+    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ChoiceWitness(placement, None))
     assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
 
 
@@ -564,7 +564,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.place)
             config = lives.stories[uid].config or CycleConfig()
-            attempt = turn_of(state, uid, config, state.told_ms, further=True)
+            attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 
 

@@ -52,12 +52,12 @@ def test_a_moment_is_the_end_of_all_that_was_told_until_then() -> None:
     world = World()
     world.node("n1")
     before = world.state.offset
-    told_ms = world.now_ms
+    time_ms = world.now_ms
     world.pass_time(1)
     world.node("n2")
-    assert _at(world.entries, Point(told_ms=told_ms)).offset == before
-    assert _at(world.entries, Point(told_ms=told_ms + 999)).offset == before
-    assert _at(world.entries, Point(told_ms=told_ms + 1000)).offset == before + 1
+    assert _at(world.entries, Point(time_ms=time_ms)).offset == before
+    assert _at(world.entries, Point(time_ms=time_ms + 999)).offset == before
+    assert _at(world.entries, Point(time_ms=time_ms + 1000)).offset == before + 1
 
 
 def test_a_value_that_its_kind_cannot_have_is_refused_with_its_offset() -> None:

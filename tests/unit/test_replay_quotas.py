@@ -126,7 +126,7 @@ def test_simulate_counts_a_quota_with_the_pods_of_the_files(tmp_path: Path) -> N
     cluster = described(read_objects([str(path)]), TYJOB)
     (quota,) = [event for event in cluster.observations if isinstance(event, k.QuotaSeen)]
     assert (dict(quota.hard), dict(quota.used)) == ({"pods": 2, "limits.cpu": 2000}, {"pods": 1, "limits.cpu": 1000})
-    simulation = Simulation(cluster.observations, config=CycleConfig(versions=VERSIONS), told_ms=cluster.told_ms)
+    simulation = Simulation(cluster.observations, config=CycleConfig(versions=VERSIONS), time_ms=cluster.time_ms)
     simulation.cycle()
     (job,) = simulation.state.jobs.values()
     assert job.waits is not None and job.waits.shortage.quota == QuotaLack("q", "pods", 2, 1, 2)

@@ -110,7 +110,7 @@ def test_a_cycle_that_should_have_said_nothing_is_a_difference() -> None:
     world = crowded()
     taken = next(e.batch.events[0] for e in world.entries if type(e.batch.events[0]) is k.CycleTaken)
     assert isinstance(taken, k.CycleTaken)
-    world.say(_altered(taken, base=world.state.offset, told_ms=world.now_ms))
+    world.say(_altered(taken, base=world.state.offset, time_ms=world.now_ms))
     found = verified(world.entries).first_difference
     assert found is not None and found.cycle == world.state.offset and found.retaken is None
 

@@ -50,10 +50,10 @@ def test_with_nothing_otherwise_every_recorded_cycle_comes_out_as_recorded(world
     for entry, taken in cycles(world):
         state = state_at(world.entries, taken.base)
         before = snapshot.digest(state)
-        vary(state, Variation(), taken.told_ms)
+        vary(state, Variation(), taken.time_ms)
         assert snapshot.digest(state) == before
         config, by = Overrides().of(taken.config, BUILT_IN)
-        plan, events = take_plan(state, config, taken.told_ms, policies=by)
+        plan, events = take_plan(state, config, taken.time_ms, policies=by)
         assert events == entry.batch.events
         assert snapshot.digest(state) == before
         assert plan.pods == sum(len(_places(e)) for e in events if isinstance(e, k.Placed))
@@ -67,9 +67,9 @@ def test_another_queue_policy_gives_the_room_to_another_job() -> None:
     world = contended()
     _, taken = next(pair for pair in cycles(world) if any(_is_placed(e, "large") for e in pair[0].batch.events))
     state = state_at(world.entries, taken.base)
-    one, _ = take_plan(state, taken.config, taken.told_ms)
+    one, _ = take_plan(state, taken.config, taken.time_ms)
     config, by = Overrides(queue_policy="DRF").of(taken.config, BUILT_IN)
-    other, _ = take_plan(state, config, taken.told_ms, policies=by)
+    other, _ = take_plan(state, config, taken.time_ms, policies=by)
     assert (of(one, "large").nodes, of(one, "small").nodes) == ({"n1": "learner"}, {})
     assert (of(other, "large").nodes, of(other, "small").nodes) == ({}, {"n1": "learner"})
     assert of(other, "large").waits.startswith("0 of 1 required pods fit; learner: 0 of ")

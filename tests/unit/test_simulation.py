@@ -17,7 +17,7 @@ def simulated(world: World) -> Simulation:
     """A simulation of what the world has seen."""
     seen = (k.NodeSeen, k.PodSeen, k.JobSeen)
     events = [event for entry in world.entries for event in entry.batch.events if isinstance(event, seen)]
-    return Simulation(events, world.config, told_ms=world.now_ms)
+    return Simulation(events, world.config, time_ms=world.now_ms)
 
 
 def assert_agrees(world: World, cycles: int) -> None:
@@ -71,7 +71,7 @@ def test_its_cycles_are_recorded_like_any() -> None:
     simulation = simulated(world)
     taken, placed = simulation.cycle()
     assert isinstance(taken, k.CycleTaken) and isinstance(placed, k.Placed)
-    assert (taken.config, taken.told_ms) == (world.config, world.now_ms)
+    assert (taken.config, taken.time_ms) == (world.config, world.now_ms)
     assert expand(placed.pods) == {(0, 0): "n1", (1, 0): "n1"}
     simulation.pass_time(1000)
     assert simulation.cycle() == ()

@@ -43,8 +43,8 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     log = RedisLog(server.url, cluster)
     epoch = (await log.open()).epoch
     for entry in world.entries[1:]:  # the log has begun its epoch itself
-        told_ms = SystemClock().now_ms()
-        await log.append(msgspec.structs.replace(entry.batch, told_ms=told_ms), epoch=epoch)
+        time_ms = SystemClock().now_ms()
+        await log.append(msgspec.structs.replace(entry.batch, time_ms=time_ms), epoch=epoch)
     await log.close()
     return list(world.state.jobs)
 
@@ -102,7 +102,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     log = answer["log"]
     assert log["first"] == 1 and log["last"] == log["events"] > 40 and answer["snapshot"] is None
     assert 0 < answer["cycle"]["offset"] < log["last"]
-    assert answer["cycle"]["toldMs"] <= log["toldMs"] <= answer["nowMs"]
+    assert answer["cycle"]["timeMs"] <= log["timeMs"] <= answer["nowMs"]
 
 
 async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRedis, cluster: str) -> None:
@@ -193,7 +193,7 @@ async def test_what_was_trimmed_is_said_to_lie_before_the_log(redis_server: Real
     assert answer["well"] and answer["jobs"] == 20
     assert answer["log"]["first"] > 1 and answer["snapshot"]["offset"] == answer["log"]["last"] == end.offset
     assert {one["heldMs"] for one in answer["watches"]} == {None}
-    assert answer["cycle"]["offset"] > 0 and answer["cycle"]["toldMs"] is None
+    assert answer["cycle"]["offset"] > 0 and answer["cycle"]["timeMs"] is None
     assert "before the log's beginning" in (await status(redis_server, cluster)).stdout
 
 
@@ -288,7 +288,7 @@ async def test_an_epoch_that_replaced_another_is_shown_with_the_reason(redis_ser
     await a_log(redis_server, cluster)
     log = RedisLog(redis_server.url, cluster)
     lost = (await log.open()).epoch
-    await log.begin_epoch(lost=lost, reason="the disk was full", told_ms=SystemClock().now_ms())
+    await log.begin_epoch(lost=lost, reason="the disk was full", time_ms=SystemClock().now_ms())
     await log.close()
     answer = await shown(redis_server, cluster)
     assert (answer["log"]["afterEpoch"], answer["log"]["because"]) == (lost, "the disk was full")

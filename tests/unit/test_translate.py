@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arranger.events.kinds import PodSeen
-from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest, time_ms
+from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, status_digest
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
 from arranger.model.pod import (
@@ -395,4 +395,4 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     ],
 )
 def test_times_are_milliseconds(text: Any, expected: int) -> None:
-    assert time_ms(text) == expected
+    assert parse_time_ms(text) == expected

@@ -137,9 +137,9 @@ def test_amounts_are_those_of_a_plain_count(steps: list[tuple[str, str, tuple[tu
     held: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     for what, name, amounts in steps:
         if what == "see":
-            nodes.see(name, "u", "1", NodeFacts(amounts, ready=True, cordoned=False), told_ms=1)
+            nodes.see(name, "u", "1", NodeFacts(amounts, ready=True, cordoned=False), time_ms=1)
         elif what == "forget":
-            nodes.forget(name, "u", told_ms=1)
+            nodes.forget(name, "u", time_ms=1)
         elif what == "release" and held:
             nodes.release(*held.pop())
         elif what == "copy":

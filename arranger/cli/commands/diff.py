@@ -84,8 +84,8 @@ async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
 
 
 def _print(found: Difference) -> None:
-    for name, (offset, told_ms) in (("before", found.before), ("after", found.after)):
-        print_text(f"{name:6}  offset {offset}, {local_time(told_ms)}", indent=8)
+    for name, (offset, time_ms) in (("before", found.before), ("after", found.after)):
+        print_text(f"{name:6}  offset {offset}, {local_time(time_ms)}", indent=8)
     counted = Counter(found.events)
     told = ", ".join(f"{count} {kind}" for kind, count in counted.most_common())
     print_text(f"between {counted.total()} events{f': {told}' if told else ''}", indent=8)
@@ -189,7 +189,7 @@ def _simulated(jobs: Sequence[_SimulatedJob]) -> Plan:
     )
     return Plan(
         offset=0,
-        told_ms=0,
+        time_ms=0,
         queue_policy="",
         pod_policy="",
         weights=(),

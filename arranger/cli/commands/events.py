@@ -168,12 +168,12 @@ class _Printer:
         for line in lines:
             cells = _cells(line)
             if self._fitting:
-                cells = (cells[0], self._times([line]).text(line.told_ms), *cells[2:])
+                cells = (cells[0], self._times([line]).text(line.time_ms), *cells[2:])
             self._row([one_line(str(cell)) for cell in cells])
 
     def _times(self, lines: list[Line]) -> Times:
         """How their moments are shown; on a terminal the date is said when it is another one than before."""
-        times = Times.of(line.told_ms for line in lines)
+        times = Times.of(line.time_ms for line in lines)
         if self._fitting and times.heading not in ("", self._said):
             say(times.heading)
             self._said = times.heading
@@ -193,4 +193,4 @@ class _Printer:
 
 def _cells(line: Line) -> tuple[object, ...]:
     text = f"{line.reason}: {line.text}" if line.reason else line.text
-    return (line.offset, Told(line.told_ms), line.kind, line.subject, line.verdict, text)
+    return (line.offset, Told(line.time_ms), line.kind, line.subject, line.verdict, text)

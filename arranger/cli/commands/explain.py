@@ -64,7 +64,7 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
     asked = Asked(name, place if slash else namespace, options["pod"] or "", options["node"] or "")
     answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
     if output == "json":
-        print_json({**as_object(answer), "time": local_time(answer.told_ms)})
+        print_json({**as_object(answer), "time": local_time(answer.time_ms)})
     else:
         Page(answer, again=_again(), everything=options["everything"]).print()
 

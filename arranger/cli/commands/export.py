@@ -63,8 +63,8 @@ class Made(msgspec.Struct, frozen=True):
     epoch: int
     first: int
     last: int
-    first_told_ms: int
-    last_told_ms: int
+    first_time_ms: int
+    last_time_ms: int
     hashed: bool
     #: The last offset of the log that it was taken from.
     log_ends: int = 0
@@ -124,9 +124,9 @@ def command(
     if output == "json":
         print_json(made)
         return
-    span = duration(max(0, made.last_told_ms - made.first_told_ms))
+    span = duration(max(0, made.last_time_ms - made.first_time_ms))
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
-    print_text(f"{span} from {local_time(made.first_told_ms)}{', names replaced' if made.hashed else ''}")
+    print_text(f"{span} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
     if made.job and made.last < made.log_ends:
         print_text(f"the log goes on to offset {made.log_ends}: nothing after {made.last} concerns {made.job}")
     if made.job_there:
@@ -223,7 +223,7 @@ async def _state_there(log: Copyable, position: Position) -> State | None:
 async def _offset_at(log: Copyable, point: Point) -> int:
     """The end of the last entry that begins at or before a point."""
     end = await end_offset(log)
-    if point.offset is None and point.told_ms is None:
+    if point.offset is None and point.time_ms is None:
         return end
     if point.offset is not None and point.offset > end:
         raise LogError(f"the log has no offset {point.offset} yet, it ends at {end}", hint="ask for an earlier point")
@@ -311,7 +311,7 @@ async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part)
         source = renamed.read
         there = renamed.job(part.job) if part.job else ""
     if state is not None and after.offset:
-        name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.told_ms)
+        name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.time_ms)
         writer.put(name, content)
     archiver = Archiver(writer, every_events=_A_STRETCH)
     told: list[int] = []

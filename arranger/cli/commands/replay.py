@@ -44,7 +44,7 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
         return
     seen = overview(state, installed())
     if output == "json":
-        print_json({**msgspec.to_builtins(seen), "time": local_time(seen.told_ms)})
+        print_json({**msgspec.to_builtins(seen), "time": local_time(seen.time_ms)})
     else:
         _print(seen)
 
@@ -57,7 +57,7 @@ async def _state(target: str | None, settings: Settings, point: Point) -> State:
 
 def _print(seen: Overview) -> None:
     print_text(
-        f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.told_ms)}, digest {seen.digest}", indent=2
+        f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.time_ms)}, digest {seen.digest}", indent=2
     )
     if not seen.synced:
         print_text("not everything had been listed in this epoch yet: nobody decides before that")

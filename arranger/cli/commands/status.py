@@ -96,7 +96,7 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
 async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
     """The projection at the end of the log, and the snapshot that it was restored from."""
     state, position = await begin(log, Point())
-    snapshot = Moment(position.offset, state.told_ms) if state.offset else None
+    snapshot = Moment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())
     await feed(log, position, journey.feed, until=Point(), doing="reading the log")
     return journey.state, snapshot
@@ -137,7 +137,7 @@ def _print(status: Status, found: list[str]) -> None:
 
 def _print_facts(status: Status) -> None:
     log = status.log
-    kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.told_ms)}"
+    kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.time_ms)}"
     stages = ", ".join(f"{count} {stage}" for stage, count in status.stages.items())
     print_table(
         ("what", "now"),
@@ -186,7 +186,7 @@ def _share(member: MemberStatus, role: str) -> str:
 def _moment(now_ms: int, moment: Moment | None) -> str:
     if moment is None:
         return "none yet"
-    when = _ago(now_ms, moment.told_ms) if moment.told_ms else "before the log's beginning"
+    when = _ago(now_ms, moment.time_ms) if moment.time_ms else "before the log's beginning"
     return f"at offset {moment.offset}, {when}"
 
 

@@ -172,14 +172,14 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         content = snapshot.encode(state)
         changed = snapshot.restore(content)
         edits: list[str] = []
-        variation = asked.otherwise.variation(changed, inputs.told_ms, edits)
+        variation = asked.otherwise.variation(changed, inputs.time_ms, edits)
         recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
     had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)
-    one, events = take_plan(state, usual, inputs.told_ms, policies=had)
-    vary(changed, variation, inputs.told_ms)
+    one, events = take_plan(state, usual, inputs.time_ms, policies=had)
+    vary(changed, variation, inputs.time_ms)
     config, by = variation.overrides.of(inputs.config, policies)
-    other = take_plan(changed, config, inputs.told_ms, policies=by)[0]
+    other = take_plan(changed, config, inputs.time_ms, policies=by)[0]
     answer = Answer(inputs, asked.otherwise.words, one, other, events == record if record is not None else None, edits)
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms
@@ -208,8 +208,8 @@ def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, hori
         variant.state,
         future,
         variant.config,
-        Meter(typical, inputs.told_ms),
-        begin_ms=inputs.told_ms,
+        Meter(typical, inputs.time_ms),
+        begin_ms=inputs.time_ms,
         until_ms=horizon_ms,
         variation=variant.variation,
         policies=variant.policies,
@@ -223,7 +223,7 @@ async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inp
     """What the log says came after, to its end: how long jobs run may only show later than the horizon."""
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
-    recording = Recording(snapshot.restore(content), begin_ms=inputs.told_ms, until_offset=offset)
+    recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
     if after.offset < await end_offset(log):
         await feed(log, after, recording.feed, until=END, doing="reading what came after")
     recording.finish()
@@ -234,14 +234,14 @@ def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | No
     until = asked.until
     assert until is not None
     if until.span_ms is not None:
-        return inputs.told_ms + until.span_ms
+        return inputs.time_ms + until.span_ms
     if until.at is None:
         return None
-    moment_ms = until.at.told_ms or recording.told_at
+    moment_ms = until.at.time_ms or recording.until_time_ms
     if not moment_ms:
         raise LogError(f"--until: the log has no offset {until.at.offset} after the point", hint="ask for a later one")
-    if moment_ms < inputs.told_ms:
-        raise UsageError(f"--until: {local_time(moment_ms)} lies before the point, {local_time(inputs.told_ms)}")
+    if moment_ms < inputs.time_ms:
+        raise UsageError(f"--until: {local_time(moment_ms)} lies before the point, {local_time(inputs.time_ms)}")
     return moment_ms
 
 
@@ -279,7 +279,7 @@ async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | N
             )
         return inputs, record, state, last
     config = scout.config or await _next_config(log, last) or CycleConfig()
-    return Inputs(state.offset, state.told_ms, config), None, state, last
+    return Inputs(state.offset, state.time_ms, config), None, state, last
 
 
 async def _next_config(log: Log, after: Position) -> CycleConfig | None:

@@ -18,7 +18,7 @@ import msgspec
 from arranger.cli.inputs.cluster_files import Found
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen, time_ms
+from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, quota_seen
 from arranger.model.checks import Check
 from arranger.model.job import PodGroup
 from arranger.model.names import GROUP, KIND
@@ -38,10 +38,10 @@ Object = dict[str, Any]
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A cluster as files describe it. `told_ms` is a moment after everything in it; `ignored` counts other kinds."""
+    """A cluster as files describe it. `time_ms` is a moment after everything in it; `ignored` counts other kinds."""
 
     observations: tuple[k.Event, ...]
-    told_ms: int
+    time_ms: int
     ignored: dict[str, int]
 
 
@@ -76,7 +76,7 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     ]
     quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
     seen += [_seen(found, lambda item: quota_seen(_counted(item, pods), TERMS[k.Watched.QUOTA])) for found in quotas]
-    created = [time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
+    created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
 
@@ -164,7 +164,7 @@ def _with_text_amounts(value: Any) -> Any:
 
 def _with_times(jobs: list[Found]) -> Iterator[Found]:
     """The jobs, each with a creation time: those without one came after the others, in the order given."""
-    given = [time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
+    given = [parse_time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
     latest_s = max(given, default=0) // 1000
     for job, created_ms in zip(jobs, given, strict=True):
         if created_ms:

@@ -80,7 +80,7 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
 
 def point_of(at: At | None) -> Point:
     """The point that the user named; the end of the log without one."""
-    return Point(at.offset, at.told_ms) if at is not None else Point()
+    return Point(at.offset, at.time_ms) if at is not None else Point()
 
 
 def span_of(first: At | None, last: At | None) -> Span:
@@ -145,10 +145,10 @@ def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[St
 
 async def newest_before(log: Log, point: Point) -> int | None:
     """An offset at or before which a point's nearest snapshot is, as far as that is known without reading them."""
-    if point.told_ms is None:
+    if point.time_ms is None:
         return point.offset
     marks = await log.snapshot_marks()
-    return max((mark.offset for mark in marks if mark.told_ms is None or mark.told_ms <= point.told_ms), default=-1)
+    return max((mark.offset for mark in marks if mark.time_ms is None or mark.time_ms <= point.time_ms), default=-1)
 
 
 async def begin(log: Log, point: Point) -> tuple[State, Position]:
@@ -156,8 +156,8 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     at_most = await newest_before(log, point)
     async for state, position in snapshots(log, at_most=at_most):
         if point.covers(state):
-            if point.told_ms is not None and state.offset >= await end_offset(log):
-                _say_if_later(point, state.told_ms)
+            if point.time_ms is not None and state.offset >= await end_offset(log):
+                _say_if_later(point, state.time_ms)
             return state, position
     start = await log.start()
     if start.offset == 0:
@@ -217,13 +217,13 @@ async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
 
 async def position_before(log: Log, point: Point | None) -> Position:
     """A position at or before a point from which the log can be read without folding."""
-    moment_ms = point.told_ms if point is not None else None
+    moment_ms = point.time_ms if point is not None else None
     start = await log.start()
 
     def early(stored: StoredSnapshot) -> Position | None:
         if stored.position.offset < start.offset:  # what follows it was trimmed
             return None
-        return stored.position if moment_ms is None or snapshot.told_ms(stored.content) <= moment_ms else None
+        return stored.position if moment_ms is None or snapshot.time_ms(stored.content) <= moment_ms else None
 
     at_most = await newest_before(log, point) if point is not None else -1
     async for position in _usable(log, early, at_most=at_most):
@@ -239,20 +239,20 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
     """
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
-    told_ms = 0
+    time_ms = 0
     with progress(doing, last - after.offset) as moved:
         while reached < last and (found := await log.read(after)):
             for entry in found:
                 if until.before(entry) or take(entry) is False:
                     return
-                reached, told_ms = entry.last, max(told_ms, entry.batch.told_ms)
+                reached, time_ms = entry.last, max(time_ms, entry.batch.time_ms)
                 if reached >= last:
                     break
             after = Position(after.epoch, reached, entry.chain)
             moved(reached - shown)
             shown = reached
-    if told_ms:
-        _say_if_later(until, told_ms)
+    if time_ms:
+        _say_if_later(until, time_ms)
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
 
@@ -285,7 +285,7 @@ _SAID_LATER = f"{__name__}.said_later"
 def _say_if_later(point: Point, end_ms: int) -> None:
     """Say, once a command, that a moment lies after everything in the log: nobody can know what was then."""
     context = click.get_current_context(silent=True)
-    if point.told_ms is None or point.told_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
+    if point.time_ms is None or point.time_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
         return
     context.meta[_SAID_LATER] = True
     say(f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True)
@@ -323,7 +323,7 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
 async def before_beginning(log: Log) -> LogError:
     """The error for a point at which nothing had been said yet; it says where the log begins."""
     async for entry in entries(log, await log.start()):
-        begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.told_ms)}"
+        begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.time_ms)}"
         return LogError("nothing had been said yet at that point", hint=begins)
     return LogError("nothing has been said in this log yet", hint="run workers, or arranger demo, to begin one")
 

@@ -19,7 +19,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
-    simulation = Simulation(cluster.observations, config, told_ms=cluster.told_ms, policies=policies)
+    simulation = Simulation(cluster.observations, config, time_ms=cluster.time_ms, policies=policies)
     for _ in range(cycles):
         simulation.cycle()
         simulation.pass_time(round(settings.cycle_period_s * 1000))

@@ -42,14 +42,14 @@ class Otherwise(msgspec.Struct, frozen=True):
         parts += [f"without node {name}" for name in self.nodes]
         return ", ".join(parts) or "nothing"
 
-    def variation(self, state: State, told_ms: int, edits: list[str]) -> Variation:
-        """What that means for a state at `told_ms`; what it edits is added to `edits`, in words.
+    def variation(self, state: State, time_ms: int, edits: list[str]) -> Variation:
+        """What that means for a state at `time_ms`; what it edits is added to `edits`, in words.
 
         Raises `NotFound` for a job or node that isn't there, `UsageError` for a manifest.
         """
         return Variation(
             self.other,
-            tuple(_added(self.manifests, state, told_ms, edits)),
+            tuple(_added(self.manifests, state, time_ms, edits)),
             tuple(_job(state, name) for name in self.jobs),
             tuple(_node(state, name) for name in self.nodes),
         )
@@ -75,12 +75,12 @@ def _node(state: State, name: str) -> str:
     return name
 
 
-def _added(manifests: Sequence[str], state: State, told_ms: int, edits: list[str]) -> list[k.Event]:
+def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str]) -> list[k.Event]:
     """The observations of what the files hold, as edits of what is there already, which are told in `edits`."""
     if not manifests:
         return []
     # Rounded up: a job that comes at the point comes after all that is there.
-    created = datetime.fromtimestamp(-(-told_ms // 1000), UTC).isoformat()
+    created = datetime.fromtimestamp(-(-time_ms // 1000), UTC).isoformat()
     objects, nodes = [], {}
     for found in read_objects(manifests):
         metadata = found.item.get("metadata")

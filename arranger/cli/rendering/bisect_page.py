@@ -163,7 +163,7 @@ def _print_found(found: Found) -> None:
     say()
     print_table(
         ("offset", "time", "kind", "subject", "verdict", "text"),
-        [(line.offset, Moment(line.told_ms), line.kind, subject, line.verdict, text)],
+        [(line.offset, Moment(line.time_ms), line.kind, subject, line.verdict, text)],
         right=("offset",),
         times=Times.of([]),
     )

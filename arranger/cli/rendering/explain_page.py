@@ -64,11 +64,11 @@ class Page:
         answer = self._answer
         job = answer.standing
         print_text(
-            f"{job.job} at offset {answer.offset} of epoch {answer.epoch}, {local_time(answer.told_ms)}", indent=2
+            f"{job.job} at offset {answer.offset} of epoch {answer.epoch}, {local_time(answer.time_ms)}", indent=2
         )
         rows = [
-            ("stage", f"{job.stage} for {duration(max(answer.told_ms - job.stage_since_ms, 0))}"),
-            ("schedule", f"{job.schedule_state} for {duration(max(answer.told_ms - job.scheduled_since_ms, 0))}"),
+            ("stage", f"{job.stage} for {duration(max(answer.time_ms - job.stage_since_ms, 0))}"),
+            ("schedule", f"{job.schedule_state} for {duration(max(answer.time_ms - job.scheduled_since_ms, 0))}"),
             ("pods", _pods(job)),
             ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
             ("message", self._message()),
@@ -112,9 +112,9 @@ class Page:
             return text
         return text.replace(counts, f"{shortage.group}: {where}")
 
-    def _time(self, told_ms: int) -> str:
+    def _time(self, time_ms: int) -> str:
         """A moment within a line."""
-        return self._times.text(told_ms) if self._fitting else local_time(told_ms)
+        return self._times.text(time_ms) if self._fitting else local_time(time_ms)
 
     def _table(self, columns: Sequence[str], rows: Any, *, right: Sequence[str] = ()) -> None:
         print_table(columns, rows, right=right, times=self._times)
@@ -249,7 +249,7 @@ class Page:
         print_text(f"Why {choice.pod} {'is' if choice.lasts else 'was'} on {choice.node}: {choice.why}", indent=2)
         print_text(
             f"  placed at offset {choice.offset} by the cycle at offset {choice.cycle}, taken on offset {choice.base} "
-            f"at {self._time(choice.told_ms)}; onto the same node in this step: {choice.together}",
+            f"at {self._time(choice.time_ms)}; onto the same node in this step: {choice.together}",
             indent=2,
         )
         refused = ", ".join(f"{count} {reason_text(reason)}" for reason, count in choice.refused)
@@ -283,9 +283,9 @@ class Page:
     def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
         """The causes, and then what came of them."""
         for cause in one.causes:
-            yield (cause.offset or "-", Told(cause.told_ms), "because", cause.text)
+            yield (cause.offset or "-", Told(cause.time_ms), "because", cause.text)
         budget = f" (restarts: {one.budget})" if one.budget else ""
-        yield (one.offset, Told(one.told_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")
+        yield (one.offset, Told(one.time_ms), one.what, f"{self._once(one.message, one.shortage)}{budget}")
 
     def _rejected(self) -> None:
         rejected = self._answer.rejected
@@ -293,7 +293,7 @@ class Page:
         hidden = len(rejected) - len(told)
         if told:
             heading("Decisions about it that took no effect")
-            rows = [(m.offset, Told(m.told_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
+            rows = [(m.offset, Told(m.time_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
             self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
         if hidden:
             say()
@@ -334,7 +334,7 @@ class Page:
     def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
         text = self._once(moment.text, moment.shortage)
         text = f"{moment.reason}: {text}" if moment.reason else text
-        return (moment.offset, Told(moment.told_ms), moment.kind, moment.subject, moment.verdict, text)
+        return (moment.offset, Told(moment.time_ms), moment.kind, moment.subject, moment.verdict, text)
 
     def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
         """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
@@ -343,7 +343,7 @@ class Page:
         text = ": ".join(
             part for part in (pod, verdict, moment.reason, self._once(moment.text, moment.shortage)) if part
         )
-        return (moment.offset, Told(moment.told_ms), moment.kind, text)
+        return (moment.offset, Told(moment.time_ms), moment.kind, text)
 
     def _cut(
         self,
@@ -380,16 +380,16 @@ def _counts(short: ShortageFacts | Shortfall) -> str:
 
 def _moments(answer: Explanation) -> Iterator[int]:
     """All that a page shows, in milliseconds since 1970."""
-    yield answer.told_ms
+    yield answer.time_ms
     yield from (spell.since_ms for spell in answer.spells)
-    yield from (moment.told_ms for moment in answer.timeline)
-    yield from (choice.told_ms for choice in answer.choices)
+    yield from (moment.time_ms for moment in answer.timeline)
+    yield from (choice.time_ms for choice in answer.choices)
     for one in answer.consequences:
-        yield from (one.told_ms, *(cause.told_ms for cause in one.causes))
+        yield from (one.time_ms, *(cause.time_ms for cause in one.causes))
     waiting = answer.waiting
     if waiting is not None:
         yield from (waiting.created_ms, waiting.infeasible_since_ms, waiting.fails_at_ms)
-        yield from (taker.told_ms for taker in waiting.takers)
+        yield from (taker.time_ms for taker in waiting.takers)
 
 
 def _s(count: int) -> str:
@@ -425,7 +425,7 @@ def _taker_cells(taker: Taker) -> tuple[object, ...]:
     now = has if taker.holds else given_back
     if taker.holds and not taker.since_created:
         now += ", since before it came"
-    return (taker.offset, Told(taker.told_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
+    return (taker.offset, Told(taker.time_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
 
 
 def _few(nodes: Sequence[str]) -> str:

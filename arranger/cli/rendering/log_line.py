@@ -11,4 +11,4 @@ from arranger.replay.reading.listing import Line
 
 def as_json(line: Line) -> dict[str, Any]:
     """A line of the log as an object, its time readable too."""
-    return {**msgspec.structs.asdict(line), "time": local_time(line.told_ms), "event": as_object(line.event)}
+    return {**msgspec.structs.asdict(line), "time": local_time(line.time_ms), "event": as_object(line.event)}

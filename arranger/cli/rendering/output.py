@@ -34,7 +34,7 @@ class At(msgspec.Struct, frozen=True):
     """A point in the log: an offset, or a moment in milliseconds since 1970. Exactly one is given."""
 
     offset: int | None = None
-    told_ms: int | None = None
+    time_ms: int | None = None
 
 
 class AtType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
@@ -62,12 +62,12 @@ def parse_at(text: str, *, now_ms: int) -> At:
         return At(offset=int(text))
     ago = text.removesuffix("ago").strip()
     if _AGO.fullmatch(ago):
-        return At(told_ms=now_ms - parse_duration(ago))
+        return At(time_ms=now_ms - parse_duration(ago))
     if re.fullmatch(r"\d\d:\d\d\S*", text):
         today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
         text = f"{today.isoformat()}T{text}"
     moment = datetime.datetime.fromisoformat(text).astimezone()
-    return At(told_ms=round(moment.timestamp() * 1000))
+    return At(time_ms=round(moment.timestamp() * 1000))
 
 
 def parse_duration(text: str) -> int:
@@ -92,11 +92,11 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic for ty
             self.fail(f"{value!r} is no length of time; allowed: such as 90s, 30m, 1h30m or 2d", param, ctx)
 
 
-def local_time(told_ms: int) -> str:
+def local_time(time_ms: int) -> str:
     """A moment in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
-    if not told_ms:
+    if not time_ms:
         return "-"
-    moment = datetime.datetime.fromtimestamp(told_ms / 1000, datetime.UTC).astimezone()
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).astimezone()
     return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
@@ -128,9 +128,9 @@ class Times(msgspec.Struct, frozen=True):
             return cls(f"times are UTC{offset}", (0, 23))
         return cls(f"times are of {days.pop()}, UTC{offset}", (11, 23))
 
-    def text(self, told_ms: int) -> str:
+    def text(self, time_ms: int) -> str:
         first, end = self.kept
-        return local_time(told_ms)[first:end] if told_ms else "-"
+        return local_time(time_ms)[first:end] if time_ms else "-"
 
 
 def duration(span_ms: int) -> str:

@@ -32,7 +32,7 @@ def plot(path: Path, courses: Sequence[tuple[str, Course]]) -> None:
     axes = figure.subplots(3, 1, sharex=True)
     unit, unit_ms = _unit(max(course.end_ms - course.begin_ms for _, course in courses))
     for name, course in courses:
-        moments = [(sample.told_ms - course.begin_ms) / unit_ms for sample in course.curve]
+        moments = [(sample.time_ms - course.begin_ms) / unit_ms for sample in course.curve]
         end = (course.end_ms - course.begin_ms) / unit_ms
         lines: tuple[list[float], ...] = (
             [sample.gpus_used for sample in course.curve],

@@ -112,8 +112,8 @@ class Answer(msgspec.Struct):
         return {
             "base": self.inputs.base,
             "cycle": self.inputs.cycle,
-            "told_ms": self.inputs.told_ms,
-            "time": local_time(self.inputs.told_ms),
+            "time_ms": self.inputs.time_ms,
+            "time": local_time(self.inputs.time_ms),
             "otherwise": self.otherwise,
             "edits": self.edits,
             "reproduced": self.reproduced,
@@ -126,7 +126,7 @@ class Answer(msgspec.Struct):
     def print(self, *, everything: bool) -> None:
         inputs = self.inputs
         which = f"the cycle at offset {inputs.cycle}" if inputs.cycle else "a cycle"
-        print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.told_ms)}")
+        print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.time_ms)}")
         print_text(f"otherwise: {self.otherwise}")
         for edit in self.edits:
             print_text(f"  {edit}", indent=4)

@@ -135,7 +135,7 @@ class FindsRoom(_Configured):
             job.spec,
             len(job.placements),
             job.attempt,
-            state.told_ms if job.refusals else 0,
+            state.time_ms if job.refusals else 0,
             state.job_changes if heeds_others(state, job) else 0,
         )
         known = asked == self._asked
@@ -175,7 +175,7 @@ class WouldBePlaced(_Configured):
             return True
         if not self._room.holds(state):
             return False
-        waiting = waiting_jobs(state, state.told_ms)
+        waiting = waiting_jobs(state, state.time_ms)
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
             return False  # no cycle looks at it
@@ -192,7 +192,7 @@ class WouldBePlaced(_Configured):
         if only_for_now:
             state.jobs[job.uid] = job
         try:
-            attempt = turn_of(state, job.uid, self._config, state.told_ms, policies=self._policies)
+            attempt = turn_of(state, job.uid, self._config, state.time_ms, policies=self._policies)
         finally:
             if only_for_now:
                 del state.jobs[job.uid]

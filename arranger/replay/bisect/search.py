@@ -250,7 +250,7 @@ class Rival:
                 continue
             config, policies = self._other.of(cycle.config, self._policies)
             with self._other.over(self.state):
-                self._taken[cycle.offset] = take_cycle(self.state, config, cycle.told_ms, policies=policies)
+                self._taken[cycle.offset] = take_cycle(self.state, config, cycle.time_ms, policies=policies)
 
 
 def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: State) -> Difference | None:

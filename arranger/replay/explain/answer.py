@@ -88,7 +88,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     offset: int
     epoch: int
-    told_ms: int
+    time_ms: int
     began: int
     standing: Standing
     waiting: Waiting | None
@@ -167,7 +167,7 @@ def explanation(
     return Explanation(
         offset=state.offset,
         epoch=state.epoch,
-        told_ms=state.told_ms,
+        time_ms=state.time_ms,
         began=story.began,
         standing=_standing(story, job),
         waiting=explain_waiting(story, job, policies, node=node),

@@ -44,7 +44,7 @@ def awaited(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.WORKERS if job.leader.address else What.LEADER_ADDRESS)
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return _nodes(What.FURTHER_NODES, job)
-    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.told_ms:
+    if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.time_ms:
         return Awaited(What.BACK_OFF)
     return Awaited(What.NOTHING)
 
@@ -54,7 +54,7 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.RESUME)
     if has_earlier_pods(state, job):
         return Awaited(What.EARLIER_PODS)
-    if job.not_before_ms > state.told_ms:
+    if job.not_before_ms > state.time_ms:
         return Awaited(What.BACK_OFF)
     if job.schedule_state != ScheduleState.UNSCHEDULED:
         return Awaited(What.CONTROLLER)

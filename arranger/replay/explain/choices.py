@@ -88,7 +88,7 @@ class Choice(msgspec.Struct, frozen=True):
     offset: int
     cycle: int
     base: int
-    told_ms: int
+    time_ms: int
     nodes: int
     passed: int
     refused: ReasonCounts
@@ -109,7 +109,7 @@ def choices_of(
     """
     witness = ChoiceWitness(placement, place, compare)
     recorded = policies.recorded(placement.config)
-    take_cycle(state, placement.config, placement.cycle_told_ms, witness, policies=recorded)
+    take_cycle(state, placement.config, placement.cycle_time_ms, witness, policies=recorded)
     return witness.choices
 
 
@@ -206,7 +206,7 @@ class ChoiceWitness(Witness):
             offset=placement.offset,
             cycle=placement.cycle,
             base=placement.base,
-            told_ms=placement.cycle_told_ms,
+            time_ms=placement.cycle_time_ms,
             nodes=len(view),
             passed=int((room > 0).sum()),
             refused=tuple(one for one in filters.reasons(ask.shape, ask.pod) if one[0].kind != ReasonKind.FITS),

@@ -43,7 +43,7 @@ class Cause(msgspec.Struct, frozen=True):
     """An event that something came of, in words; `offset` is 0 where it lies before what was read."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     text: str
 
 
@@ -56,7 +56,7 @@ class Consequence(msgspec.Struct, frozen=True):
     """
 
     offset: int
-    told_ms: int
+    time_ms: int
     what: str
     reason: str
     message: str
@@ -118,7 +118,7 @@ class Fates:
         for place, node in expand(event.pods).items():
             self._of.setdefault((event.attempt, place), _Fate()).node = node
 
-    def seen(self, offset: int, told_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
+    def seen(self, offset: int, time_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
         """A pod of the job was seen: keep what of it is new and needs an answer. What happened without a decision is
         answered: a container that was restarted, a pod that was replaced. `job` and `state` are those after it."""
         owner = pod.owner
@@ -135,18 +135,18 @@ class Fates:
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if fate.pod_uid != pod.uid:
             if fills and fate.pod_uid and not fate.answered and number != LEADER_GROUP:
-                found.append(self._recreated(offset, told_ms, pod, key, budget_text(job, state, (number,))))
+                found.append(self._recreated(offset, time_ms, pod, key, budget_text(job, state, (number,))))
             fate.begin_pod(pod.uid)
         fate.node = pod.node or fate.node
         if fills and pod.restarts > fate.restarts:
             message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
-            found.append(Consequence(offset, told_ms, "Restarted", RESTARTED, message, (), budget))
-        self._keep_cause(offset, told_ms, pod, fate)
+            found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, message, (), budget))
+        self._keep_cause(offset, time_ms, pod, fate)
         return found
 
     def _recreated(
-        self, offset: int, told_ms: int, pod: k.PodSeen, key: tuple[int, PlaceKey], budget: str
+        self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, PlaceKey], budget: str
     ) -> Consequence:
         """The pod of a worker went by no decision, and here is the next one."""
         fate = self._of[key]
@@ -157,19 +157,19 @@ class Fates:
         counted = "" if fate.failed else "; no restart counted"
         message = f"{pod.name} {how}; replaced{node}{counted}"
         causes = (cause,) if cause is not None else ()
-        return Consequence(offset, told_ms, "Replaced", RECREATED, message, causes, budget)
+        return Consequence(offset, time_ms, "Replaced", RECREATED, message, causes, budget)
 
-    def _keep_cause(self, offset: int, told_ms: int, pod: k.PodSeen, fate: _Fate) -> None:
+    def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, fate: _Fate) -> None:
         """What of a pod needs an answer."""
         why = pod.reason or pod.message
         said = f" ({why})" if why else ""
         if pod.restarts > fate.restarts:
             fate.restarts = pod.restarts
             times = f"{pod.restarts} time{'' if pod.restarts == 1 else 's'}"
-            fate.cause = Cause(offset, told_ms, f"pod {pod.name} restarted {times}{said}")
+            fate.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
         if pod.deleting and fate.going is None:
-            fate.going = Cause(offset, told_ms, f"pod {pod.name} is being deleted")
+            fate.going = Cause(offset, time_ms, f"pod {pod.name} is being deleted")
         if pod.phase == Phase.FAILED:
             fate.failed = True
             words = f"pod {pod.name} failed{said}"
@@ -179,42 +179,42 @@ class Fates:
             words = f"pod {pod.name} can't start ({pod.waiting})"
         if pod.phase == Phase.FAILED and pod.reason.startswith(REFUSALS) and pod.uid not in self._refused_pods:
             self._refused_pods[pod.uid] = None
-            self.refused_by[pod.node] = Cause(offset, told_ms, f"{pod.node} refused pod {pod.name}{said}")
+            self.refused_by[pod.node] = Cause(offset, time_ms, f"{pod.node} refused pod {pod.name}{said}")
         if words and (fate.cause is None or (not fate.cause.text.startswith(words) and pod.phase == Phase.FAILED)):
-            fate.cause = Cause(offset, told_ms, words)
+            fate.cause = Cause(offset, time_ms, words)
 
-    def pod_gone(self, offset: int, told_ms: int, pod_uid: str) -> None:
+    def pod_gone(self, offset: int, time_ms: int, pod_uid: str) -> None:
         """A pod of the job is gone; what ended it before is kept as the cause."""
         key = self._place_of_pod.get(pod_uid)
         fate = self._of.get(key) if key is not None else None
         if fate is None or fate.pod_uid != pod_uid:
             return
-        deleted = Cause(offset, told_ms, f"pod {self._names[pod_uid]} was deleted")
+        deleted = Cause(offset, time_ms, f"pod {self._names[pod_uid]} was deleted")
         fate.cause, fate.going = fate.cause or deleted, fate.going or deleted
 
-    def job_seen(self, offset: int, told_ms: int) -> None:
-        self._created = self._created or Cause(offset, told_ms, "the job came with this spec")
+    def job_seen(self, offset: int, time_ms: int) -> None:
+        self._created = self._created or Cause(offset, time_ms, "the job came with this spec")
 
-    def waits(self, offset: int, told_ms: int, event: k.Waits) -> None:
+    def waits(self, offset: int, time_ms: int, event: k.Waits) -> None:
         if not event.shortage.infeasible:
             self._infeasible = None
         elif self._infeasible is None:
             text = "from here on not even an empty cluster of these nodes could hold its quorum"
-            self._infeasible = Cause(offset, told_ms, text)
+            self._infeasible = Cause(offset, time_ms, text)
 
-    def effect_failed(self, offset: int, told_ms: int, event: k.EffectFailed) -> None:
-        self._failed = Cause(offset, told_ms, f"the API server refused to {event.effect}: {event.message}")
+    def effect_failed(self, offset: int, time_ms: int, event: k.EffectFailed) -> None:
+        self._failed = Cause(offset, time_ms, f"the API server refused to {event.effect}: {event.message}")
         if event.permanent:
             self._refused = self._failed
 
-    def started(self, offset: int, told_ms: int) -> None:
+    def started(self, offset: int, time_ms: int) -> None:
         """Its quorum got nodes, and the job starts with that."""
-        self._started = Cause(offset, told_ms, "it was started")
+        self._started = Cause(offset, time_ms, "it was started")
 
     def decided(
         self,
         offset: int,
-        told_ms: int,
+        time_ms: int,
         event: k.StageDecided | k.WorkersReplaced,
         job: JobRecord | None,
         state: State,
@@ -224,15 +224,15 @@ class Fates:
             causes = self._of_workers(event)
             budget = budget_text(job, state)
             words = replaced_text(event.causes, job.spec if job is not None else None)
-            return Consequence(offset, told_ms, "Replaced", "WorkersReplaced", words, causes, budget)
+            return Consequence(offset, time_ms, "Replaced", "WorkersReplaced", words, causes, budget)
         if event.reason == StageReason.SCHEDULED:
-            self.started(offset, told_ms)
+            self.started(offset, time_ms)
         if event.reason in _USUAL:
             return None
         causes = tuple(cause for cause in self._causes(event, offset) if cause is not None)
         return Consequence(
             offset,
-            told_ms,
+            time_ms,
             event.stage,
             event.reason,
             stage_text(event),
@@ -275,10 +275,10 @@ class Fates:
             before, after = edit.before, edit.after
             if before is None or after is None:
                 return Cause(
-                    edit.offset, edit.told_ms, f"its spec was edited and is {'in' if after is None else ''}valid"
+                    edit.offset, edit.time_ms, f"its spec was edited and is {'in' if after is None else ''}valid"
                 )
             if not field or getattr(before, field) != getattr(after, field):
-                return Cause(edit.offset, edit.told_ms, f"its spec was edited: {changed(before, after)}")
+                return Cause(edit.offset, edit.time_ms, f"its spec was edited: {changed(before, after)}")
         return None
 
     def _deadline(self) -> tuple[Cause | None, ...]:
@@ -291,14 +291,14 @@ class Fates:
                 and edit.before.deadline_s != edit.after.deadline_s
             ):
                 text = f"activeDeadlineSeconds was set to {edit.after.deadline_s}"
-                return (self._started, Cause(edit.offset, edit.told_ms, text))
+                return (self._started, Cause(edit.offset, edit.time_ms, text))
         return (self._started,)
 
     def _room_taken(self, attempt: int) -> Cause | None:
         """Who came onto the leader's node last, of those that nobody here decided on."""
         fate = self._of.get((attempt, LEADER))
         came = self._around.last_on.get(fate.node) if fate is not None else None
-        return Cause(came.offset, came.told_ms, f"pod {came.name} came onto the node") if came is not None else None
+        return Cause(came.offset, came.time_ms, f"pod {came.name} came onto the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
         found: dict[int, Cause] = {}
@@ -333,7 +333,7 @@ class Fates:
                 lost = None
             elif lost is None:
                 how = "went" if turn.after is None else "became not ready"
-                lost = Cause(turn.offset, turn.told_ms, f"node {fate.node} {how}")
+                lost = Cause(turn.offset, turn.time_ms, f"node {fate.node} {how}")
         return lost
 
 

@@ -18,7 +18,7 @@ class Taker(msgspec.Struct, frozen=True):
     it. `freed_at` is the offset at which the last of those pods went, 0 if that wasn't read."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     job: str
     amounts: dict[str, int]
     nodes: tuple[str, ...]
@@ -59,7 +59,7 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
             takers.append(
                 Taker(
                     other.offset,
-                    other.told_ms,
+                    other.time_ms,
                     other.job,
                     amounts,
                     where,

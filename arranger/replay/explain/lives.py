@@ -51,7 +51,7 @@ class _Expected(msgspec.Struct, frozen=True):
     """A placement of ours further on in the log."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     event: k.Placed
     cycle_at: int
     cycle: k.CycleTaken
@@ -132,7 +132,7 @@ class Lives:
             elif kind is k.Placed:
                 assert isinstance(event, k.Placed)
                 if cycle is not None and event.job_uid in self.stories:
-                    expected = _Expected(offset, entry.batch.told_ms, event, *cycle)
+                    expected = _Expected(offset, entry.batch.time_ms, event, *cycle)
                     self._expected.setdefault(cycle[1].base, []).append(expected)
             elif kind is k.JobSeen:
                 assert isinstance(event, k.JobSeen)
@@ -174,7 +174,7 @@ class Lives:
                 owner = event.owner  # type: ignore[union-attr]
                 if owner is None:
                     if event.node and event.uid not in came and event.uid not in self.state.pods:  # type: ignore[union-attr]
-                        self.around.pod_came(entry.first + number, entry.batch.told_ms, event)  # type: ignore[arg-type]
+                        self.around.pod_came(entry.first + number, entry.batch.time_ms, event)  # type: ignore[arg-type]
                     continue
                 if event.phase in TERMINAL:  # type: ignore[union-attr, operator]
                     self.around.pod_ended(entry.first + number, self.state, event)  # type: ignore[arg-type]
@@ -184,19 +184,19 @@ class Lives:
             elif kind is k.PodGone:
                 if event.uid in pods:  # type: ignore[union-attr]
                     numbers.append(number)
-                self.around.pod_gone(entry.first + number, entry.batch.told_ms, self.state, event)  # type: ignore[arg-type]
+                self.around.pod_gone(entry.first + number, entry.batch.time_ms, self.state, event)  # type: ignore[arg-type]
             elif self._other_concerns(entry, number, event):
                 numbers.append(number)
         return numbers
 
     def _other_concerns(self, entry: Entry, number: int, event: k.Event) -> bool:
         """The same for all but pods; nodes, jobs and cycles are noted."""
-        offset, told_ms = entry.first + number, entry.batch.told_ms
+        offset, time_ms = entry.first + number, entry.batch.time_ms
         if isinstance(event, (k.NodeSeen, k.NodeGone)):
-            self.around.node(offset, told_ms, self.state, event)
+            self.around.node(offset, time_ms, self.state, event)
             return False
         if isinstance(event, k.JobSeen):
-            self.around.job(offset, told_ms, self.state, event)
+            self.around.job(offset, time_ms, self.state, event)
             return event.uid in self.stories
         if isinstance(event, (k.CycleTaken, k.Placed, k.JobGone)):
             return True
@@ -204,20 +204,20 @@ class Lives:
 
     def _note(self, found: list[Judged], entry: Entry) -> None:
         cycle: tuple[int, k.CycleTaken] | None = None
-        told_ms = entry.batch.told_ms
+        time_ms = entry.batch.time_ms
         for judged in found:
             event = judged.event
             if isinstance(event, k.CycleTaken):
                 cycle = judged.offset, event
-                self.around.cycle(judged.offset, told_ms, event.config)
+                self.around.cycle(judged.offset, time_ms, event.config)
                 continue
             if isinstance(event, k.Placed) and cycle is not None:
-                self._note_placed(judged, event, cycle, told_ms)
+                self._note_placed(judged, event, cycle, time_ms)
             elif isinstance(event, k.JobGone) and judged.verdict != VOID:
                 self._note_gone(judged.offset, event)
             story = self.stories.get(judged.job_uid)
             if story is not None:
-                story.note(judged, told_ms)
+                story.note(judged, time_ms)
 
     def _note_gone(self, offset: int, event: k.JobGone) -> None:
         self.around.gone[event.uid] = offset
@@ -226,8 +226,8 @@ class Lives:
         elif not self.stories:
             self.around.forget(event.uid)
 
-    def _note_placed(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int) -> None:
-        placement = self._placement(judged.offset, event, cycle, told_ms)
+    def _note_placed(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], time_ms: int) -> None:
+        placement = self._placement(judged.offset, event, cycle, time_ms)
         taken = self._taken.pop(judged.offset, None)
         if judged.verdict != ACCEPTED or placement is None:
             return
@@ -245,7 +245,7 @@ class Lives:
             of_attempt.out_of_reach += 1
 
     def _placement(
-        self, offset: int, event: k.Placed, cycle: tuple[int, k.CycleTaken], told_ms: int
+        self, offset: int, event: k.Placed, cycle: tuple[int, k.CycleTaken], time_ms: int
     ) -> Placement | None:
         job = self.state.jobs.get(event.job_uid)
         if job is None or job.spec is None:
@@ -255,9 +255,9 @@ class Lives:
             offset=offset,
             cycle=at,
             base=taken.base,
-            cycle_told_ms=taken.told_ms,
+            cycle_time_ms=taken.time_ms,
             config=taken.config,
-            told_ms=told_ms,
+            time_ms=time_ms,
             job=label(job),
             job_uid=job.uid,
             attempt=event.attempt,
@@ -271,7 +271,7 @@ class Lives:
         """Take again the cycles that placed a job of ours on the state where this reading stands."""
         for expected in self._expected.pop(self.state.offset, ()):
             placement = self._placement(
-                expected.offset, expected.event, (expected.cycle_at, expected.cycle), expected.told_ms
+                expected.offset, expected.event, (expected.cycle_at, expected.cycle), expected.time_ms
             )
             if placement is None or self._policies.missing(placement.config):
                 continue

@@ -141,7 +141,7 @@ class _Search:
         """How many pods a cycle places with the change; -1 if the job isn't even in its queue."""
         case = self._case
         state = supposed(case.state, change.events)
-        told_ms = change.told_ms or case.state.told_ms
+        time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
-        attempt = turn_of(state, uid, config, told_ms, policies=case.policies, further=True)
+        attempt = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)
         return attempt.pods if attempt is not None else -1

@@ -24,7 +24,7 @@ class Moment(msgspec.Struct, frozen=True):
     """
 
     offset: int
-    told_ms: int
+    time_ms: int
     kind: str
     subject: str
     text: str
@@ -77,36 +77,36 @@ class Story:
         """The configuration of the last cycle in the log."""
         return self.around.config
 
-    def note(self, judged: Judged, told_ms: int) -> None:
+    def note(self, judged: Judged, time_ms: int) -> None:
         """An event about the job, after it was folded."""
         event, offset = judged.event, judged.offset
         job = self.state.jobs.get(self.uid)
         if isinstance(event, k.JobSeen):
             self.created_at = self.created_at or offset
-            self.fates.job_seen(offset, told_ms)
+            self.fates.job_seen(offset, time_ms)
         elif isinstance(event, k.PodSeen):
-            self.consequences += self.fates.seen(offset, told_ms, event, job, self.state)
+            self.consequences += self.fates.seen(offset, time_ms, event, job, self.state)
         elif isinstance(event, k.PodGone):
-            self.fates.pod_gone(offset, told_ms, event.uid)
+            self.fates.pod_gone(offset, time_ms, event.uid)
         elif isinstance(event, k.EffectFailed):
-            self.fates.effect_failed(offset, told_ms, event)
+            self.fates.effect_failed(offset, time_ms, event)
         elif judged.verdict == ACCEPTED:
-            self._note_decision(offset, told_ms, event, job)
-        self._keep_moment(judged, told_ms)
+            self._note_decision(offset, time_ms, event, job)
+        self._keep_moment(judged, time_ms)
 
-    def _note_decision(self, offset: int, told_ms: int, event: k.Event, job: JobRecord | None) -> None:
+    def _note_decision(self, offset: int, time_ms: int, event: k.Event, job: JobRecord | None) -> None:
         if isinstance(event, k.Placed):
             self.fates.placed(event)
             if job is not None and job.decided == k.start(self.uid, event.based_on, event.attempt):
                 self.decided_at = offset
-                self.fates.started(offset, told_ms)
+                self.fates.started(offset, time_ms)
         elif isinstance(event, k.Waits):
             self.waits_at = offset
-            self.fates.waits(offset, told_ms, event)
+            self.fates.waits(offset, time_ms, event)
         elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
             if isinstance(event, k.StageDecided):
                 self.decided_at = offset
-            consequence = self.fates.decided(offset, told_ms, event, job, self.state)
+            consequence = self.fates.decided(offset, time_ms, event, job, self.state)
             if consequence is not None:
                 self._answered(consequence)
                 self.consequences.append(consequence)
@@ -122,7 +122,7 @@ class Story:
     def finish(self) -> None:
         """Nothing more is shown: the last spell lasts until the state's time."""
         if self.spells and self.spells[-1].lasts:
-            self.spells[-1].until_ms = self.state.told_ms
+            self.spells[-1].until_ms = self.state.time_ms
 
     @property
     def others(self) -> list[Placement]:
@@ -142,7 +142,7 @@ class Story:
         """The decisions about the job that took no effect."""
         return [moment for moment in self.moments if moment.verdict == REJECTED]
 
-    def _keep_moment(self, judged: Judged, told_ms: int) -> None:
+    def _keep_moment(self, judged: Judged, time_ms: int) -> None:
         event = judged.event
         pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
         subject = pod.name if pod is not None else ""
@@ -150,7 +150,7 @@ class Story:
         self.moments.append(
             Moment(
                 judged.offset,
-                told_ms,
+                time_ms,
                 kind,
                 subject,
                 text,
@@ -186,7 +186,7 @@ class Story:
         """The job was touched by this entry, which is folded."""
         job = self.state.jobs.get(self.uid)
         last = self.spells[-1] if self.spells else None
-        now_ms = self.state.told_ms
+        now_ms = self.state.time_ms
         if job is None:
             if last is not None and last.lasts:
                 last.until_ms, last.lasts = now_ms, False

@@ -25,7 +25,7 @@ class Turn(msgspec.Struct, frozen=True):
     """A node's facts changed; None stands for a node that isn't there."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     before: NodeFacts | None
     after: NodeFacts | None
 
@@ -34,7 +34,7 @@ class Edit(msgspec.Struct, frozen=True):
     """A TYJob's spec changed after it was first seen; None is an invalid one."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     before: JobSpec | None
     after: JobSpec | None
 
@@ -43,7 +43,7 @@ class Configured(msgspec.Struct, frozen=True):
     """The first cycle that was taken with another configuration than the one before it."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     before: CycleConfig
     after: CycleConfig
 
@@ -52,7 +52,7 @@ class Came(msgspec.Struct, frozen=True):
     """A pod of others that was first seen on a node."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     name: str
 
 
@@ -60,7 +60,7 @@ class Departed(msgspec.Struct, frozen=True):
     """A pod that is gone, as it was seen last."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     pod: k.PodSeen
 
 
@@ -70,9 +70,9 @@ class Placement(msgspec.Struct, frozen=True):
     offset: int
     cycle: int
     base: int
-    cycle_told_ms: int
+    cycle_time_ms: int
     config: CycleConfig
-    told_ms: int
+    time_ms: int
     job: str
     job_uid: str
     attempt: int
@@ -105,16 +105,16 @@ class Surroundings:
         #: Jobs that are gone → the offset at which they went.
         self.gone: dict[str, int] = {}
 
-    def node(self, offset: int, told_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
+    def node(self, offset: int, time_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
         if state.terms.get(k.Watched.NODE) != event.term:
             return
         turns = self.turns.get(event.name, [])
         before = turns[-1].after if turns and turns[-1].offset > state.offset else _facts(state, event.name)
         after = event.facts if isinstance(event, k.NodeSeen) else None
         if before != after:
-            self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, told_ms, before, after)]
+            self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, time_ms, before, after)]
 
-    def job(self, offset: int, told_ms: int, state: State, event: k.JobSeen) -> None:
+    def job(self, offset: int, time_ms: int, state: State, event: k.JobSeen) -> None:
         """A job is seen: an edit if it was known with another spec."""
         known = state.jobs.get(event.uid)
         edits = self.edits.get(event.uid)
@@ -126,17 +126,17 @@ class Surroundings:
         else:
             before = known.seen.spec
         if before is not event.spec and before != event.spec:
-            self.edits.setdefault(event.uid, []).append(Edit(offset, told_ms, before, event.spec))
+            self.edits.setdefault(event.uid, []).append(Edit(offset, time_ms, before, event.spec))
 
-    def cycle(self, offset: int, told_ms: int, config: CycleConfig) -> None:
+    def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
         if self.config is not None and self.config != config:
-            self.configured.append(Configured(offset, told_ms, self.config, config))
+            self.configured.append(Configured(offset, time_ms, self.config, config))
         self.config = config
 
-    def pod_came(self, offset: int, told_ms: int, event: k.PodSeen) -> None:
+    def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:
         """A pod of others is first seen on a node."""
         self.came[event.uid] = offset
-        self.last_on[event.node] = Came(offset, told_ms, f"{event.namespace}/{event.name}")
+        self.last_on[event.node] = Came(offset, time_ms, f"{event.namespace}/{event.name}")
 
     def pod_ended(self, offset: int, state: State, event: k.PodSeen) -> None:
         """A job's pod is seen to have succeeded or failed."""
@@ -153,7 +153,7 @@ class Surroundings:
         if owner.job_uid in self.placements:
             self.freed[owner.job_uid, owner.attempt] = offset
 
-    def pod_gone(self, offset: int, told_ms: int, state: State, event: k.PodGone) -> None:
+    def pod_gone(self, offset: int, time_ms: int, state: State, event: k.PodGone) -> None:
         pod = state.pods.get(event.uid)
         if pod is None:
             return
@@ -162,7 +162,7 @@ class Surroundings:
         elif holds(pod):
             self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
-            self.departed.append(Departed(offset, told_ms, pod))
+            self.departed.append(Departed(offset, time_ms, pod))
 
 
 def _facts(state: State, name: str) -> NodeFacts | None:

@@ -61,7 +61,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     waiting = in_order(state, config, policies)
     place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     witness = ShortfallWitness(job.uid, node)
-    given = _given(take_cycle(state, config, state.told_ms, witness, policies=policies)) if place else {}
+    given = _given(take_cycle(state, config, state.time_ms, witness, policies=policies)) if place else {}
     shortfall = witness.shortfall
     before = tuple(waiting[: max(place - 1, 0)])
     case = Case(story, job, config, policies, _lack(shortfall), before)
@@ -138,7 +138,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
     """Why a job that is wanted as it is isn't in the queue."""
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
-    left_ms = job.not_before_ms - state.told_ms
+    left_ms = job.not_before_ms - state.time_ms
     if left_ms > 0 and not has_earlier_pods(state, job):
         return f"it backs off: no nodes are sought for it for {left_ms / 1000:g} s more"
     return f"it isn't in the queue: it waits for {awaited_text(awaited(state, job)) or 'nothing'}"

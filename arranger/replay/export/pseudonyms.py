@@ -129,7 +129,7 @@ class Pseudonyms:
     def batch(self, batch: k.Batch) -> k.Batch:
         """A batch without names."""
         events = tuple(self.walk(event) for event in batch.events)
-        return k.Batch(self.writer(batch.writer), batch.seq, batch.told_ms, events)
+        return k.Batch(self.writer(batch.writer), batch.seq, batch.time_ms, events)
 
     def walk(self, value: Any) -> Any:
         """Any part of an event or a snapshot without names. Raises `TypeError` for text that has no rule."""

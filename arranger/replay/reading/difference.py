@@ -37,7 +37,7 @@ class Picture(msgspec.Struct, frozen=True):
     that want nodes, in order."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     labels: dict[str, str]
     jobs: dict[str, JobPicture]
     nodes: dict[str, dict[str, str]]
@@ -88,7 +88,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
     nodes = state.nodes
     return Picture(
         offset=state.offset,
-        told_ms=state.told_ms,
+        time_ms=state.time_ms,
         labels={uid: label(job) for uid, job in state.jobs.items()},
         jobs={uid: _job(job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
@@ -103,8 +103,8 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
     common_before = [job for job in one.queue if job in set(other.queue)]
     common_after = [job for job in other.queue if job in set(one.queue)]
     return Difference(
-        before=(one.offset, one.told_ms),
-        after=(other.offset, other.told_ms),
+        before=(one.offset, one.time_ms),
+        after=(other.offset, other.time_ms),
         events=dict(sorted(events.items())),
         jobs=_grouped((labels[uid], _job_changes(one.jobs.get(uid), other.jobs.get(uid))) for uid in uids),
         nodes=_grouped(

@@ -17,19 +17,19 @@ class Point(msgspec.Struct, frozen=True):
     """An offset, or a moment in milliseconds since 1970. With neither, the end of the log."""
 
     offset: int | None = None
-    told_ms: int | None = None
+    time_ms: int | None = None
 
     def before(self, entry: Entry) -> bool:
         """Whether the whole entry comes after this point."""
         if self.offset is not None:
             return entry.first > self.offset
-        return self.told_ms is not None and entry.batch.told_ms > self.told_ms
+        return self.time_ms is not None and entry.batch.time_ms > self.time_ms
 
     def covers(self, state: State) -> bool:
         """Whether the state lies at or before this point, so that folding can begin with it."""
         if self.offset is not None:
             return state.offset <= self.offset
-        return self.told_ms is None or state.told_ms <= self.told_ms
+        return self.time_ms is None or state.time_ms <= self.time_ms
 
 
 END = Point()
@@ -50,14 +50,14 @@ class Span(msgspec.Struct, frozen=True):
         return self._meets(entry, entry.first, entry.last)
 
     def _meets(self, entry: Entry, low: int, high: int) -> bool:
-        first, last, told_ms = self.first or END, self.last or END, entry.batch.told_ms
+        first, last, time_ms = self.first or END, self.last or END, entry.batch.time_ms
         if first.offset is not None and high < first.offset:
             return False
-        if first.told_ms is not None and told_ms < first.told_ms:
+        if first.time_ms is not None and time_ms < first.time_ms:
             return False
         if last.offset is not None and low > last.offset:
             return False
-        return last.told_ms is None or told_ms <= last.told_ms
+        return last.time_ms is None or time_ms <= last.time_ms
 
 
 def advance(state: State, entry: Entry, changes: Changes) -> None:

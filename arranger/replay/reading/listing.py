@@ -30,7 +30,7 @@ class Line(msgspec.Struct, frozen=True):
     """One event of the list. `subject` is the job, pod or node that it is about."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     writer: str
     kind: str
     subject: str
@@ -105,7 +105,7 @@ class Listing:
         job = self._labels.get(judged.job_uid, judged.job_uid)
         return Line(
             offset=judged.offset,
-            told_ms=entry.batch.told_ms,
+            time_ms=entry.batch.time_ms,
             writer=entry.batch.writer,
             kind=k.kind_of(event),
             subject=self._subject(event, job),

@@ -64,7 +64,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     offset: int
     epoch: int
-    told_ms: int
+    time_ms: int
     digest: str
     synced: bool
     last_cycle: int
@@ -88,7 +88,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     return Overview(
         offset=state.offset,
         epoch=state.epoch,
-        told_ms=state.told_ms,
+        time_ms=state.time_ms,
         digest=snapshot.digest(state),
         synced=state.synced,
         last_cycle=state.last_cycle,

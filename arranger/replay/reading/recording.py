@@ -37,13 +37,14 @@ class Recording:
     """Folds what it is fed on from the state at a point, which it changes, and keeps what came after.
 
     `observations` are those that a what-if repeats, each with when it was told: nodes, strangers' pods, and TYJobs that
-    came, were changed or were deleted. `told_at` is when the event at `until_offset` was told; 0 before it was met.
+    came, were changed or were deleted. `until_time_ms` is when the event at
+    `until_offset` was recorded; 0 before it was met.
     """
 
     def __init__(self, state: State, *, begin_ms: int, until_offset: int | None = None) -> None:
         self.observations: list[tuple[int, k.Event]] = []
         self.stints: dict[AttemptKey, Stint] = {}
-        self.told_at = 0
+        self.until_time_ms = 0
         self._until_offset = until_offset
         self._state = state
         #: Attempts that had nodes, by job UID.
@@ -69,24 +70,24 @@ class Recording:
     @property
     def end_ms(self) -> int:
         """When the last event fed was told."""
-        return self._state.told_ms
+        return self._state.time_ms
 
     def feed(self, entry: Entry) -> None:
         """Take in one entry. Raises `DamagedEntry`."""
-        told_ms = max(self._state.told_ms, entry.batch.told_ms)
+        time_ms = max(self._state.time_ms, entry.batch.time_ms)
         terms = self._state.terms
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.WatchClaimed and not self._state.foreign(event.cluster):
                 terms = {**terms, event.kind: offset}
             watched = k.WATCHED.get(type(event))
             if watched is not None and event.term == terms.get(watched) and self._repeated(event):  # type: ignore[union-attr]
-                self.observations.append((told_ms, event))
+                self.observations.append((time_ms, event))
         changes = Changes()
         advance(self._state, entry, changes)
         for uid in changes.jobs:
             self._look(uid)
-        if self._until_offset is not None and not self.told_at and entry.last >= self._until_offset:
-            self.told_at = self._state.told_ms
+        if self._until_offset is not None and not self.until_time_ms and entry.last >= self._until_offset:
+            self.until_time_ms = self._state.time_ms
 
     def _repeated(self, event: k.Event) -> bool:
         """Whether an observation, judged by the state before its entry, is one that other decisions would meet too."""
@@ -106,7 +107,7 @@ class Recording:
 
     def _look(self, uid: str) -> None:
         """Note what became of a job's attempts."""
-        job, now_ms = self._state.jobs.get(uid), self._state.told_ms
+        job, now_ms = self._state.jobs.get(uid), self._state.time_ms
         for attempt in list(self._going.get(uid, ())):
             self._release(uid, attempt, now_ms)
         if job is None:
@@ -139,7 +140,7 @@ class Recording:
         stint = self.stints[uid, attempt]
         stint.stage, stint.again, stint.going = stage, again, True
         self._going.setdefault(uid, []).append(attempt)
-        self._release(uid, attempt, self._state.told_ms)
+        self._release(uid, attempt, self._state.time_ms)
 
     def _release(self, uid: str, attempt: int, now_ms: int) -> None:
         """The end of a stint, once none of its pods holds anything."""

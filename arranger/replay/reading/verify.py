@@ -75,7 +75,7 @@ class _Inputs(msgspec.Struct, frozen=True):
     """Of one cycle: the offset of its record, the time that it was told, and the configuration."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     config: CycleConfig
 
 
@@ -97,7 +97,7 @@ class Survey:
             taken = entry.batch.events[offset - entry.first]
             assert isinstance(taken, k.CycleTaken)
             config = self._configs.setdefault(taken.config, taken.config)
-            self.by_base.setdefault(taken.base, []).append(_Inputs(offset, taken.told_ms, config))
+            self.by_base.setdefault(taken.base, []).append(_Inputs(offset, taken.time_ms, config))
 
     @property
     def first_base(self) -> int | None:
@@ -151,7 +151,7 @@ class Verification:
             config = inputs.config
             if inputs.offset > self.state.offset and not self._policies.missing(config):
                 policies = self._policies.recorded(config)
-                self._retaken[inputs.offset] = take_cycle(self.state, config, inputs.told_ms, policies=policies)
+                self._retaken[inputs.offset] = take_cycle(self.state, config, inputs.time_ms, policies=policies)
 
     def _compare(self, entry: Entry, offset: int) -> None:
         report = self.report

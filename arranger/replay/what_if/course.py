@@ -23,7 +23,7 @@ class Sample(msgspec.Struct, frozen=True):
     """The cluster at one moment: GPUs in use or decided, GPUs there, jobs that wait for their quorum, and GPUs that are
     idle but of no use to typical pods."""
 
-    told_ms: int
+    time_ms: int
     gpus_used: int
     gpus: int
     waiting: int
@@ -133,7 +133,7 @@ class Meter:
         self._changes = state.nodes.changes
         used, there, fragmented = self._gpus(state)
         taken = Sample(now_ms, used, there, len(self._since), fragmented)
-        if self._samples and self._samples[-1].told_ms == now_ms:
+        if self._samples and self._samples[-1].time_ms == now_ms:
             self._samples[-1] = taken
         else:
             self._samples.append(taken)
@@ -164,8 +164,8 @@ class Meter:
 
     def _mean(self, amounts: Sequence[float], end_ms: int) -> float | None:
         """The mean over time of amounts, one for each sample, as a part of the GPUs there."""
-        moments = [*(sample.told_ms for sample in self._samples[1:]), end_ms]
-        spans = [max(until - sample.told_ms, 0) for sample, until in zip(self._samples, moments, strict=True)]
+        moments = [*(sample.time_ms for sample in self._samples[1:]), end_ms]
+        spans = [max(until - sample.time_ms, 0) for sample, until in zip(self._samples, moments, strict=True)]
         there = sum(sample.gpus * span for sample, span in zip(self._samples, spans, strict=True))
         return sum(amount * span for amount, span in zip(amounts, spans, strict=True)) / there if there else None
 

@@ -28,7 +28,7 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
     if events:
         first = state.offset + 1
-        batch = k.Batch("supposed", 1, state.told_ms, tuple(events))
+        batch = k.Batch("supposed", 1, state.time_ms, tuple(events))
         changes = Changes()
         apply_entry(fork, Entry(first, state.offset + len(events), "", batch), changes)
         forget_assumed(fork, [pod for pod in fork.assumed.values() if pod != state.assumed.get(pod.owner)], changes)

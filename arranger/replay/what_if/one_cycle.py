@@ -71,11 +71,11 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A cycle on the state at `offset`, told `told_ms`: who gets which nodes, in queue order. `given` are the amounts
+    """A cycle on the state at `offset`, told `time_ms`: who gets which nodes, in queue order. `given` are the amounts
     that it gives, in words."""
 
     offset: int
-    told_ms: int
+    time_ms: int
     queue_policy: str
     pod_policy: str
     weights: tuple[tuple[str, int], ...]
@@ -112,14 +112,14 @@ def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
 
 
 def take_plan(
-    state: State, config: CycleConfig, told_ms: int, *, policies: Policies = BUILT_IN
+    state: State, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN
 ) -> tuple[Plan, tuple[k.Event, ...]]:
     """The cycle as a plan, and as the events that it would record."""
-    before = {job.uid: len(job.placements) for job in waiting_jobs(state, told_ms)} if state.synced else {}
+    before = {job.uid: len(job.placements) for job in waiting_jobs(state, time_ms)} if state.synced else {}
     turns = _Turns()
-    events = take_cycle(state, config, told_ms, turns, policies=policies)
+    events = take_cycle(state, config, time_ms, turns, policies=policies)
     placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
-    ordered = [job.uid for job in in_order(state, config, policies, told_ms=told_ms)] if before else []
+    ordered = [job.uid for job in in_order(state, config, policies, time_ms=time_ms)] if before else []
     uids = dict.fromkeys((*turns.attempts, *ordered))
     jobs = [
         _job_plan(
@@ -136,7 +136,7 @@ def take_plan(
         _add_up(given, state.jobs[event.job_uid], event)
     plan = Plan(
         offset=state.offset,
-        told_ms=told_ms,
+        time_ms=time_ms,
         queue_policy=config.queue_policy,
         pod_policy=config.pod_policy,
         weights=config.weights,
@@ -206,15 +206,15 @@ class _Turns(Witness):
 # --- what is otherwise ---------------------------------------------------------------------------------------
 
 
-def vary(state: State, variation: Variation, told_ms: int) -> None:
+def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
 
     A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
     had their leader or their quorum there begin again, others have those places placed anew.
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
-        say(state, told_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
-        say(state, told_ms, [k.ListingEnded(k.Watched.QUOTA, _term(state, k.Watched.QUOTA), "")])
+        say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
+        say(state, time_ms, [k.ListingEnded(k.Watched.QUOTA, _term(state, k.Watched.QUOTA), "")])
     nodes = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
     events: list[k.Event] = [
         k.NodeGone(_term(state, k.Watched.NODE), state.nodes.names[row], state.nodes.uids[row]) for row in nodes
@@ -222,7 +222,7 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     events += _pods_gone(state, variation)
     events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
     events += [msgspec.structs.replace(one, term=_term(state, k.WATCHED[type(one)])) for one in variation.added]
-    say(state, told_ms, events)
+    say(state, time_ms, events)
     if variation.overrides.every_job:
         for job in state.jobs.values():
             job.spec = variation.overrides.spec(job.spec)
@@ -230,18 +230,18 @@ def vary(state: State, variation: Variation, told_ms: int) -> None:
     lost = frozenset(variation.without_nodes)
     for uid in sorted(state.jobs) if lost else ():
         decided = _bereaved(state.jobs[uid], lost)
-        say(state, told_ms, decided)
+        say(state, time_ms, decided)
         if any(isinstance(event, k.StageDecided) for event in decided):
-            say(state, told_ms, [pod_gone(state, pod) for pod in state.pods_of.get(uid, {}).values()])
+            say(state, time_ms, [pod_gone(state, pod) for pod in state.pods_of.get(uid, {}).values()])
 
 
-def say(state: State, told_ms: int, events: Sequence[k.Event]) -> Changes:
+def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
     """Fold supposed events as one more entry; answers what that touched. Of them no pod comes but those they tell."""
     changes = Changes()
     events = accounted(state, events)
     if events:
         first, assumed = state.offset + 1, dict(state.assumed)
-        batch = k.Batch("what-if", first, told_ms, events)
+        batch = k.Batch("what-if", first, time_ms, events)
         apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
         forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
     return changes
@@ -338,7 +338,7 @@ class Inputs(msgspec.Struct, frozen=True):
     offset of the recorded cycle that this is, 0 for one that nobody took."""
 
     base: int
-    told_ms: int
+    time_ms: int
     config: CycleConfig
     cycle: int = 0
 
@@ -372,4 +372,4 @@ class Scout:
         if self._last is None or self._end is not self._last[0] or not self._end.first <= offset <= self._end.last:
             return None
         entry, at, taken = self._last
-        return Inputs(taken.base, taken.told_ms, taken.config, at), entry.batch.events
+        return Inputs(taken.base, taken.time_ms, taken.config, at), entry.batch.events

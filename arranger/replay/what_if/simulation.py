@@ -90,18 +90,18 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Simulation:
-    """A cluster in memory: what these observations tell, under `TERMS` and at `told_ms`, and nothing else."""
+    """A cluster in memory: what these observations tell, under `TERMS` and at `time_ms`, and nothing else."""
 
     def __init__(
         self,
         observations: Sequence[k.Event],
         config: CycleConfig,
         *,
-        told_ms: int,
+        time_ms: int,
         policies: Policies = BUILT_IN,
     ) -> None:
         self.state = State()
-        self.told_ms = told_ms
+        self.time_ms = time_ms
         self._config = config
         self._policies = policies
         self._seq = 0
@@ -115,7 +115,7 @@ class Simulation:
 
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one cycle and hold what it decides; answers its record, nothing when there was nothing to say."""
-        events = take_cycle(self.state, self._config, self.told_ms, self._witness, policies=self._policies)
+        events = take_cycle(self.state, self._config, self.time_ms, self._witness, policies=self._policies)
         for event in events:
             if isinstance(event, (k.Placed, k.Waits)):
                 self._turns.setdefault(event.job_uid)
@@ -125,7 +125,7 @@ class Simulation:
 
     def pass_time(self, span_ms: int) -> None:
         """Later cycles are told so much later."""
-        self.told_ms += span_ms
+        self.time_ms += span_ms
 
     def outcome(self) -> Outcome:
         """What came of it so far."""
@@ -145,7 +145,7 @@ class Simulation:
     def _say(self, events: Sequence[k.Event]) -> None:
         self._seq += 1
         first = self.state.offset + 1
-        batch = k.Batch("simulated", self._seq, self.told_ms, tuple(events))
+        batch = k.Batch("simulated", self._seq, self.time_ms, tuple(events))
         apply_entry(self.state, Entry(first, first + len(events) - 1, "", batch), Changes())
 
     def _job(self, job: JobRecord, position: int, filters: Filters) -> JobOutcome:

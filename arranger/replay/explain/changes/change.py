@@ -21,7 +21,7 @@ class Change:
     undone: str = ""
     subject: str = ""
     config: CycleConfig | None = None
-    told_ms: int | None = None
+    time_ms: int | None = None
     several: bool = False
     alone: tuple[k.Event, ...] = ()
 

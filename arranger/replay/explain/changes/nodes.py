@@ -34,7 +34,7 @@ _NODES_TOGETHER = {
 
 def refusals(case: Case) -> Iterator[Change]:
     """Nodes that the job avoids because their kubelet refused a pod of it: time mends that."""
-    now_ms, avoid_ms = case.state.told_ms, case.config.refusal_avoid_ms
+    now_ms, avoid_ms = case.state.time_ms, case.config.refusal_avoid_ms
     ends = sorted((since_ms + avoid_ms, node) for node, since_ms in case.job.refusals.items())
     for end_ms, node in ends:
         if end_ms <= now_ms:
@@ -47,7 +47,7 @@ def refusals(case: Case) -> Iterator[Change]:
             cause.offset if cause is not None else 0,
             cause.text if cause is not None else "",
             node,
-            told_ms=end_ms,
+            time_ms=end_ms,
         )
 
 

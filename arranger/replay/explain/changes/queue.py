@@ -23,7 +23,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
     stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and has_earlier_pods(state, job)
     when = f"when the pods of its earlier attempt are gone: {names_text([pod.name for pod in pods])}" if stay else ""
     gone = hypothesis.pods_gone(state, pods) if stay else ()
-    left_ms = job.not_before_ms - state.told_ms
+    left_ms = job.not_before_ms - state.time_ms
     if left_ms > 0:
         when = f"in {left_ms / 1000:g} s, when its back-off is over" + (f", and {when}" if when else "")
     if spec.suspend:
@@ -44,7 +44,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
             gone,
             began.offset if began is not None else 0,
             began.message if began is not None else "",
-            told_ms=job.not_before_ms if left_ms > 0 else None,
+            time_ms=job.not_before_ms if left_ms > 0 else None,
         )
 
 
