@@ -393,10 +393,10 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, st
         yield _BY_ENV[variable], raw, f"environment variable {variable}"
 
 
-def _unknown(name: str, place: str, names: list[str]) -> UsageError:
+def _unknown(name: str, source: str, names: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else "`arranger settings` lists them all"
-    return UsageError(f"unknown setting {name} in {place}", hint=hint)
+    return UsageError(f"unknown setting {name} in {source}", hint=hint)
 
 
 def _checked(name: str, raw: Any, origin: str) -> Any:

@@ -161,14 +161,14 @@ def _leaders_succeed(follower: Follower, term: int, jobs: int) -> Iterator[k.Eve
         yield _pod(follower, term, number, 0, phase="Succeeded")
 
 
-def _pod(follower: Follower, term: int, number: int, place: int, *, phase: str) -> k.PodSeen:
+def _pod(follower: Follower, term: int, number: int, slot: int, *, phase: str) -> k.PodSeen:
     """A pod of job `number`; place 0 is the leader's, the others the workers'."""
     job = follower.state.jobs[uid("job", number)]
     assert job.schedule_state == ScheduleState.SUCCEED
-    leader = place == 0
-    key = (0, 0) if leader else (1, place - 1)
+    leader = slot == 0
+    key = (0, 0) if leader else (1, slot - 1)
     owner = PodOwner(job.uid, 0, "learner" if leader else "actors", leader, key[1])
-    pod_number = number * (1 + _WORKERS) + place
+    pod_number = number * (1 + _WORKERS) + slot
     running = phase == "Running"
     return k.PodSeen(
         term, "default", f"{job.seen.name}-{owner.group_name}-{key[1]}", uid("pod", pod_number), phase,

@@ -201,13 +201,13 @@ def _bodies(size: Size) -> list[Object]:
     for number in range(size.jobs):
         job = tyjob(f"job-{number}", size.workers)
         job["metadata"]["uid"] = f"00000000-0000-0000-0000-{number:012}"
-        places = [(0, 0), *((1, index) for index in range(size.workers))]
+        slots = [(0, 0), *((1, index) for index in range(size.workers))]
         found += [
             pod_manifest(
                 job, group=group, index=index, attempt=0, node=f"node-{len(found) // 110 % size.nodes:04}",
                 leader_address="10.0.0.1",
             )
-            for group, index in places
+            for group, index in slots
         ]  # fmt: skip
     return found
 

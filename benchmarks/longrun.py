@@ -23,7 +23,7 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import pod_name
 from arranger.model.pod import PodOwner, PodShape, PodTraits
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import PlaceKey
+from arranger.projections.jobs import SlotKey
 from arranger.projections.state import Changes, State
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from benchmarks.workload import GIB, node_facts
@@ -182,7 +182,7 @@ class LongRun:
                 if not pod.deleting:
                     self._in(1 + self._chance.randrange(3), "gone", pod.uid)
                     found.append(self._again(pod, deleting=True))
-            found += [self._created(uid, place, node) for place, node in wanted.create]
+            found += [self._created(uid, slot, node) for slot, node in wanted.create]
         return found
 
     # --- what is seen --------------------------------------------------------------------------------------
@@ -210,15 +210,15 @@ class LongRun:
             "", "",
         )  # fmt: skip
 
-    def _created(self, job_uid: str, place: PlaceKey, node: str) -> k.PodSeen:
+    def _created(self, job_uid: str, slot: SlotKey, node: str) -> k.PodSeen:
         job = self.state.jobs[job_uid]
         assert job.spec is not None
-        group = job.spec.groups[place[0]]
-        owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
+        group = job.spec.groups[slot[0]]
+        owner = PodOwner(job.uid, job.attempt, group.name, slot[0] == 0, slot[1])
         uid = _uuid(self._chance)
         self._in(1 + self._chance.randrange(4), "runs", uid)
         return k.PodSeen(
-            self._terms[k.Watched.POD], job.seen.namespace, pod_name(job.seen.name, group.name, place[1], job.attempt),
+            self._terms[k.Watched.POD], job.seen.namespace, pod_name(job.seen.name, group.name, slot[1], job.attempt),
             uid, self._next(), node, "Pending", group.shape.requests, owner, False, False,
             traits=PodTraits(group.shape.labels),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
-from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.jobs import JobRecord, SlotKey
 from tests.world import World
 
 #: Pods by job, group and node.
@@ -29,7 +29,7 @@ class OneJob:
     """A job, what it has, and how far its turns have come."""
 
     job: JobRecord
-    places: dict[PlaceKey, str]
+    slots: dict[SlotKey, str]
     stands: bool = False
     done: bool = False
     #: Groups of which no pod finds a node any more.
@@ -52,9 +52,9 @@ class OneJob:
         assert self.job.spec is not None
         return range(len(self.job.spec.groups))
 
-    def missing(self, group: int) -> list[PlaceKey]:
+    def missing(self, group: int) -> list[SlotKey]:
         """The group's places without a node."""
-        return [(group, index) for index in range(self.count(group)) if (group, index) not in self.places]
+        return [(group, index) for index in range(self.count(group)) if (group, index) not in self.slots]
 
     def seniority(self) -> tuple[int, int, str]:
         assert self.job.spec is not None
@@ -76,7 +76,7 @@ class OneByOne:
         self.trace: list[tuple[str, Fraction]] = []
         self.levels: list[list[list[OneJob]]] = []
 
-    def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[PlaceKey, str]]:
+    def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[SlotKey, str]]:
         """Every place that has a node after the cycle, by job."""
         every = [OneJob(job, dict(job.placements)) for job in jobs]
         for one in every:
@@ -91,7 +91,7 @@ class OneByOne:
                 turn.done = not turn.stands
             if self.share(turn) != before:
                 self.trace.append((turn.job.uid, self.share(turn)))
-        return {one.job.uid: one.places for one in every}
+        return {one.job.uid: one.slots for one in every}
 
     # --- whose turn it is ----------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class OneByOne:
 
     def share(self, one: OneJob) -> Fraction:
         """The dominant share of what a job has."""
-        return self._dominant(one, Counter(group for group, _ in one.places))
+        return self._dominant(one, Counter(group for group, _ in one.slots))
 
     def requested(self, one: OneJob) -> Fraction:
         """The dominant share of all that it asks for."""
@@ -136,10 +136,10 @@ class OneByOne:
         spec = one.job.spec
         assert spec is not None
         workers = [(group, index) for group in one.groups() if group for index in range(one.count(group))]
-        there = sum(group > 0 for group, _ in one.places)
+        there = sum(group > 0 for group, _ in one.slots)
         lacking = max((len(workers) if one.policy == "Gang" else spec.min_workers) - there, 0)
         leader = one.missing(0)
-        missing = [place for place in workers if place not in one.places]
+        missing = [slot for slot in workers if slot not in one.slots]
         if self._whole(one, [*leader, *missing[:lacking]], len(leader) + lacking, exactly=True):
             return True
         sets = [group for group in one.groups() if group]
@@ -147,25 +147,25 @@ class OneByOne:
             return False
         by_size = sorted(sets, key=lambda group: (self._size(one, group), group))
         for order in (by_size, by_size[::-1], *(sets[at:] + sets[:at] for at in range(len(sets))))[:8]:
-            tried = [*leader, *(place for group in order for place in one.missing(group))]
+            tried = [*leader, *(slot for group in order for slot in one.missing(group))]
             if self._whole(one, tried, len(leader) + lacking, exactly=False):
                 return True
         return False
 
-    def _whole(self, one: OneJob, wanted: list[PlaceKey], pods: int, *, exactly: bool) -> bool:
+    def _whole(self, one: OneJob, wanted: list[SlotKey], pods: int, *, exactly: bool) -> bool:
         """So many of the wanted pods have nodes afterwards, or none of them."""
-        got: list[PlaceKey] = []
-        for place in wanted:
+        got: list[SlotKey] = []
+        for slot in wanted:
             if len(got) == pods:
                 break
-            if self._place(one, place):
-                got.append(place)
-            elif exactly or place[0] == 0:
+            if self._place(one, slot):
+                got.append(slot)
+            elif exactly or slot[0] == 0:
                 break
         if len(got) == pods:
             return True
-        for place in got:
-            self._hold(one.places.pop(place), one.shape(place[0]), -1)
+        for slot in got:
+            self._hold(one.slots.pop(slot), one.shape(slot[0]), -1)
         return False
 
     def _size(self, one: OneJob, group: int) -> int:
@@ -178,22 +178,22 @@ class OneByOne:
     def _further(self, one: OneJob) -> None:
         """One more pod of the first set that has one to place and finds a node for it."""
         for group in one.groups():
-            for place in one.missing(group)[:1] if group not in one.full else ():
-                if self._place(one, place):
+            for slot in one.missing(group)[:1] if group not in one.full else ():
+                if self._place(one, slot):
                     return
                 one.full.add(group)
         one.done = True
 
     # --- where a pod goes ----------------------------------------------------------------------------------
 
-    def _place(self, one: OneJob, place: PlaceKey) -> bool:
-        pod = one.shape(place[0])
+    def _place(self, one: OneJob, slot: SlotKey) -> bool:
+        pod = one.shape(slot[0])
         fitting = [name for name in self.names if self.fits(name, pod)]
         if not fitting:
             return False
-        node = max(fitting, key=lambda name: self._score(one, place[0], name))
+        node = max(fitting, key=lambda name: self._score(one, slot[0], name))
         self._hold(node, pod, 1)
-        one.places[place] = node
+        one.slots[slot] = node
         return True
 
     def fits(self, name: str, pod: PodShape) -> bool:
@@ -219,7 +219,7 @@ class OneByOne:
         """Compared as a tuple: what comes later breaks ties."""
         pod = one.shape(group)
         packed = self._utilisation(name, pod)
-        of_job = sum(node == name for node in one.places.values())
+        of_job = sum(node == name for node in one.slots.values())
         match one.policy:
             case "BinPack" | "Gang":
                 return (packed,)
@@ -293,6 +293,6 @@ def _in_line(every: list[OneJob]) -> list[list[list[OneJob]]]:
     return levels
 
 
-def counted(plan: Mapping[str, Mapping[PlaceKey, str]]) -> Counts:
+def counted(plan: Mapping[str, Mapping[SlotKey, str]]) -> Counts:
     """Pods by job, group and node: equal pods are interchangeable, so which of them is where says nothing."""
-    return dict(Counter((uid, group, node) for uid, places in plan.items() for (group, _), node in places.items()))
+    return dict(Counter((uid, group, node) for uid, slots in plan.items() for (group, _), node in slots.items()))

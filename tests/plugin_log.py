@@ -34,7 +34,7 @@ def main() -> None:
     taken = [event for entry in world.entries for event in entry.batch.events if isinstance(event, k.CycleTaken)]
     to_file(world.entries, Path(sys.argv[1]))
     placed = {
-        job.seen.name: [job.placements[place] for place in sorted(job.placements)] for job in world.state.jobs.values()
+        job.seen.name: [job.placements[slot] for slot in sorted(job.placements)] for job in world.state.jobs.values()
     }
     print(json.dumps({"versions": dict(taken[0].config.versions), "placed": placed}))
 

@@ -157,8 +157,8 @@ def _late_observation(world: World, a: int, b: int) -> None:
 def _effect_failed(world: World, a: int, b: int) -> None:
     job = _jobs(world, a)
     if job is not None:
-        place = k.Place(b % 3, a % 3)
-        world.say(k.EffectFailed(job.uid, job.attempt, "create", place, 403, "Forbidden", f"quota {b}", b == 0))
+        slot = k.Slot(b % 3, a % 3)
+        world.say(k.EffectFailed(job.uid, job.attempt, "create", slot, 403, "Forbidden", f"quota {b}", b == 0))
 
 
 def _claim(world: World, a: int, _b: int) -> None:

@@ -275,7 +275,7 @@ class World:
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
         """The pods that fill a job's places, by place."""
-        return {place: self.state.pods[uid] for place, uid in sorted(job.bound.items())}
+        return {slot: self.state.pods[uid] for slot, uid in sorted(job.bound.items())}
 
     def change_pod(self, uid: str, **changes: object) -> None:
         """See a pod again with other fields."""
@@ -319,20 +319,20 @@ class World:
             wanted = wanted_pods(self.state, job)
             for pod in (*wanted.delete, *wanted.force):
                 self.pod_gone(pod.uid)
-            for place, node in wanted.create:
-                self.run_pod(job, place, node)
+            for slot, node in wanted.create:
+                self.run_pod(job, slot, node)
             effects += len(wanted.create) + len(wanted.delete) + len(wanted.force)
         return effects
 
     def run_pod(
-        self, job: JobRecord, place: tuple[int, int], node: str, *, phase: str = "Running", ip: str | None = None
+        self, job: JobRecord, slot: tuple[int, int], node: str, *, phase: str = "Running", ip: str | None = None
     ) -> str:
         """The pod of a place is there, with an address that tells its place unless one is given; answers its UID."""
         assert job.spec is not None
-        group = job.spec.groups[place[0]]
-        owner = PodOwner(job.uid, job.attempt, group.name, place[0] == 0, place[1])
-        name = pod_name(job.seen.name, group.name, place[1], job.attempt)
-        address = f"10.0.{place[0]}.{place[1]}" if ip is None else ip
+        group = job.spec.groups[slot[0]]
+        owner = PodOwner(job.uid, job.attempt, group.name, slot[0] == 0, slot[1])
+        name = pod_name(job.seen.name, group.name, slot[1], job.attempt)
+        address = f"10.0.{slot[0]}.{slot[1]}" if ip is None else ip
         traits = PodTraits(group.shape.labels)
         if group.shape.rules is not None:
             traits = PodTraits(group.shape.labels, group.shape.rules.host_ports, group.shape.rules.anti_affinity)

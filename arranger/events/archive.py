@@ -131,7 +131,7 @@ class ArchiveLog(OnlyRead):
             ) from error
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
-        stretch, number = await self._place(after)
+        stretch, number = await self._locate(after)
         if stretch is None:
             return []
         found: list[Entry] = []
@@ -151,7 +151,7 @@ class ArchiveLog(OnlyRead):
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Entries as they are kept, unchecked: for a copy of the log."""
-        stretch, number = await self._place(after)
+        stretch, number = await self._locate(after)
         if stretch is None:
             return []
         return [
@@ -164,7 +164,7 @@ class ArchiveLog(OnlyRead):
         within = bisect_right(stretch.lasts, after.offset + _EVENTS_A_READ)
         return min(max(within, number + 1), number + limit, len(stretch))
 
-    async def _place(self, after: Position) -> tuple[Stretch | None, int]:
+    async def _locate(self, after: Position) -> tuple[Stretch | None, int]:
         """The stretch that holds the entry after a position, and its number there; None at the end."""
         first, last = self.reach
         if after.epoch != self.contents.epoch:

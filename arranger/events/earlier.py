@@ -15,7 +15,7 @@ import msgspec
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, StageFacts
 from arranger.events.kinds import EndedWorker, Event, Placed, StageDecided, Waits, WorkersReplaced
 from arranger.events.sentences import shortage_of
-from arranger.model.job import Place, PlacedPods, ScheduleState, Stage
+from arranger.model.job import PlacedPods, ScheduleState, Slot, Stage
 from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason
 
@@ -99,7 +99,7 @@ def facts_of(reason: StageReason, sentence: str) -> StageFacts:
 
 def causes_of(sentence: str) -> tuple[EndCause, ...]:
     """The same for a replacement of workers."""
-    return (EndCause(EndKind.LOST, Place(0, 0), 0, sentence=sentence),) if sentence else ()
+    return (EndCause(EndKind.LOST, Slot(0, 0), 0, sentence=sentence),) if sentence else ()
 
 
 def stage_decided(old: StageDecidedV1) -> StageDecided:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.model.job import Place
+from arranger.model.job import Slot
 from arranger.model.node import Taint
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import Reason, ReasonCounts, rank
@@ -89,7 +89,7 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     kind: EndKind
-    first: Place
+    first: Slot
     count: int
     words: str = ""
     node: str = ""

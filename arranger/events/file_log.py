@@ -110,9 +110,9 @@ def _encode_head(head: _Head) -> bytes:
 
 def _encode_record(chain: str, payload: bytes, count: int, watch: tuple[str, str] | None = None) -> bytes:
     """`watch` is the name of the watch that changed with this batch, and what is stored of it from now on."""
-    place = msgspec.msgpack.encode(watch) if watch is not None else b""
-    fixed = _FIXED.pack(len(payload), len(place), count, zlib.crc32(place), bytes.fromhex(chain))
-    return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, place))
+    watched = msgspec.msgpack.encode(watch) if watch is not None else b""
+    fixed = _FIXED.pack(len(payload), len(watched), count, zlib.crc32(watched), bytes.fromhex(chain))
+    return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, watched))
 
 
 def _wall_clock_ms() -> int:
@@ -215,8 +215,8 @@ class FileLog:
         began = self._scanned
         run = self._bytes(_A_SCAN, began)
         last = index.end.offset
-        while (place := self._scanned - began) + _FIXED_BYTES <= len(run):
-            fixed = run[place : place + _FIXED_BYTES]
+        while (at := self._scanned - began) + _FIXED_BYTES <= len(run):
+            fixed = run[at : at + _FIXED_BYTES]
             (crc,) = _CRC.unpack_from(fixed, _FIXED.size)
             if zlib.crc32(fixed[: _FIXED.size]) != crc:
                 # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
@@ -245,10 +245,8 @@ class FileLog:
     def _stored(self, number: int, run: bytes | None = None, begin: int = 0) -> StoredEntry:
         """The entry of this number; `run` are the bytes of the file from `begin` on, if they were read."""
         record, end = self._records[number], check_begun(self._index).position(number)
-        place = record.at - begin
-        payload = (
-            self._bytes(record.payload_bytes, record.at) if run is None else run[place : place + record.payload_bytes]
-        )
+        at = record.at - begin
+        payload = self._bytes(record.payload_bytes, record.at) if run is None else run[at : at + record.payload_bytes]
         return StoredEntry(end.offset, record.count, end.chain, payload)
 
     # --- writing ---
@@ -394,23 +392,23 @@ class FileLog:
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
         check_epoch(self._become_writer(), snapshot.position.epoch)
-        place = self._path.with_name(f"{self._path.name}.snapshot-{snapshot.position.offset}")
-        with _replacing(place) as file:
+        path = self._path.with_name(f"{self._path.name}.snapshot-{snapshot.position.offset}")
+        with _replacing(path) as file:
             file.write(encode_snapshot(snapshot))
         for outdated in self._snapshot_files()[:-SNAPSHOTS_KEPT]:
             outdated.unlink()
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         index = self._refresh()
-        for place in reversed(self._snapshot_files()):
-            if index is not None and (at_most is None or _number(place) <= at_most):
-                snapshot = decode_snapshot(place.read_bytes(), _number(place))
+        for path in reversed(self._snapshot_files()):
+            if index is not None and (at_most is None or _number(path) <= at_most):
+                snapshot = decode_snapshot(path.read_bytes(), _number(path))
                 if snapshot.position.epoch == index.start.epoch:
                     return snapshot
         return None
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        return [SnapshotMark(_number(place)) for place in self._snapshot_files()]
+        return [SnapshotMark(_number(path)) for path in self._snapshot_files()]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         index = check_epoch(self._become_writer(), epoch)

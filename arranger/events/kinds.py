@@ -16,7 +16,7 @@ import msgspec
 
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, StageFacts
 from arranger.model.config import CycleConfig
-from arranger.model.job import JobSpec, JobStatusSeen, Place, PlacedPods, Replacement, ScheduleState, Stage
+from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
 from arranger.model.quota import QuotaScope
@@ -230,7 +230,7 @@ class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 #: Failures of workers of one set that lie further apart than this are seen as different ones.
 FAILURES_APART_MS = 60_000
-#: For so long the room of a place that was given up is kept for its pod, if that was being created and was never seen.
+#: For so long the room of a slot that was given up is kept for its pod, if that was being created and was never seen.
 ASSUMED_MS = 10_000
 #: Replacements in a worker set that lie further apart than this are not in a row.
 STREAK_MS = 600_000
@@ -304,19 +304,19 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One worker of `WorkersReplaced`: its place, the pod that filled it ("" for none), and what comes of the place.
+    """One worker of `WorkersReplaced`: its slot, the pod that filled it ("" for none), and what comes of the slot.
 
     `counted`: the pod failed by its own fault, which is a restart of its set.
     """
 
-    place: Place
+    slot: Slot
     pod_uid: str
     how: Replacement
     counted: bool
 
 
 class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
-    """Workers that ended alone: their pods are to go, and their places are filled anew or given up for good. For
+    """Workers that ended alone: their pods are to go, and their slots are filled anew or given up for good. For
     `back_off_ms` after it no node is sought for any pod of the job that has none. `verdicts` are the rules by which it
     is judged, as `CycleConfig` has them."""
 
@@ -339,7 +339,7 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     job_uid: str
     attempt: int
     effect: str
-    place: Place | None
+    slot: Slot | None
     code: int
     reason: str
     message: str

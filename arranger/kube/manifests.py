@@ -1,4 +1,4 @@
-"""The pod to create for one place of a job, from the TYJob's own template.
+"""The pod to create for one slot of a job, from the TYJob's own template.
 
 What Arranger sets wins over the template: name, namespace, owner, labels under arranger.dev/, the node, and the
 environment variables TYJOB_*. Those come first in each container, so that a template's own variables and arguments
@@ -18,7 +18,7 @@ DEFAULT_RESTART_POLICY = "OnFailure"
 
 
 def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str, leader_address: str | None) -> Object:
-    """The pod of a valid TYJob at this place, bound to `node`. Workers are told `leader_address`, or the leader's name
+    """The pod of a valid TYJob at this slot, bound to `node`. Workers are told `leader_address`, or the leader's name
     where it has a Service.
 
     `group` is 0 for the leader and `i + 1` for worker set `i`.

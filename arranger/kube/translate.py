@@ -123,7 +123,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
 
 
 def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
-    """What of a pod concerns others. Of ours, what its name and place tell anyway is left out."""
+    """What of a pod concerns others. Of ours, what its name and slot tell anyway is left out."""
     own = {key: value for key, value in labels.items() if not (ours and key.startswith(LABEL_PREFIX))}
     ports = host_ports(spec)
     terms = anti_affinity(spec, labels) if spec.get("affinity") else ()
@@ -234,7 +234,7 @@ def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
 def status_digest(status: Any) -> str:
     """A short name for a status, the same before and after it went through the API server; "" for an empty one.
 
-    Null, absent and empty mean the same, and so do all orders of an object's fields. The place in the queue is left
+    Null, absent and empty mean the same, and so do all orders of an object's fields. The position in the queue is left
     aside: it changes with every job that comes or goes, and is no reason to write all the others.
     """
     if isinstance(status, Mapping):
@@ -275,7 +275,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _owner(metadata: Json) -> PodOwner | None:
-    """The place of a pod whose controller is a TYJob."""
+    """The slot of a pod whose controller is a TYJob."""
     for reference in metadata.get("ownerReferences") or ():
         if reference.get("controller") is True:
             group = (reference.get("apiVersion") or "").partition("/")[0]

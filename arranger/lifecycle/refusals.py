@@ -8,9 +8,9 @@ workers beyond it give theirs up, and no node is sought for them for as long.
 from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.model.job import GANG, Place, Replacement, Stage
+from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.stages import TRANSITIONS, StageReason
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -32,24 +32,24 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Wo
     work isn't thrown away for a refusal."""
     overdue = _overdue(job, config, time_ms)
     spare = len(job.placements) - 1 - job.valid_spec.min_workers
-    given_up = [place for place in overdue if place != LEADER][-spare:] if spare > 0 else []
+    given_up = [slot for slot in overdue if slot != LEADER][-spare:] if spare > 0 else []
     if not given_up:
         return None
-    workers = tuple(EndedWorker(Place(*place), "", Replacement.ELSEWHERE, False) for place in given_up)
+    workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in given_up)
     back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
-    cause = EndCause(EndKind.REFUSED, Place(*given_up[0]), len(given_up), _words(job))
+    cause = EndCause(EndKind.REFUSED, Slot(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
-    """When the first of the refused places is overdue, told in milliseconds; None without any."""
+    """When the first of the refused slots is overdue, told in milliseconds; None without any."""
     return min(job.slots.refused_ms.values(), default=0) + config.refused_ms if job.slots.refused_ms else None
 
 
-def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[PlaceKey]:
-    """The places whose pods have been refused for long enough, in order."""
+def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[SlotKey]:
+    """The slots whose pods have been refused for long enough, in order."""
     since = job.slots.refused_ms.items()
-    return sorted(place for place, since_ms in since if time_ms - since_ms >= config.refused_ms)
+    return sorted(slot for slot, since_ms in since if time_ms - since_ms >= config.refused_ms)
 
 
 def _needed(job: JobRecord) -> int:

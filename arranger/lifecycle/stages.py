@@ -61,7 +61,7 @@ def _unusable(job: JobRecord) -> StageDecided:
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:
-    """Kubernetes takes its pods along. Places without a pod nobody fills any more: their room is free, also while
+    """Kubernetes takes its pods along. Slots without a pod nobody fills any more: their room is free, also while
     somebody's finalizer keeps the TYJob."""
     if len(job.bound) == len(job.placements):
         return None
@@ -242,7 +242,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
-    """The pod that fills the leader's place in this attempt."""
+    """The pod that fills the leader's slot in this attempt."""
     uid = job.bound.get(LEADER)
     return state.pods.get(uid) if uid is not None else None
 

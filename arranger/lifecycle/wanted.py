@@ -21,7 +21,7 @@ from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.text import one_line
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, compact, runs
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, compact, runs
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 
@@ -30,12 +30,12 @@ MESSAGE_LIMIT = 1000
 
 
 class Wanted(msgspec.Struct):
-    """Pods to create (place → node, leader first) and to delete. Both are done once the status is stored.
+    """Pods to create (slot → node, leader first) and to delete. Both are done once the status is stored.
 
     `force` are pods to delete on nodes that are lost: nobody is there to confirm it, so they go without waiting.
     """
 
-    create: list[tuple[PlaceKey, str]]
+    create: list[tuple[SlotKey, str]]
     delete: list[PodSeen]
     force: list[PodSeen] = msgspec.field(default_factory=list)
 
@@ -50,7 +50,7 @@ def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int =
         return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
     if job.ended:
         return _without([pod for pod in pods if _cleaned(job, pod)], state, now_ms, lost_ms)
-    stale = [pod for pod in pods if not (_in_place(job, pod) or _shows_why(job, pod))]
+    stale = [pod for pod in pods if not (_in_slot(job, pod) or _shows_why(job, pod))]
     gone = _without(stale, state, now_ms, lost_ms)
     return Wanted(_missing(state, job), gone.delete, gone.force)
 
@@ -92,49 +92,49 @@ def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
     return policy == CleanPodPolicy.ALL or pod.phase not in TERMINAL
 
 
-def _in_place(job: JobRecord, pod: PodSeen) -> bool:
-    place = job.place_of(pod.owner) if pod.owner is not None else None
-    return place is not None and job.bound.get(place) == pod.uid
+def _in_slot(job: JobRecord, pod: PodSeen) -> bool:
+    slot = job.slot_of(pod.owner) if pod.owner is not None else None
+    return slot is not None and job.bound.get(slot) == pod.uid
 
 
 def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
     """The ended pod of a worker that was given up stays, so that its log can be read."""
-    return pod.phase in TERMINAL and pod.owner is not None and job.place_of(pod.owner) in job.slots.given_up
+    return pod.phase in TERMINAL and pod.owner is not None and job.slot_of(pod.owner) in job.slots.given_up
 
 
-def _missing(state: State, job: JobRecord) -> list[tuple[PlaceKey, str]]:
-    """Places with a node and no pod: the leader first and alone, the workers once they can be told its address."""
+def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
+    """Slots with a node and no pod: the leader first and alone, the workers once they can be told its address."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.invalid:
         return []  # the templates aren't those that room was decided for
     if not job.leader.address:
-        places = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
+        slots = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
     elif LEADER not in job.bound:
-        places = []  # a lost leader is the controller's to decide
+        slots = []  # a lost leader is the controller's to decide
     else:
-        places = sorted(place for place in job.placements if place not in job.bound and place != LEADER)
-    occupied = _occupied(state, job) if places else {}
-    places = [place for place in places if place not in occupied]
+        slots = sorted(slot for slot in job.placements if slot not in job.bound and slot != LEADER)
+    occupied = _occupied(state, job) if slots else {}
+    slots = [slot for slot in slots if slot not in occupied]
     fits: dict[tuple[str, int], bool] = {}
-    for place in places:
-        spot = (job.placements[place], place[0])
+    for slot in slots:
+        spot = (job.placements[slot], slot[0])
         if spot not in fits:
-            fits[spot] = not closed(state, job, place)
-    return [(place, job.placements[place]) for place in places if fits[job.placements[place], place[0]]]
+            fits[spot] = not closed(state, job, slot)
+    return [(slot, job.placements[slot]) for slot in slots if fits[job.placements[slot], slot[0]]]
 
 
-def _going(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:
-    """Places whose replaced pod is still there: the next one has the same name."""
+def _going(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
+    """Slots whose replaced pod is still there: the next one has the same name."""
     pods = (state.pods.get(uid) for uid in job.retired)
-    return {job.place_of(pod.owner): None for pod in pods if pod is not None and pod.owner is not None}
+    return {job.slot_of(pod.owner): None for pod in pods if pod is not None and pod.owner is not None}
 
 
-def _occupied(state: State, job: JobRecord) -> dict[PlaceKey | None, None]:
-    """Places with a pod that does not fill them, such as one created for an earlier decision: it has the name."""
+def _occupied(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
+    """Slots with a pod that does not fill them, such as one created for an earlier decision: it has the name."""
     pods = state.pods_of.get(job.uid, {})
     if len(pods) == len(job.bound):
         return {}
     bound = set(job.bound.values())
-    return {job.place_of(pod.owner): None for uid, pod in pods.items() if uid not in bound and pod.owner is not None}
+    return {job.slot_of(pod.owner): None for uid, pod in pods.items() if uid not in bound and pod.owner is not None}
 
 
 # --- status ------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
     """By group, the workers whose ended pod was counted and is still there: a lost log must not count it again."""
     found: dict[int, list[int]] = {}
-    for group, index in sorted(place for place in _going(state, job) if place is not None):
+    for group, index in sorted(slot for slot in _going(state, job) if slot is not None):
         found.setdefault(group, []).append(index)
     return found
 
@@ -239,7 +239,7 @@ def _to_be_replaced(state: State, job: JobRecord) -> str:
     failing = job.failing
     if not failing or job.spec is None:
         return ""
-    failed = {place[0] for place, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
+    failed = {slot[0] for slot, uid in job.bound.items() if (p := state.pods.get(uid)) and p.phase == Phase.FAILED}
     names = [group.name for number, group in enumerate(job.spec.groups) if number in failed and number]
     due = [(again_ms(job, name, LifecycleConfig(), state.time_ms), name) for name in names if name in failing]
     return "; ".join(f"failed workers of {name} come again from {_from(due_ms)}" for due_ms, name in sorted(due))
@@ -252,7 +252,7 @@ def _from(time_ms: int) -> str:
 
 def _stuck(state: State, job: JobRecord) -> str:
     """The first pod that its kubelet can't start, and why; an image that can't be pulled is the commonest."""
-    found = [place for place, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
+    found = [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
     if not found:
         return ""
     pod = state.pods[job.bound[min(found)]]

@@ -12,11 +12,11 @@ from arranger.events.facts import EndCause, EndKind
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS
-from arranger.model.job import Place, Replacement
+from arranger.model.job import Replacement, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, SetRecord
+from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey
 from arranger.projections.judging import lacking
 from arranger.projections.state import State
 
@@ -30,9 +30,9 @@ NOT_ITS_DOING = (
 class Fallen(msgspec.Struct):
     """Workers whose pods ended or are lost: by their own fault, without it, and those that restart beyond the limit."""
 
-    failed: list[tuple[PlaceKey, PodSeen]] = msgspec.field(default_factory=list)
-    lost: list[tuple[PlaceKey, PodSeen | None]] = msgspec.field(default_factory=list)
-    over: list[tuple[PlaceKey, PodSeen]] = msgspec.field(default_factory=list)
+    failed: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
+    lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
+    over: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
 
 
 def blameless(pod: PodSeen) -> bool:
@@ -42,19 +42,19 @@ def blameless(pod: PodSeen) -> bool:
     return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
-def closed(state: State, job: JobRecord, place: PlaceKey) -> bool:
-    """Whether the pod of a place that has none can't, or is not to, begin on its node any more."""
+def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    """Whether the pod of a slot that has none can't, or is not to, begin on its node any more."""
     return (
-        not state.nodes.has(job.placements[place])
-        or room_taken(state, job, place)
-        or barred(state, job, place) is not None
+        not state.nodes.has(job.placements[slot])
+        or room_taken(state, job, slot)
+        or barred(state, job, slot) is not None
     )
 
 
-def room_taken(state: State, job: JobRecord, place: PlaceKey) -> bool:
-    """Whether the room of a place without a pod is gone: to a stranger's pod, with a part of the node, or because two
+def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    """Whether the room of a slot without a pod is gone: to a stranger's pod, with a part of the node, or because two
     jobs were taken over whose statuses, of different times, both name it. Its pod would be refused by the kubelet."""
-    return state.nodes.overbooked(job.placements[place], job.valid_spec.groups[place[0]].shape.requests)
+    return state.nodes.overbooked(job.placements[slot], job.valid_spec.groups[slot[0]].shape.requests)
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -64,60 +64,60 @@ class Closed(msgspec.Struct, frozen=True):
     taint: Taint | None = None
 
 
-def barred(state: State, job: JobRecord, place: PlaceKey) -> Closed | None:
-    """How the node of a place, which is there, was closed to new pods of it; None for an open one.
+def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
+    """How the node of a slot, which is there, was closed to new pods of it; None for an open one.
 
     No kubelet minds a cordon or a taint: the next pod would be there again while somebody empties the node. Taints that
     only say that a node is unhealthy don't count, because that may pass: `lost_ms` is for those.
     """
-    facts = state.nodes.facts[state.nodes.rows[job.placements[place]]]
+    facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
     if facts.cordoned:
         return Closed(cordoned=True)
-    taint = untolerated(given(facts.taints), job.valid_spec.groups[place[0]].shape)
+    taint = untolerated(given(facts.taints), job.valid_spec.groups[slot[0]].shape)
     return Closed(taint=taint) if taint is not None else None
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Fallen | None:
     """The workers to decide on now; None if there are none, or none whose time has come."""
     found = Fallen()
-    restarted: list[tuple[PlaceKey, PodSeen]] = []
+    restarted: list[tuple[SlotKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
     down: dict[str, bool] = {}
     shut: dict[tuple[str, int], bool] = {}
-    for place, node in job.placements.items():  # thousands of them at every change of a large job
-        pod = pods.get(bound.get(place, ""))
-        if place == LEADER:
+    for slot, node in job.placements.items():  # thousands of them at every change of a large job
+        pod = pods.get(bound.get(slot, ""))
+        if slot == LEADER:
             continue
         if node not in down:
             down[node] = nodes.down_for_ms(node, time_ms) >= config.lost_ms
         if pod is None:
-            spot = (node, place[0])
+            spot = (node, slot[0])
             if spot not in shut:
-                shut[spot] = closed(state, job, place)
+                shut[spot] = closed(state, job, slot)
             if down[node] or shut[spot]:
-                found.lost.append((place, None))
+                found.lost.append((slot, None))
         elif pod.phase in TERMINAL and blameless(pod):
             if not pod.deleting:  # what is being deleted is created again once it is gone
-                found.lost.append((place, pod))
+                found.lost.append((slot, pod))
         elif pod.phase == Phase.FAILED:
-            found.failed.append((place, pod))
+            found.failed.append((slot, pod))
         elif down[node] and pod.phase != Phase.SUCCEEDED:
-            found.lost.append((place, pod))
+            found.lost.append((slot, pod))
         elif pod.restarts:
-            restarted.append((place, pod))
+            restarted.append((slot, pod))
     found.over = _over_limit(job, found.failed, restarted)
-    over = {place for place, _ in found.over}
+    over = {slot for slot, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
     _keep_due(job, found, config, time_ms)
     return found if found.failed or found.lost or found.over else None
 
 
 def _over_limit(
-    job: JobRecord, failed: list[tuple[PlaceKey, PodSeen]], restarted: list[tuple[PlaceKey, PodSeen]]
-) -> list[tuple[PlaceKey, PodSeen]]:
+    job: JobRecord, failed: list[tuple[SlotKey, PodSeen]], restarted: list[tuple[SlotKey, PodSeen]]
+) -> list[tuple[SlotKey, PodSeen]]:
     """Those who are given up: one worker for each restart beyond its set's limit, the highest index of them first."""
-    found: list[tuple[PlaceKey, PodSeen]] = []
-    for number in sorted({place[0] for place, _ in (*failed, *restarted)}):
+    found: list[tuple[SlotKey, PodSeen]] = []
+    for number in sorted({slot[0] for slot, _ in (*failed, *restarted)}):
         of_set = [one for one in failed if one[0][0] == number]
         crashed = [one for one in restarted if one[0][0] == number]
         used = job.spent.get(job.valid_spec.groups[number].name, 0) + len(of_set)
@@ -161,29 +161,29 @@ def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     """The decision on these workers. A failed one stays on its node if that is healthy and has the room still."""
-    workers = [_ended(place, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for place, pod in ended.over]
-    workers += [_ended(place, pod, Replacement.ELSEWHERE, counted=False) for place, pod in ended.lost]
-    kept: dict[str, dict[PlaceKey, str]] = {}
-    for place, pod in sorted(ended.failed, key=lambda one: one[0]):
-        node = job.placements[place]
-        on_node = {**kept.get(node, {}), place: node}
-        again = _healthy(state, job, place) and not lacking(state.nodes, job, on_node)
+    workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for slot, pod in ended.over]
+    workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
+    kept: dict[str, dict[SlotKey, str]] = {}
+    for slot, pod in sorted(ended.failed, key=lambda one: one[0]):
+        node = job.placements[slot]
+        on_node = {**kept.get(node, {}), slot: node}
+        again = _healthy(state, job, slot) and not lacking(state.nodes, job, on_node)
         if again:
             kept[node] = on_node
-        workers.append(_ended(place, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
-    workers.sort(key=lambda worker: worker.place)
+        workers.append(_ended(slot, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
+    workers.sort(key=lambda worker: worker.slot)
     causes = _causes(state, job, ended)
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
 
 
-def _healthy(state: State, job: JobRecord, place: PlaceKey) -> bool:
-    """Whether the node of a place is there, ready and open to its pods."""
-    row = state.nodes.rows.get(job.placements[place])
-    return row is not None and state.nodes.facts[row].ready and barred(state, job, place) is None
+def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    """Whether the node of a slot is there, ready and open to its pods."""
+    row = state.nodes.rows.get(job.placements[slot])
+    return row is not None and state.nodes.facts[row].ready and barred(state, job, slot) is None
 
 
-def _ended(place: PlaceKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
-    return EndedWorker(Place(*place), pod.uid if pod is not None else "", how, counted)
+def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
+    return EndedWorker(Slot(*slot), pod.uid if pod is not None else "", how, counted)
 
 
 def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]:
@@ -192,11 +192,11 @@ def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]
     return tuple(_cause(state, job, pods, kind) for pods, kind in kinds if pods)
 
 
-def _cause(state: State, job: JobRecord, pods: Sequence[tuple[PlaceKey, PodSeen | None]], kind: EndKind) -> EndCause:
-    place, pod = min(pods, key=lambda one: one[0])
+def _cause(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:
+    slot, pod = min(pods, key=lambda one: one[0])
     words = (pod.reason or pod.message) if pod is not None else ""
     if words:
-        return EndCause(kind, Place(*place), len(pods), words)
-    node = job.placements[place]
-    how = (barred(state, job, place) if state.nodes.has(node) else None) or Closed()
-    return EndCause(kind, Place(*place), len(pods), node=node, cordoned=how.cordoned, taint=how.taint)
+        return EndCause(kind, Slot(*slot), len(pods), words)
+    node = job.placements[slot]
+    how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
+    return EndCause(kind, Slot(*slot), len(pods), node=node, cordoned=how.cordoned, taint=how.taint)

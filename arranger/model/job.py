@@ -41,7 +41,7 @@ class ScheduleState(StrEnum):
 
 
 class Replacement(StrEnum):
-    """What comes of the place of a worker that ended alone."""
+    """What comes of the slot of a worker that ended alone."""
 
     SAME_NODE = "SameNode"
     ELSEWHERE = "Elsewhere"
@@ -109,8 +109,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return sum(group.count for group in self.groups[1:])
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """One pod's place in its job: the group (0 is the leader) and the index in the group, from 0."""
+class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """One pod's position in its job: the group (0 is the leader) and the index in the group, from 0."""
 
     group: int
     index: int
@@ -128,7 +128,7 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The part of a TYJob's status from which a new epoch adopts the job.
 
     `restarts` are those of leader pods that are gone, `worker_restarts` the same by worker set. `given_up` are the
-    places that are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the
+    slots that are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the
     budget and may still be there. `turned` says of each condition whether it holds and since when, `reason` what the
     last decision on the stage was for.
     """

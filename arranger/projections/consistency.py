@@ -42,9 +42,9 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
         for problem in _of_job(state, job):
             yield Inconsistency(problem, job.uid, _story(job))
         if job.spec is not None:
-            for place, node in job.placements.items():
-                if place not in job.bound:
-                    _add(held, node, requests_of(job, place))
+            for slot, node in job.placements.items():
+                if slot not in job.bound:
+                    _add(held, node, requests_of(job, slot))
     yield from map(Inconsistency, _of_nodes(state, held))
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield Inconsistency("the index of pods that keep others away isn't that of the pods")
@@ -65,12 +65,12 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         yield "the API server refuses pods of slots that have one, or no node"
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"
-    for place, uid in job.bound.items():
+    for slot, uid in job.bound.items():
         pod = state.pods.get(uid)
         if pod is None:
-            yield f"the pod {uid} in slot {place} isn't there"
-        elif pod.owner is None or pod.owner.job_uid != job.uid or job.place_of(pod.owner) != place:
-            yield f"the pod {pod.name} in slot {place} claims another"
+            yield f"the pod {uid} in slot {slot} isn't there"
+        elif pod.owner is None or pod.owner.job_uid != job.uid or job.slot_of(pod.owner) != slot:
+            yield f"the pod {pod.name} in slot {slot} claims another"
 
 
 def _of_nodes(state: "State", held: _Held) -> Iterator[str]:

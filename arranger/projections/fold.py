@@ -134,7 +134,7 @@ class _Fold(JobLife):
         elif state.repelling:
             state.repelling.pop(uid, None)
         if old is not None and old.owner is not None and old.owner != owner:
-            self._forget_pod_of_job(old)  # someone changed its labels: it fills no place any more, or another one
+            self._forget_pod_of_job(old)  # someone changed its labels: it fills no slot any more, or another one
         if (
             old is None
             or old.phase != event.phase
@@ -152,9 +152,9 @@ class _Fold(JobLife):
             of_job[uid] = event
             self.changes.jobs[owner.job_uid] = None
             job = state.jobs.get(owner.job_uid)
-            place = job.place_of(owner) if job is not None else None
-            if job is not None and place is not None:
-                self._note_pod(job, place, old, event)
+            slot = job.slot_of(owner) if job is not None else None
+            if job is not None and slot is not None:
+                self._note_pod(job, slot, old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """What a pod holds now, instead of what it held; most sightings change nothing of it."""
@@ -263,8 +263,8 @@ class _Fold(JobLife):
             if not refused and self.cycle_config.verdicts >= 1:
                 refused = closed_to_new(self.state.nodes, job.valid_spec, event.pods)
         if self._judge(offset, "Placed", refused) and job is not None:
-            for place, node in wanted.items():
-                self._reserve(job, place, node)
+            for slot, node in wanted.items():
+                self._reserve(job, slot, node)
             self._schedule_state(job, event.schedule_state)
             if job.schedule_state == ScheduleState.SUCCEED:
                 job.waits = None
@@ -313,8 +313,8 @@ class _Fold(JobLife):
             return
         counted: dict[str, None] = {}
         for worker in event.workers:
-            place, name = (worker.place.group, worker.place.index), job.spec.groups[worker.place.group].name
-            self._replace(job, place, worker)
+            slot, name = (worker.slot.group, worker.slot.index), job.spec.groups[worker.slot.group].name
+            self._replace(job, slot, worker)
             of_set = job.of_set(name)
             of_set.failing_since_ms = 0
             if worker.counted:
@@ -337,12 +337,12 @@ class _Fold(JobLife):
         job = self.state.jobs.get(event.job_uid)
         if job is None or job.ended or event.attempt != job.attempt:
             return
-        if event.place is not None and (event.place.group, event.place.index) in job.bound:
+        if event.slot is not None and (event.slot.group, event.slot.index) in job.bound:
             return  # another applier got it there
         job.failure = event
-        place = (event.place.group, event.place.index) if event.place is not None else None
-        if event.tries and place in job.placements:
-            job.slots.refuse(place, self.time_ms)
+        slot = (event.slot.group, event.slot.index) if event.slot is not None else None
+        if event.tries and slot in job.placements:
+            job.slots.refuse(slot, self.time_ms)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 

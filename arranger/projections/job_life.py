@@ -12,8 +12,8 @@ from arranger.projections.jobs import (
     STEPS_KEPT,
     JobRecord,
     JobTimes,
-    PlaceKey,
     SetRecord,
+    SlotKey,
     exists,
     expand,
     requests_of,
@@ -68,9 +68,9 @@ class JobLife(Slots):
         job.slots.give_up(_workers_of(job.spec, status.given_up))
         if job.ended:
             return
-        for place, node in expand(status.allocations).items():
-            if exists(job.spec, place) and place not in job.slots.given_up:
-                self._reserve(job, place, node)
+        for slot, node in expand(status.allocations).items():
+            if exists(job.spec, slot) and slot not in job.slots.given_up:
+                self._reserve(job, slot, node)
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
@@ -147,39 +147,39 @@ class JobLife(Slots):
         """Its user did something about it: it is scheduled as one of which nothing is known."""
         job.back_offs.end()
 
-    def _replace(self, job: JobRecord, place: PlaceKey, worker: k.EndedWorker) -> None:
-        """Take one ended worker's pod from its place, and the place from its node unless it is filled there again."""
+    def _replace(self, job: JobRecord, slot: SlotKey, worker: k.EndedWorker) -> None:
+        """Take one ended worker's pod from its slot, and the slot from its node unless it is filled there again."""
         if worker.how == Replacement.SAME_NODE:
-            self._count_restarts(job, place, self.state.pods[job.slots.vacate(place)])
-            self.state.nodes.hold(job.placements[place], requests_of(job, place))
+            self._count_restarts(job, slot, self.state.pods[job.slots.vacate(slot)])
+            self.state.nodes.hold(job.placements[slot], requests_of(job, slot))
         else:
-            self._unplace(job, place, job.stage)
+            self._unplace(job, slot, job.stage)
         if worker.how == Replacement.GIVEN_UP:
-            job.slots.give_up([place])
+            job.slots.give_up([slot])
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
 
-    def _note_pod(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-        """A pod that claims a place of the job's present attempt was seen."""
-        if place not in job.bound:
-            self._bind(job, place, pod)
-        elif place == LEADER and job.bound[LEADER] == pod.uid:
+    def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+        """A pod that claims a slot of the job's present attempt was seen."""
+        if slot not in job.bound:
+            self._bind(job, slot, pod)
+        elif slot == LEADER and job.bound[LEADER] == pod.uid:
             self._note_address(job, pod)
         if pod.restarts or pod.phase == _FAILED:
-            self._note_failure(job, place, old, pod)
+            self._note_failure(job, slot, old, pod)
 
-    def _note_failure(self, job: JobRecord, place: PlaceKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+    def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
         """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
         waits to see whether the leader fails."""
         assert pod.owner is not None
         failed = pod.phase == _FAILED and (old is None or old.phase != _FAILED)
         restarted = pod.restarts > (old.restarts if old is not None else 0)
-        if not (failed or restarted) or job.bound.get(place) != pod.uid:
+        if not (failed or restarted) or job.bound.get(slot) != pod.uid:
             return
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.time_ms
             self.state.job_changes += 1
-        if place == LEADER:
+        if slot == LEADER:
             return
         of_set = job.of_set(pod.owner.group_name)
         if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
@@ -196,14 +196,14 @@ class JobLife(Slots):
         if not of_job:
             del self.state.pods_of[uid]
         job = self.state.jobs.get(uid)
-        place = job.place_of(pod.owner) if job is not None else None
-        if job is None or place is None or job.bound.get(place) != pod.uid:
+        slot = job.slot_of(pod.owner) if job is not None else None
+        if job is None or slot is None or job.bound.get(slot) != pod.uid:
             return
-        job.slots.vacate(place)
-        if place == LEADER and pod.phase in TERMINAL:
+        job.slots.vacate(slot)
+        if slot == LEADER and pod.phase in TERMINAL:
             job.leader.ended = pod
-        self._count_restarts(job, place, pod)
-        self._keep_or_release(job, place, pod)
+        self._count_restarts(job, slot, pod)
+        self._keep_or_release(job, slot, pod)
         self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
         self._note_short(job)
 
@@ -223,7 +223,7 @@ class JobLife(Slots):
             job.retired.pop(pod.uid, None)
 
 
-def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[PlaceKey]:
-    """Places of workers that a status names by group and runs of indices, as far as the job has them."""
-    places = expand(tuple(PlacedPods("", group, indices) for group, indices in told))
-    return [place for place in places if place != LEADER and exists(spec, place)]
+def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[SlotKey]:
+    """Slots of workers that a status names by group and runs of indices, as far as the job has them."""
+    slots = expand(tuple(PlacedPods("", group, indices) for group, indices in told))
+    return [slot for slot in slots if slot != LEADER and exists(spec, slot)]

@@ -18,10 +18,10 @@ from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
-#: (group, index): a `Place` as a plain tuple, because it is a key on the hot path.
-PlaceKey = tuple[int, int]
+#: (group, index): a `Slot` as a plain tuple, because it is a key on the hot path.
+SlotKey = tuple[int, int]
 
-LEADER: PlaceKey = (LEADER_GROUP, 0)
+LEADER: SlotKey = (LEADER_GROUP, 0)
 
 #: So many of a job's last decisions on its stage are remembered.
 STEPS_KEPT = 4
@@ -43,50 +43,50 @@ class SlotTable:
     """The slots of one job, each in one state (`state`). Only the fold writes to it."""
 
     #: Slot → its node.
-    nodes: dict[PlaceKey, str] = field(default_factory=dict)
+    nodes: dict[SlotKey, str] = field(default_factory=dict)
     #: Slot → UID of the pod that fills it in this attempt.
-    pods: dict[PlaceKey, str] = field(default_factory=dict)
+    pods: dict[SlotKey, str] = field(default_factory=dict)
     #: Slot → since when the API server refuses its pod, told in milliseconds; it isn't there yet.
-    refused_ms: dict[PlaceKey, int] = field(default_factory=dict)
+    refused_ms: dict[SlotKey, int] = field(default_factory=dict)
     #: Slots that are not filled again: their set's restarts exceeded the limit.
-    given_up: dict[PlaceKey, None] = field(default_factory=dict)
+    given_up: dict[SlotKey, None] = field(default_factory=dict)
     #: Of a job taken over from its status: slots whose pod, if it is there still, was replaced in the epoch before.
-    leaving: tuple[PlaceKey, ...] = ()
+    leaving: tuple[SlotKey, ...] = ()
 
-    def state(self, slot: PlaceKey) -> SlotState:
+    def state(self, slot: SlotKey) -> SlotState:
         if slot not in self.nodes:
             return SlotState.GIVEN_UP if slot in self.given_up else SlotState.EMPTY
         if slot in self.pods:
             return SlotState.FILLED
         return SlotState.REFUSED if slot in self.refused_ms else SlotState.PLACED
 
-    def place(self, slot: PlaceKey, node: str) -> None:
+    def place(self, slot: SlotKey, node: str) -> None:
         """It gets a node, or another one."""
         self.nodes[slot] = node
 
-    def fill(self, slot: PlaceKey, pod_uid: str) -> None:
+    def fill(self, slot: SlotKey, pod_uid: str) -> None:
         """Its pod is there."""
         self.pods[slot] = pod_uid
         self.refused_ms.pop(slot, None)
 
-    def vacate(self, slot: PlaceKey) -> str:
+    def vacate(self, slot: SlotKey) -> str:
         """Its pod is gone, and its node is kept: the pod's UID."""
         return self.pods.pop(slot)
 
-    def refuse(self, slot: PlaceKey, now_ms: int) -> None:
+    def refuse(self, slot: SlotKey, now_ms: int) -> None:
         """The API server refuses its pod."""
         self.refused_ms.setdefault(slot, now_ms)
 
-    def empty(self, slot: PlaceKey) -> tuple[str, str | None]:
+    def empty(self, slot: SlotKey) -> tuple[str, str | None]:
         """It has no node any more: the node, and the UID of the pod that filled it."""
         self.refused_ms.pop(slot, None)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
-    def give_up(self, slots: Iterable[PlaceKey]) -> None:
+    def give_up(self, slots: Iterable[SlotKey]) -> None:
         """They are not filled again."""
         self.given_up.update(dict.fromkeys(slots))
 
-    def left(self, slot: PlaceKey) -> None:
+    def left(self, slot: SlotKey) -> None:
         """The pod that was replaced in the epoch before is gone or going."""
         self.leaving = tuple(each for each in self.leaving if each != slot)
 
@@ -191,12 +191,12 @@ class JobRecord:
     failure: EffectFailed | None = None
 
     @property
-    def placements(self) -> dict[PlaceKey, str]:
+    def placements(self) -> dict[SlotKey, str]:
         """Slot → its node."""
         return self.slots.nodes
 
     @property
-    def bound(self) -> dict[PlaceKey, str]:
+    def bound(self) -> dict[SlotKey, str]:
         """Slot → UID of the pod that fills it in this attempt."""
         return self.slots.pods
 
@@ -245,13 +245,13 @@ class JobRecord:
         """Whether its user wants no pods of it: it is to end, or is suspended."""
         return self.spec is not None and (self.spec.terminating or self.spec.suspend)
 
-    def owner_of(self, place: PlaceKey) -> PodOwner:
-        """What the pod of a place of this attempt claims: the inverse of `place_of`."""
-        group, index = place
+    def owner_of(self, slot: SlotKey) -> PodOwner:
+        """What the pod of a slot of this attempt claims: the inverse of `slot_of`."""
+        group, index = slot
         return PodOwner(self.uid, self.attempt, self.valid_spec.groups[group].name, group == LEADER_GROUP, index)
 
-    def place_of(self, owner: PodOwner) -> PlaceKey | None:
-        """The place that a pod claims, None when this attempt of the job has no such place."""
+    def slot_of(self, owner: PodOwner) -> SlotKey | None:
+        """The slot that a pod claims, None when this attempt of the job has no such slot."""
         if self.spec is None or owner.attempt != self.attempt:
             return None
         name = owner.group_name
@@ -293,8 +293,8 @@ class JobRecord:
 
     def refusal(self) -> EffectFailed | None:
         """Why the API server refuses a pod that is wanted still; nothing brings news of one that isn't any more."""
-        place = self.failure.place if self.failure is not None else None
-        return self.failure if place is None or (place.group, place.index) in self.placements else None
+        slot = self.failure.slot if self.failure is not None else None
+        return self.failure if slot is None or (slot.group, slot.index) in self.placements else None
 
     @property
     def not_before_ms(self) -> int:
@@ -320,8 +320,8 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def expand(pods: tuple[PlacedPods, ...]) -> dict[PlaceKey, str]:
-    """Place → node for every pod in a decision, in its order."""
+def expand(pods: tuple[PlacedPods, ...]) -> dict[SlotKey, str]:
+    """Slot → node for every pod in a decision, in its order."""
     return {
         (placed.group, index): placed.node
         for placed in pods
@@ -330,7 +330,7 @@ def expand(pods: tuple[PlacedPods, ...]) -> dict[PlaceKey, str]:
     }
 
 
-def compact(placements: dict[PlaceKey, str]) -> tuple[PlacedPods, ...]:
+def compact(placements: dict[SlotKey, str]) -> tuple[PlacedPods, ...]:
     """The inverse of `expand`: sorted by node, then group, indices in runs."""
     by_node: dict[tuple[str, int], list[int]] = {}
     for (group, index), node in placements.items():
@@ -354,12 +354,12 @@ def holds(pod: PodSeen) -> bool:
     return pod.node != "" and pod.phase not in TERMINAL
 
 
-def exists(spec: JobSpec, place: PlaceKey) -> bool:
+def exists(spec: JobSpec, slot: SlotKey) -> bool:
     """Whether a job of this spec has the slot."""
-    group, index = place
+    group, index = slot
     return 0 <= group < len(spec.groups) and 0 <= index < spec.groups[group].count
 
 
-def requests_of(job: JobRecord, place: PlaceKey) -> tuple[tuple[str, int], ...]:
+def requests_of(job: JobRecord, slot: SlotKey) -> tuple[tuple[str, int], ...]:
     """What the pod of a slot requests, as in `PodShape`."""
-    return job.valid_spec.groups[place[0]].shape.requests
+    return job.valid_spec.groups[slot[0]].shape.requests

@@ -9,7 +9,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, Replacement, Stage
 from arranger.model.stages import may_enter
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, exists, requests_of
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, exists, requests_of
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
 
@@ -40,14 +40,14 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
     return ""
 
 
-def misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) -> str:
+def misplaced(job: JobRecord, wanted: dict[SlotKey, str], config: CycleConfig) -> str:
     """Why the pods of a placement have no free slots in their job, or don't make its quorum whole."""
     spec, nodes_decided = job.valid_spec, len(wanted) + len(job.placements)
-    for place in wanted:
-        if place in job.placements:
-            return f"place {place} has a node already"
-        if not exists(spec, place):
-            return f"the job has no place {place}"
+    for slot in wanted:
+        if slot in job.placements:
+            return f"slot {slot} has a node already"
+        if not exists(spec, slot):
+            return f"the job has no slot {slot}"
     if not wanted.keys() | job.placements.keys() >= {LEADER}:
         return "the quorum is not whole: the leader has no node"
     if nodes_decided <= spec.min_workers:
@@ -58,27 +58,27 @@ def misplaced(job: JobRecord, wanted: dict[PlaceKey, str], config: CycleConfig) 
 
 
 def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:
-    """Why the workers of a decision aren't those that fill their places, or what the rooms of those kept lack."""
-    again: dict[PlaceKey, str] = {}
-    met: set[PlaceKey] = set()
+    """Why the workers of a decision aren't those that fill their slots, or what the rooms of those kept lack."""
+    again: dict[SlotKey, str] = {}
+    met: set[SlotKey] = set()
     for worker in event.workers:
-        place = (worker.place.group, worker.place.index)
-        if place == LEADER or place not in job.placements or place in met:
-            return f"no worker has place {place}, or it is named twice"
-        met.add(place)
-        if job.bound.get(place, "") != worker.pod_uid:
-            return f"place {place} is filled by another pod"
+        slot = (worker.slot.group, worker.slot.index)
+        if slot == LEADER or slot not in job.placements or slot in met:
+            return f"no worker has slot {slot}, or it is named twice"
+        met.add(slot)
+        if job.bound.get(slot, "") != worker.pod_uid:
+            return f"slot {slot} is filled by another pod"
         if worker.how == Replacement.SAME_NODE:
             if not worker.pod_uid:
-                return f"place {place} has no pod"
-            again[place] = job.placements[place]
+                return f"slot {slot} has no pod"
+            again[slot] = job.placements[slot]
     refused = lacking(nodes, job, again)
     if not refused and event.verdicts >= 1:
         refused = closed_to_next(nodes, job.valid_spec, again)
     return refused
 
 
-def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> str:
+def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
     counts: dict[tuple[str, int], int] = {}
     for (group, _), node in wanted.items():
@@ -96,7 +96,7 @@ def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str]) -> st
     return _lacking_one_by_one(nodes, job, wanted, need)
 
 
-def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey, str], need: dict[str, Amounts]) -> str:
+def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, str], need: dict[str, Amounts]) -> str:
     """Which node it is that doesn't take what is needed there."""
     for node, amounts in need.items():
         if not nodes.has(node):
@@ -105,6 +105,6 @@ def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[PlaceKey,
         short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
             names = {name for name, column in nodes.columns.items() if short[column] and name != NOWHERE}
-            asked = [requests_of(job, place) for place, at in wanted.items() if at == node]
+            asked = [requests_of(job, slot) for slot, at in wanted.items() if at == node]
             return f"node {node} lacks {min(names.union(name for each in asked for name, _ in nodes.unknown(each)))}"
     return ""

@@ -10,7 +10,7 @@ from arranger.model.job import JobSpec, PlacedPods
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.taints import given, taint_text, untolerated
-from arranger.projections.jobs import PlaceKey
+from arranger.projections.jobs import SlotKey
 from arranger.projections.nodes import NodeTable
 
 
@@ -19,8 +19,8 @@ def closed_to_new(nodes: NodeTable, spec: JobSpec, placed: Iterable[PlacedPods])
     return _closed(nodes, spec, ((pods.node, pods.group) for pods in placed), lambda taints: taints)
 
 
-def closed_to_next(nodes: NodeTable, spec: JobSpec, again: dict[PlaceKey, str]) -> str:
-    """As `closed_to_new` for the next pods of places that stay on their nodes: taints by which Kubernetes marks a node
+def closed_to_next(nodes: NodeTable, spec: JobSpec, again: dict[SlotKey, str]) -> str:
+    """As `closed_to_new` for the next pods of slots that stay on their nodes: taints by which Kubernetes marks a node
     as unhealthy for now don't count."""
     return _closed(nodes, spec, ((node, group) for (group, _), node in again.items()), given)
 

@@ -7,9 +7,9 @@ rule 7). Whoever changes a slot goes through here, so that no room is held twice
 from collections.abc import Sequence
 
 from arranger.events import kinds as k
-from arranger.model.job import JobSpec, Place, ScheduleState, Stage
+from arranger.model.job import JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, exists, holds, requests_of
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
 from arranger.projections.state import Assumed, Changes, State
 
@@ -33,7 +33,7 @@ class Slots:
         self.time_ms = time_ms
 
     def _bind_waiting(self, job: JobRecord) -> None:
-        """Bind the pods of a job that fill no place yet, in an order that every process shares."""
+        """Bind the pods of a job that fill no slot yet, in an order that every process shares."""
         pods = self.state.pods_of.get(job.uid, {})
         if len(pods) > len(job.bound):
             for uid in sorted(pods):
@@ -41,35 +41,35 @@ class Slots:
 
     def _bind_if_placed(self, job: JobRecord, pod: k.PodSeen) -> None:
         assert pod.owner is not None
-        place = job.place_of(pod.owner)
-        if place is not None and place not in job.bound:
-            self._bind(job, place, pod)
+        slot = job.slot_of(pod.owner)
+        if slot is not None and slot not in job.bound:
+            self._bind(job, slot, pod)
 
-    def _bind(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
-        """Let a pod fill the place that it claims and that no pod fills yet, if it may."""
+    def _bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+        """Let a pod fill the slot that it claims and that no pod fills yet, if it may."""
         if job.ended or not pod.node or pod.uid in job.retired:
             return
-        if place in job.slots.leaving and _was_replaced(job, place, pod):
-            job.slots.left(place)
+        if slot in job.slots.leaving and _was_replaced(job, slot, pod):
+            job.slots.left(slot)
             job.retired[pod.uid] = None
             return
-        if place in job.placements:
-            if self.state.exact_slots and pod.node != job.placements[place]:
+        if slot in job.placements:
+            if self.state.exact_slots and pod.node != job.placements[slot]:
                 return  # created for an earlier decision: it has to go before the decided one can come
-            self.state.nodes.release(job.placements[place], requests_of(job, place))
-            job.slots.place(place, pod.node)
-        elif job.adopted_at == job.version and place not in job.slots.given_up and pod.phase not in TERMINAL:
+            self.state.nodes.release(job.placements[slot], requests_of(job, slot))
+            job.slots.place(slot, pod.node)
+        elif job.adopted_at == job.version and slot not in job.slots.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1
-            job.slots.place(place, pod.node)  # adopted with the job: the pod itself is the evidence
+            job.slots.place(slot, pod.node)  # adopted with the job: the pod itself is the evidence
         else:
             return
-        job.slots.fill(place, pod.uid)
-        if place == LEADER:
+        job.slots.fill(slot, pod.uid)
+        if slot == LEADER:
             self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
             self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
             self.changes.schedulable = True
-        if job.failure is not None and job.failure.place == Place(*place):
+        if job.failure is not None and job.failure.slot == Slot(*slot):
             job.failure = None  # it got there after all
         if job.times.short_ms:
             self._note_short(job)
@@ -83,55 +83,55 @@ class Slots:
         if lasts and (not job.leader.address or job.valid_spec.leader_service):
             job.leader.address = leader.ip
 
-    def _reserve(self, job: JobRecord, place: PlaceKey, node: str) -> None:
-        job.slots.place(place, node)
-        self.state.nodes.hold(node, requests_of(job, place))
+    def _reserve(self, job: JobRecord, slot: SlotKey, node: str) -> None:
+        job.slots.place(slot, node)
+        self.state.nodes.hold(node, requests_of(job, slot))
 
-    def _unplace(self, job: JobRecord, place: PlaceKey, stage: Stage) -> None:
-        """Give up a place of a job that was in that stage so far."""
-        node, uid = job.slots.empty(place)
+    def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
+        """Give up a slot of a job that was in that stage so far."""
+        node, uid = job.slots.empty(slot)
         if uid is not None:
-            self._count_restarts(job, place, self.state.pods[uid])
-        elif _may_come(job, place, stage) and not self.state.nodes.overbooked(node, requests_of(job, place)):
-            self._assume(job, place, node)
+            self._count_restarts(job, slot, self.state.pods[uid])
+        elif _may_come(job, slot, stage) and not self.state.nodes.overbooked(node, requests_of(job, slot)):
+            self._assume(job, slot, node)
         else:  # it can't have been created, or its kubelet refuses it
-            self.state.nodes.release(node, requests_of(job, place))
+            self.state.nodes.release(node, requests_of(job, slot))
 
-    def _assume(self, job: JobRecord, place: PlaceKey, node: str) -> None:
-        """Keep the room of a place for the pod that may come there."""
-        owner = job.owner_of(place)
-        if owner in self.state.assumed:  # since an earlier decision on the same place
+    def _assume(self, job: JobRecord, slot: SlotKey, node: str) -> None:
+        """Keep the room of a slot for the pod that may come there."""
+        owner = job.owner_of(slot)
+        if owner in self.state.assumed:  # since an earlier decision on the same slot
             forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
         until_ms = self.time_ms + k.ASSUMED_MS
-        self.state.assumed[owner] = Assumed(owner, node, requests_of(job, place), until_ms)
+        self.state.assumed[owner] = Assumed(owner, node, requests_of(job, slot), until_ms)
 
-    def _count_restarts(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
-        """A pod leaves its place: what its containers restarted is kept."""
-        if place == LEADER:
+    def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+        """A pod leaves its slot: what its containers restarted is kept."""
+        if slot == LEADER:
             job.leader.restarts += pod.restarts
         elif pod.restarts and job.spec is not None:
-            job.of_set(job.spec.groups[place[0]].name).spent += pod.restarts
+            job.of_set(job.spec.groups[slot[0]].name).spent += pod.restarts
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:
-        for place in sorted(job.placements):  # the order in which they are assumed is part of the state
-            self._unplace(job, place, stage)
+        for slot in sorted(job.placements):  # the order in which they are assumed is part of the state
+            self._unplace(job, slot, stage)
         self.changes.schedulable = True
 
-    def _keep_or_release(self, job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> None:
-        """A place whose pod is gone is still wanted there and holds its room again, unless others have that by now, or
+    def _keep_or_release(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+        """A slot whose pod is gone is still wanted there and holds its room again, unless others have that by now, or
         nobody fills it any more because its job is being deleted."""
-        node = job.placements[place]
-        if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {place: node})):
-            self.state.nodes.hold(node, requests_of(job, place))
+        node = job.placements[slot]
+        if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {slot: node})):
+            self.state.nodes.hold(node, requests_of(job, slot))
             return
-        job.slots.empty(place)
+        job.slots.empty(slot)
         self._settle_schedule(job)
         self.changes.schedulable = True
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
-        """A changed spec: places that it has no more are given up, and what changed its requests holds them."""
-        for place in sorted(place for place in job.placements if not exists(spec, place) and place not in job.bound):
-            self._unplace(job, place, job.stage)
+        """A changed spec: slots that it has no more are given up, and what changed its requests holds them."""
+        for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
+            self._unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         if job.spec is not None:
@@ -141,15 +141,15 @@ class Slots:
             of_set.spent = spent.get(name, 0)
         if job.ended:
             return
-        job.slots.given_up = {place: None for place in job.slots.given_up if exists(spec, place)}
-        for place, node in kept.items():
-            if exists(spec, place):
-                self._reserve(job, place, node)
-        job.slots.refused_ms = {place: since_ms for place, since_ms in refused.items() if place in job.placements}
-        for place, uid in filled.items():
+        job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(spec, slot)}
+        for slot, node in kept.items():
+            if exists(spec, slot):
+                self._reserve(job, slot, node)
+        job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
+        for slot, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])
-            if place not in job.bound and place[0] < len(spec.groups):
-                self._count_restarts(job, place, self.state.pods[uid])
+            if slot not in job.bound and slot[0] < len(spec.groups):
+                self._count_restarts(job, slot, self.state.pods[uid])
         self._bind_waiting(job)
         self._settle_schedule(job)
 
@@ -189,14 +189,14 @@ class Slots:
                 job.times.turned[name] = (is_so, self.time_ms)
 
 
-def _was_replaced(job: JobRecord, place: PlaceKey, pod: k.PodSeen) -> bool:
-    """Whether the pod of a place that was being filled anew is the old one: it ended, goes, or is somewhere else."""
-    return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(place)
+def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
+    """Whether the pod of a slot that was being filled anew is the old one: it ended, goes, or is somewhere else."""
+    return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(slot)
 
 
-def _may_come(job: JobRecord, place: PlaceKey, stage: Stage) -> bool:
-    """Whether a pod that nobody has seen may be at a place, or on its way there, in a stage: the leader's until it has
+def _may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
+    """Whether a pod that nobody has seen may be at a slot, or on its way there, in a stage: the leader's until it has
     an address, those of workers from then on, and none that the API server finds invalid."""
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
         return False
-    return (place == LEADER) == (job.leader.address == "")
+    return (slot == LEADER) == (job.leader.address == "")

@@ -14,7 +14,7 @@ import numpy as np
 
 from arranger.events.kinds import PodSeen, QuotaSeen
 from arranger.model.node import NodeFacts
-from arranger.projections.jobs import JobRecord, PlaceKey, SetRecord, SlotTable, holds
+from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
@@ -38,11 +38,11 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     """A job in a snapshot."""
 
     record: JobRecord  # without its slots, which follow in their order
-    placements: tuple[tuple[PlaceKey, str], ...]
-    bound: tuple[tuple[PlaceKey, str], ...]
-    given_up: tuple[PlaceKey, ...]
-    refused_places: tuple[tuple[PlaceKey, int], ...] = ()
-    leaving: tuple[PlaceKey, ...] = ()
+    placements: tuple[tuple[SlotKey, str], ...]
+    bound: tuple[tuple[SlotKey, str], ...]
+    given_up: tuple[SlotKey, ...]
+    refused_slots: tuple[tuple[SlotKey, int], ...] = ()
+    leaving: tuple[SlotKey, ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -213,14 +213,14 @@ def _restore_job(state: State, image: JobImage) -> None:
     job.slots = SlotTable(
         dict(image.placements),
         dict(image.bound),
-        dict(image.refused_places),
+        dict(image.refused_slots),
         dict.fromkeys(image.given_up),
         image.leaving,
     )
     state.jobs[job.uid] = job
-    for place, uid in job.bound.items():
-        if place not in job.placements or uid not in state.pods:
-            raise UnusableSnapshot(f"the snapshot has no placement or no pod for place {place} of job {job.uid}")
+    for slot, uid in job.bound.items():
+        if slot not in job.placements or uid not in state.pods:
+            raise UnusableSnapshot(f"the snapshot has no placement or no pod for slot {slot} of job {job.uid}")
     if job.placements and job.spec is None:
         raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
 
@@ -232,9 +232,9 @@ def _held(state: State) -> Iterator[tuple[str, Requests]]:
             yield pod.node, pod.requests
     for job in state.jobs.values():
         if len(job.bound) < len(job.placements) and job.spec is not None:
-            for place, node in job.placements.items():
-                if place not in job.bound:
-                    yield node, job.spec.groups[place[0]].shape.requests
+            for slot, node in job.placements.items():
+                if slot not in job.bound:
+                    yield node, job.spec.groups[slot[0]].shape.requests
     for assumed in state.assumed.values():
         yield assumed.node, assumed.requests
 

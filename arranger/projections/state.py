@@ -50,7 +50,7 @@ class Changes:
 
 
 class Assumed(msgspec.Struct, frozen=True, array_like=True):
-    """A pod that nobody has seen, of a place that was given up while it was being created: it may be on its way, or run
+    """A pod that nobody has seen, of a slot that was given up while it was being created: it may be on its way, or run
     and the watch be late. Its room is kept for it until it is seen, or until `until_ms` (milliseconds since 1970)."""
 
     owner: PodOwner
@@ -76,7 +76,7 @@ class State:
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     repelling: dict[str, PodSeen] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
-    #: By place, in the order in which they end.
+    #: By slot, in the order in which they end.
     assumed: dict[PodOwner, Assumed] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)

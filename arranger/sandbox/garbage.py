@@ -41,7 +41,7 @@ class Ownership:
     def __init__(self, collections: Mapping[tuple[str, str], Collection]) -> None:
         self._collections = collections
         #: By the owner's UID: where its dependents are, and whether each keeps it from going in the foreground.
-        self._places: dict[str, dict[_Spot, bool]] = {}
+        self._dependents: dict[str, dict[_Spot, bool]] = {}
 
     def replace(self, resource: tuple[str, str], old: Stored | None, new: Stored | None) -> None:
         """Note that an object has another state, is new, or is gone."""
@@ -50,22 +50,22 @@ class Ownership:
         some = new or old
         if some is None or before == after:
             return
-        place = (resource, some.namespace, some.name)
+        dependent = (resource, some.namespace, some.name)
         for reference in before:
-            places = self._places.get(reference["uid"], {})
-            places.pop(place, None)
-            if not places:
-                self._places.pop(reference["uid"], None)
+            dependents = self._dependents.get(reference["uid"], {})
+            dependents.pop(dependent, None)
+            if not dependents:
+                self._dependents.pop(reference["uid"], None)
         for reference in after:
-            self._places.setdefault(reference["uid"], {})[place] = reference.get("blockOwnerDeletion", False)
+            self._dependents.setdefault(reference["uid"], {})[dependent] = reference.get("blockOwnerDeletion", False)
 
     def blocking(self, owner: Stored) -> bool:
         """Whether a dependent keeps its owner from going in foreground deletion."""
-        return any(self._places.get(owner.uid, {}).values())
+        return any(self._dependents.get(owner.uid, {}).values())
 
     def dependents(self, owner: Stored) -> Iterator[Stored]:
         """The dependents that an object has now, each as it is when its turn comes; those gone by then are left out."""
-        for key, namespace, name in list(self._places.get(owner.uid, ())):
+        for key, namespace, name in list(self._dependents.get(owner.uid, ())):
             collection = self._collections.get(key)
             stored = collection.objects.get((namespace, name)) if collection is not None else None
             if stored is not None:

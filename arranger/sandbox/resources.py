@@ -60,10 +60,10 @@ def _shortest(milli: int, step: int, units: tuple[str, ...]) -> tuple[int, str]:
     """Thousandths as a whole number of the largest unit; of the units, the first is thousandths and the second 1."""
     if milli % 1000:
         return milli, units[0]
-    number, place = milli // 1000, 1
-    while number and number % step == 0 and place + 1 < len(units):
-        number, place = number // step, place + 1
-    return number, units[place]
+    number, unit = milli // 1000, 1
+    while number and number % step == 0 and unit + 1 < len(units):
+        number, unit = number // step, unit + 1
+    return number, units[unit]
 
 
 def _is_native(name: str) -> bool:

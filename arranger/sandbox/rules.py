@@ -55,7 +55,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isSorted": lambda items: all(left <= right for left, right in itertools.pairwise(items)),
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
-    "distinct": lambda items: [item for place, item in enumerate(items) if item not in items[:place]],
+    "distinct": lambda items: [item for at, item in enumerate(items) if item not in items[:at]],
     "format": _format,
     "quantity": _quantity,
     "isInteger": is_integer,

@@ -36,8 +36,8 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
 def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
     """Group → ascending indices that have no node, of the groups that have any such."""
     taken: dict[int, set[int]] = {}
-    for places in (job.placements, job.slots.given_up):
-        for group, index in places:
+    for slots in (job.placements, job.slots.given_up):
+        for group, index in slots:
             taken.setdefault(group, set()).add(index)
     for piece in pieces:
         taken.setdefault(piece.group, set()).update(piece.indices)

@@ -68,14 +68,14 @@ class Taking(msgspec.Struct, frozen=True, gc=False):
 
 def _first_taken(wanted: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> int | None:
     """Which of the ports wanted is the first that can't be had beside those taken."""
-    places: dict[tuple[int, str], list[int]] = {}
+    ports: dict[tuple[int, str], list[int]] = {}
     for at, port in enumerate(wanted):
-        places.setdefault((port.port, port.protocol), []).append(at)
+        ports.setdefault((port.port, port.protocol), []).append(at)
     return min(
         (
             at
             for port in taken
-            for at in places.get((port.port, port.protocol), ())
+            for at in ports.get((port.port, port.protocol), ())
             if "" in (port.address, wanted[at].address) or port.address == wanted[at].address
         ),
         default=None,
@@ -358,12 +358,12 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     for job in state.jobs.values() if complete else asking:
         if len(job.bound) < len(job.placements):
             alike: dict[int, Neighbour] = {}
-            for place, node in job.placements.items():
+            for slot, node in job.placements.items():
                 row = rows.get(node)
-                if place not in job.bound and row is not None:
-                    if place[0] not in alike:
-                        alike[place[0]] = neighbour_of(job, place[0])
-                    found.see(alike[place[0]], row)
+                if slot not in job.bound and row is not None:
+                    if slot[0] not in alike:
+                        alike[slot[0]] = neighbour_of(job, slot[0])
+                    found.see(alike[slot[0]], row)
     return found
 
 

@@ -119,11 +119,11 @@ class Placer:
 
     def placed_pods(self, attempt: Attempt) -> tuple[PlacedPods, ...]:
         """The attempt's placements as an event tells them: by node name, then group, indices in runs."""
-        by_place: dict[tuple[int, int], list[Piece]] = {}
+        by_slot: dict[tuple[int, int], list[Piece]] = {}
         for piece in attempt.pieces:
-            by_place.setdefault((piece.row, piece.group), []).append(piece)
+            by_slot.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
-        return tuple(PlacedPods(names[row], group, _merged(by_place[row, group])) for row, group in sorted(by_place))
+        return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,7 @@
 """The filters whose answers depend on the pods that are there, to the letter of kube-scheduler.
 
 Host ports, required pod affinity and anti-affinity in both directions, and `DoNotSchedule` topology spread. A node's
-place in a topology is the value of its label; where only some nodes have the label, the others are in none.
+domain in a topology is the value of its label; where only some nodes have the label, the others are in none.
 """
 
 from collections.abc import Iterator
@@ -62,9 +62,9 @@ class PodAffinity(PodFilter):
         if not terms:
             return
         for term in terms:
-            yield Reason(ReasonKind.NO_AFFINITY_LABEL, term.topology_key), places_of(view, term.topology_key) == 0
+            yield Reason(ReasonKind.NO_AFFINITY_LABEL, term.topology_key), domains_of(view, term.topology_key) == 0
         selected = Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
-        there = [_in_place(view, term.topology_key, neighbours.count(selected)) for term in terms]
+        there = [_in_domain(view, term.topology_key, neighbours.count(selected)) for term in terms]
         if selected.matches(pod) and not any(counts.any() for counts in there):
             return
         for term, counts in zip(terms, there, strict=True):
@@ -81,7 +81,7 @@ class PodAntiAffinity(PodFilter):
         alone = view.neighbours.alone_in(pod) if view.neighbours is not None else alone_in(pod)
         if not alone:
             return None
-        labelled = np.logical_or.reduce([places_of(view, key) > 0 for key in alone])
+        labelled = np.logical_or.reduce([domains_of(view, key) > 0 for key in alone])
         return np.where(labelled, 1, _MANY)
 
     def refusals(
@@ -90,19 +90,19 @@ class PodAntiAffinity(PodFilter):
         """What the pod must avoid, then who avoids it."""
         for term in pod.anti_affinity:
             selected = selected_by(term, pod)
-            counts = _in_place(view, term.topology_key, neighbours.count(selected))
+            counts = _in_domain(view, term.topology_key, neighbours.count(selected))
             yield Reason(ReasonKind.ANTI_AFFINITY, term.topology_key), counts > 0
         repelling = neighbours.repelling(pod)
         for key in sorted(repelling):
             counts = np.zeros(len(view), np.int64)
             counts[repelling[key]] = 1
-            yield Reason(ReasonKind.AVOIDED, key), _in_place(view, key, counts) > 0
+            yield Reason(ReasonKind.AVOIDED, key), _in_domain(view, key, counts) > 0
 
 
 class TopologySpread(PodFilter):
-    """With the pod, no place would have more than `maxSkew` selected pods above the place that has the fewest.
+    """With the pod, no domain would have more than `maxSkew` selected pods above the domain that has the fewest.
 
-    Places are counted over the nodes that have the labels of all the constraints and that the pod's selector, affinity
+    Domains are counted over the nodes that have the labels of all the constraints and that the pod's selector, affinity
     and tolerations allow, as far as the constraint honours them. Pods that are being deleted don't count.
     """
 
@@ -118,12 +118,12 @@ class TopologySpread(PodFilter):
         keys = tuple(rule.topology_key for rule in rules)
         labelled = view.derived(("labelled", keys), lambda: _labelled(view, keys))
         for rule in rules:
-            places = places_of(view, rule.topology_key)
-            yield Reason(ReasonKind.NO_SPREAD_LABEL, rule.topology_key), places == 0
+            domains = domains_of(view, rule.topology_key)
+            yield Reason(ReasonKind.NO_SPREAD_LABEL, rule.topology_key), domains == 0
             selected = Selected((((pod.namespace,), rule.selector),), staying=True)
-            skew = self._skew(places, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
+            skew = self._skew(domains, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
             reason = Reason(ReasonKind.TOPOLOGY_SPREAD, rule.topology_key, needed=rule.max_skew)
-            yield reason, (places > 0) & (skew + selected.matches(pod) > rule.max_skew)
+            yield reason, (domains > 0) & (skew + selected.matches(pod) > rule.max_skew)
 
     def _counted(self, view: ClusterView, shape: PodShape, rule: SpreadRule) -> Mask:
         """Nodes that the constraint spreads over."""
@@ -132,34 +132,34 @@ class TopologySpread(PodFilter):
             found &= answer(view, _SELECTOR, shape) & answer(view, _AFFINITY, shape)
         return found & answer(view, _TAINTS, shape) if rule.honor_taints else found
 
-    def _skew(self, places: Counts, counts: Counts, counted: Mask, rule: SpreadRule) -> Counts:
-        """By node: the pods in its place, above the place with the fewest."""
-        pods = np.bincount(places, weights=counts * counted, minlength=1).astype(np.int64)
-        seen = np.flatnonzero(np.bincount(places[counted]))
+    def _skew(self, domains: Counts, counts: Counts, counted: Mask, rule: SpreadRule) -> Counts:
+        """By node: the pods in its domain, above the domain with the fewest."""
+        pods = np.bincount(domains, weights=counts * counted, minlength=1).astype(np.int64)
+        seen = np.flatnonzero(np.bincount(domains[counted]))
         least = int(pods[seen].min()) if len(seen) >= max(rule.min_domains, 1) else 0
-        skew: Counts = pods[places] - least
+        skew: Counts = pods[domains] - least
         return skew
 
 
-def places_of(view: ClusterView, key: str) -> Counts:
-    """The places of a topology, numbered from 1, by node; 0 for nodes without the label. Don't write to it."""
+def domains_of(view: ClusterView, key: str) -> Counts:
+    """The domains of a topology, numbered from 1, by node; 0 for nodes without the label. Don't write to it."""
     return view.roster.label(key).codes
 
 
 def _labelled(view: ClusterView, keys: tuple[str, ...]) -> Mask:
-    """The nodes that are in a place of each of these topologies."""
+    """The nodes that are in a domain of each of these topologies."""
     found = np.ones(len(view), bool)
     for key in keys:
-        found &= places_of(view, key) > 0
+        found &= domains_of(view, key) > 0
     return found
 
 
-def _in_place(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Counts:
-    """How many of the counted pods are in each node's place of a topology; 0 for nodes that are in none."""
-    places = places_of(view, key)
-    pods = np.bincount(places, weights=counts, minlength=1).astype(np.int64)
+def _in_domain(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Counts:
+    """How many of the counted pods are in each node's domain of a topology; 0 for nodes that are in none."""
+    domains = domains_of(view, key)
+    pods = np.bincount(domains, weights=counts, minlength=1).astype(np.int64)
     pods[0] = 0
-    return pods[places]
+    return pods[domains]
 
 
 #: In the order in which a node's refusal is counted, after the filters that look at facts alone.

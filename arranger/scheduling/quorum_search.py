@@ -9,12 +9,12 @@ from arranger.scheduling.attempt import Attempt, Shortage
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, free_indices, joining
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.pod_filters import places_of
+from arranger.scheduling.pod_filters import domains_of
 from arranger.scheduling.policies.base import weight_of
 from arranger.scheduling.view import Mask
 
-#: How many places of a topology are tried for a quorum whose pods must be together.
-PLACES = 8
+#: How many domains of a topology are tried for a quorum whose pods must be together.
+DOMAINS = 8
 
 #: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
 SPLITS = 8
@@ -45,40 +45,40 @@ class QuorumSearch:
         return shortage
 
     def _ways(self, attempt: Attempt, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
-        """Every split on all nodes, then, for pods that must be together, in one place of their topology at a time.
+        """Every split on all nodes, then, for pods that must be together, in one domain of their topology at a time.
 
-        The first pod chooses its node without regard to those that must join it, so its place may be too small.
+        The first pod chooses its node without regard to those that must join it, so its domain may be too small.
         """
         placing = self._placing
         for split in self._splits(attempt, needs):
             yield placing.filters, split
         if placing.view.neighbours is not None and not attempt.job.placements:
             asked = sum(len(indices) for indices in needs.values())
-            for place in self._places_together(attempt, asked):
-                narrowed = Filters(placing.view, placing.policies.filters, only=place)
+            for domain in self._domains_together(attempt, asked):
+                narrowed = Filters(placing.view, placing.policies.filters, only=domain)
                 for split in self._splits(attempt, needs):
                     yield narrowed, split
 
-    def _places_together(self, attempt: Attempt, asked: int) -> Iterator[Mask]:
-        """Where a quorum of which pods must join others could be: places that hold so many of the job's pods counted
-        shape by shape, at most `PLACES`, the roomiest for those pods first."""
+    def _domains_together(self, attempt: Attempt, asked: int) -> Iterator[Mask]:
+        """Where a quorum of which pods must join others could be: domains that hold so many of the job's pods counted
+        shape by shape, at most `DOMAINS`, the roomiest for those pods first."""
         found = joining(attempt.job)
         if found is None:
             return
         number, key = found
-        places = places_of(self._placing.view, key)
+        domains = domains_of(self._placing.view, key)
         filters, groups = self._placing.filters, attempt.groups
         rooms = np.array(
             [
-                np.bincount(places, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
+                np.bincount(domains, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
                 for group in groups
             ]
         )
         enough = np.minimum(rooms, [[group.count] for group in groups]).sum(axis=0) >= asked
-        enough[0] = False  # nodes in no place
+        enough[0] = False  # nodes in no domain
         ranked = np.argsort(-rooms[number], kind="stable")
-        for place in ranked[enough[ranked]][:PLACES].tolist():
-            yield places == place
+        for domain in ranked[enough[ranked]][:DOMAINS].tolist():
+            yield domains == domain
 
     def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
         """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.

@@ -83,10 +83,10 @@ class Quotas:
             if accounts is None or pod.phase in TERMINAL or pod.deleting:
                 continue
             job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-            place = job.place_of(pod.owner) if job is not None and pod.owner is not None else None
+            slot = job.slot_of(pod.owner) if job is not None and pod.owner is not None else None
             for account in accounts:
-                if job is not None and job.spec is not None and place is not None:
-                    account.see(account.uses(job.spec.groups[place[0]]))
+                if job is not None and job.spec is not None and slot is not None:
+                    account.see(account.uses(job.spec.groups[slot[0]]))
                 elif not account.quota.scopes:
                     account.see(usage(pod.requests))
         for of_namespace in self._accounts.values():
@@ -96,9 +96,9 @@ class Quotas:
     def _count_decided(self, state: State, time_ms: int) -> None:
         for job in state.jobs.values():
             if len(job.bound) < len(job.placements) and job.seen.namespace in self._accounts:
-                for place in job.placements:
-                    if place not in job.bound:
-                        self.take(job, place[0], 1)
+                for slot in job.placements:
+                    if slot not in job.bound:
+                        self.take(job, slot[0], 1)
         for pod in state.assumed.values():
             job_of = state.jobs.get(pod.owner.job_uid)
             if job_of is None or job_of.spec is None or pod.until_ms <= time_ms:

@@ -12,7 +12,7 @@ from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.wanted import orphans, wanted_pods
 from arranger.logs import log_event
 from arranger.model.names import job_name
-from arranger.projections.jobs import PlaceKey
+from arranger.projections.jobs import SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
@@ -50,12 +50,12 @@ class PodReconciler:
         state = self._follower.state
         wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
-        create = [(place, node) for place, node in wanted.create if (job.attempt, place) not in progress.settling]
+        create = [(slot, node) for slot, node in wanted.create if (job.attempt, slot) not in progress.settling]
         if create:
             template = await self._template(look)
             if template is None or not look.current() or not await self._services.stands(look, template):
                 return
-            effects += [self._create(look, place, node, template) for place, node in create]
+            effects += [self._create(look, slot, node, template) for slot, node in create]
         effects += [
             self._delete(job.uid, progress, pod, force=pods is wanted.force)
             for pods in (wanted.delete, wanted.force)
@@ -83,15 +83,15 @@ class PodReconciler:
             return None
         return held
 
-    async def _create(self, look: Look, place: PlaceKey, node: str, template: Object) -> bool:
+    async def _create(self, look: Look, slot: SlotKey, node: str, template: Object) -> bool:
         if not look.current():  # this begins later than it was wanted: another attempt has other nodes
             return False
-        job, (group, index) = look.job, place
+        job, (group, index) = look.job, slot
         attempt, address = job.attempt, job.leader.address
         pod = pod_manifest(template, group=group, index=index, attempt=attempt, node=node, leader_address=address)
-        done = await self._creation.create(look, place, PODS, pod)
+        done = await self._creation.create(look, slot, PODS, pod)
         if done:
-            look.progress.settling[(attempt, place)] = self._clock.monotonic_s() + SETTLE_S
+            look.progress.settling[(attempt, slot)] = self._clock.monotonic_s() + SETTLE_S
         return done
 
     async def _delete(

@@ -12,12 +12,12 @@ from arranger.workers.reporter import Told
 
 
 class Refusals(msgspec.Struct):
-    """How the pod of one place was refused in one attempt."""
+    """How the pod of one slot was refused in one attempt."""
 
     #: The words of the last refusal that the log was told.
     told: str = ""
     tries: int = 0
-    #: The tries since the log knows that the pod is refused on the node that the place has now.
+    #: The tries since the log knows that the pod is refused on the node that the slot has now.
     in_a_row: int = 0
     #: Since when an object of an earlier job has the pod's name.
     leftover_s: float | None = None
@@ -40,16 +40,16 @@ class Progress(msgspec.Struct):
     #: The status that the API server finds invalid for this TYJob as it is, and since when.
     invalid: tuple[str, str] = ("", "")
     invalid_s: float = 0.0
-    #: (attempt, place) or UID → until when an effect on it is not repeated.
+    #: (attempt, slot) or UID → until when an effect on it is not repeated.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
-    #: (attempt, place) → how its pod was refused.
+    #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
     template: Object | None = None
     #: The version at which the job was found in passing, and when: it is on its way to the next decision.
     passing: tuple[int, float] = (0, 0.0)
     #: The attempt in which the leader's Service was last made or found; -1 for none.
     served: int = -1
-    #: The place in the queue that was stored last.
+    #: The position in the queue that was stored last.
     position: int | None = None
     #: Since when pods of the job are there and the job is not in the projection; None while it is.
     orphaned_s: float | None = None

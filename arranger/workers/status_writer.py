@@ -1,6 +1,7 @@
 """The status writer: stores the TYJob's status that explains the pods, before any of these pods is created.
 
-What a new epoch needs to take the job over is written at once. Counts alone wait, and so does the place in the queue.
+What a new epoch needs to take the job over is written at once. Counts alone wait, and so does the position in the
+queue.
 """
 
 import logging
@@ -32,7 +33,7 @@ _HOPELESS_S = 60.0
 _PASSING_S = 1.0
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
-#: Jobs up to this place in the queue are told when it changes; all of them would be a storm.
+#: Jobs up to this position in the queue are told when it changes; all of them would be a storm.
 _NEAR = 10
 #: The order of the queue is worked out at most this often.
 _QUEUE_S = 5.0
@@ -52,21 +53,21 @@ _URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class QueuePositions:
-    """Places in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
+    """Positions in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
 
     def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
         self._order = order
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._since_s = -math.inf
 
     def of(self, state: State, job: JobRecord, now_s: float) -> int | None:
-        """The place of a job without any nodes, from 1; None if it isn't in the queue."""
+        """The position of a job without any nodes, from 1; None if it isn't in the queue."""
         if job.placements or job.ended or job.suspended:
             return None
         if now_s - self._since_s >= _QUEUE_S:
-            self._places = {of.uid: place for place, of in enumerate(self._order(state), start=1)}
+            self._positions = {of.uid: position for position, of in enumerate(self._order(state), start=1)}
             self._since_s = now_s
-        return self._places.get(job.uid)
+        return self._positions.get(job.uid)
 
 
 class StatusWriter:

@@ -26,7 +26,7 @@ _ENDED = ("Succeeded", "Failed")
 _RANK = {"Pending": 0, "Rescheduling": 0, "Starting": 1, "Running": 2, "Succeeded": 3, "Failed": 3}
 
 #: UID of the job, attempt, role, worker set, index.
-Place = tuple[str, int, str, str, int]
+Slot = tuple[str, int, str, str, int]
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class _Judge:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    created: Counter[Place] = field(default_factory=Counter)
+    created: Counter[Slot] = field(default_factory=Counter)
     #: (job UID, attempt) → the leader's address, once its pod had one.
     addresses: dict[tuple[str, int], str] = field(default_factory=dict)
 
@@ -260,44 +260,44 @@ class _Judge:
             )
 
     def _pod(self, event: Event) -> None:
-        uid, place = event.object["metadata"]["uid"], _place(event.object)
+        uid, slot = event.object["metadata"]["uid"], _place(event.object)
         if event.type == "DELETED":
             self.pods.pop(uid, None)
             return
-        if place is not None and event.type == "ADDED":
-            self._created(event, place)
+        if slot is not None and event.type == "ADDED":
+            self._created(event, slot)
         self.pods[uid] = event.object
         address = (event.object.get("status") or {}).get("podIP")
-        if place is not None and place[2] == "leader" and address:
-            self.addresses[place[:2]] = address
+        if slot is not None and slot[2] == "leader" and address:
+            self.addresses[slot[:2]] = address
         self._fits(event)
 
-    def _created(self, event: Event, place: Place) -> None:
-        self.created[place] += 1
-        others = [pod for pod in self.pods.values() if _place(pod) == place and _live(pod)]
-        if others or (self.once and self.created[place] > 1):
-            self.faults.append(f"a second pod {event.name} at {event.version} for the place {place}")
-        job = self.jobs.get(place[0])
+    def _created(self, event: Event, slot: Slot) -> None:
+        self.created[slot] += 1
+        others = [pod for pod in self.pods.values() if _place(pod) == slot and _live(pod)]
+        if others or (self.once and self.created[slot] > 1):
+            self.faults.append(f"a second pod {event.name} at {event.version} for the slot {slot}")
+        job = self.jobs.get(slot[0])
         if job is None:
             self.faults.append(f"pod {event.name} at {event.version} belongs to no job that was ever seen")
             return
-        self._explained(event, place, job)
-        if place[2] == "worker":
-            self._told_the_leader(event, place)
+        self._explained(event, slot, job)
+        if slot[2] == "worker":
+            self._told_the_leader(event, slot)
 
-    def _explained(self, event: Event, place: Place, job: dict[str, Any]) -> None:
+    def _explained(self, event: Event, slot: Slot, job: dict[str, Any]) -> None:
         """Before a pod exists, the status names its node, and with it those of the whole quorum."""
         status = job.get("status") or {}
         allocated = _allocated(status)
-        role, of_set, index = place[2:]
+        role, of_set, index = slot[2:]
         key = ("leader", 0) if role == "leader" else (of_set, index)
-        if allocated.get(key) != event.object["spec"].get("nodeName") or status.get("attempt") != place[1]:
+        if allocated.get(key) != event.object["spec"].get("nodeName") or status.get("attempt") != slot[1]:
             self.faults.append(f"pod {event.name} at {event.version} exists before the status names its node")
         if ("leader", 0) not in allocated or len(allocated) - 1 < job["spec"].get("minWorkersNum", 1):
             self.faults.append(f"pod {event.name} at {event.version} was created without a whole quorum on nodes")
 
-    def _told_the_leader(self, event: Event, place: Place) -> None:
-        address = self.addresses.get(place[:2])
+    def _told_the_leader(self, event: Event, slot: Slot) -> None:
+        address = self.addresses.get(slot[:2])
         containers = event.object["spec"]["containers"]
         told = {e.get("value") for c in containers for e in c.get("env") or [] if e["name"] == "TYJOB_LEADER_ADDRESS"}
         if address is None or told != {address}:
@@ -318,16 +318,16 @@ class _Judge:
     def quorums(self, unfinished: Collection[str]) -> list[str]:
         """Attempts of which some pods came to exist and a quorum never did."""
         found = []
-        for uid, attempt in sorted({place[:2] for place in self.created}):
+        for uid, attempt in sorted({slot[:2] for slot in self.created}):
             job = self.jobs[uid]
-            roles = Counter(place[2] for place in self.created if place[:2] == (uid, attempt))
+            roles = Counter(slot[2] for slot in self.created if slot[:2] == (uid, attempt))
             whole = roles["leader"] == 1 and roles["worker"] >= job["spec"].get("minWorkersNum", 1)
             if not whole and job["metadata"]["name"] not in unfinished:
                 found.append(f"{job['metadata']['name']} attempt {attempt} got {dict(roles)} pods: not a quorum")
         return found
 
 
-def _place(pod: dict[str, Any]) -> Place | None:
+def _place(pod: dict[str, Any]) -> Slot | None:
     labels = pod["metadata"].get("labels") or {}
     owners = [o["uid"] for o in pod["metadata"].get("ownerReferences") or [] if o["kind"] == "TYJob"]
     if not owners or "arranger.dev/role" not in labels:

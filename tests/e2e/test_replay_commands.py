@@ -305,7 +305,7 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
         "Why it waits: 0 of 1 required pods fit; learner: 0 of 6 nodes fit: 4 insufficient nvidia.com/gpu (needs 2, at "
         "most 0 free), 1 cordoned, ",
         "closest node  n1 (and 3 more alike): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
-        "queue         place 3 of 4 by Priority",
+        "queue         position 3 of 4 by Priority",
         "priority 8 against 5",
         "Decisions that took nvidia.com/gpu on nodes that it may use",
         "Time in each state",
@@ -445,7 +445,7 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
             capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "--node", node, "-o", "json"
         ).json["choices"]
         compared[node] = choice["compared"]
-    assert (compared["n4"]["place"], compared["n4"]["ranked"]["node"]) == (2, "n4")
+    assert (compared["n4"]["rank"], compared["n4"]["ranked"]["node"]) == (2, "n4")
     assert [compared[node]["refused"] for node in ("n2", "n5", "n9")] == [
         "insufficient nvidia.com/gpu (needs 1, 0 free)",
         "cordoned",

@@ -279,8 +279,8 @@ class User:
         decided = [
             node
             for job in state.jobs.values()
-            for place, node in job.placements.items()
-            if place not in job.bound and ("", node) in store.collection(NODES).objects
+            for slot, node in job.placements.items()
+            if slot not in job.bound and ("", node) in store.collection(NODES).objects
         ]
         if not decided or self._squatters >= 6:
             return

@@ -134,9 +134,9 @@ def staying_on(batch: Batch, state: State) -> list[str]:
     for event in batch.events:
         job = state.jobs.get(event.job_uid) if isinstance(event, WorkersReplaced) else None
         if isinstance(event, WorkersReplaced) and job is not None:
-            same = [worker.place for worker in event.workers if worker.how == Replacement.SAME_NODE]
-            places = [(place.group, place.index) for place in same]
-            found += [job.placements[place] for place in places if place in job.placements]
+            same = [worker.slot for worker in event.workers if worker.how == Replacement.SAME_NODE]
+            slots = [(slot.group, slot.index) for slot in same]
+            found += [job.placements[slot] for slot in slots if slot in job.placements]
     return found
 
 

@@ -133,8 +133,8 @@ class Oracle:
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
         for (group, index), node in expand(event.pods).items():
-            place = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
-            self.placed.setdefault(place, set()).add(node)
+            slot = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
+            self.placed.setdefault(slot, set()).add(node)
         for pods in event.pods:
             self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
         workers = len(job.placements) - 1
@@ -146,8 +146,8 @@ class Oracle:
         job = self.state.jobs[event.job_uid]
         for worker in event.workers:
             if worker.how == Replacement.SAME_NODE and job.spec is not None:
-                node = job.placements[worker.place.group, worker.place.index]
-                self._open(node, job.spec.groups[worker.place.group].shape, event.job_uid, health_too=False)
+                node = job.placements[worker.slot.group, worker.slot.index]
+                self._open(node, job.spec.groups[worker.slot.group].shape, event.job_uid, health_too=False)
 
     def _open(self, node: str, shape: PodShape, job: str, *, health_too: bool = True) -> None:
         """A node that new pods were decided for is open to them, as the log has it."""
@@ -228,7 +228,7 @@ def _live(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Slot(msgspec.Struct, frozen=True):
     job: str
     attempt: int
     group: str
@@ -236,10 +236,10 @@ class _Place(msgspec.Struct, frozen=True):
     index: int
 
 
-def _place(pod: Object, owner: dict[str, Any]) -> _Place:
+def _place(pod: Object, owner: dict[str, Any]) -> _Slot:
     labels = pod["metadata"]["labels"]
     role, index, attempt = (labels[f"arranger.dev/{name}"] for name in ("role", "index", "attempt"))
-    return _Place(owner["uid"], int(attempt), labels.get("arranger.dev/worker-set", ""), role, int(index))
+    return _Slot(owner["uid"], int(attempt), labels.get("arranger.dev/worker-set", ""), role, int(index))
 
 
 class Checks:
@@ -255,12 +255,12 @@ class Checks:
             )
         self._room: dict[str, Counter[str]] = {}
         #: (job, attempt, group, role, index) → UID of the pod that is there.
-        self._there: dict[_Place, str] = {}
+        self._there: dict[_Slot, str] = {}
         #: UIDs of pods for which nobody kept room all the time since they were created.
         self._unawaited: set[str] = set()
         #: UID of each live pod → its place and node; and by node, with what it asks for.
-        self._pods: dict[str, tuple[_Place, str]] = {}
-        self._on: dict[str, dict[str, tuple[_Place, dict[str, int]]]] = {}
+        self._pods: dict[str, tuple[_Slot, str]] = {}
+        self._on: dict[str, dict[str, tuple[_Slot, dict[str, int]]]] = {}
         self._status: dict[str, tuple[int, str]] = {}
         self.strangers: dict[str, str] = {}
         #: UID of each forged pod → UID of the TYJob whose owner reference it has; "" where it is under a slot's name.
@@ -316,47 +316,47 @@ class Checks:
         if change == "ADDED":
             self._created(pod, _place(pod, owner))
 
-    def _created(self, pod: Object, place: _Place) -> None:
+    def _created(self, pod: Object, slot: _Slot) -> None:
         name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
-        key = (place.job, place.attempt, place.group, place.index)
+        key = (slot.job, slot.attempt, slot.group, slot.index)
         if node not in self._world.oracle.placed.get(key, ()):
-            raise Violation(f"pod {name} was created on {node} without an accepted decision", job=place.job)
-        if place in self._there:
-            raise Violation(f"two live pods fill the place of {name}", job=place.job)
-        self._there[place] = uid
-        self._pods[uid] = (place, node)
-        self._on.setdefault(node, {})[uid] = (place, requests_of(pod["spec"]))
-        self._fits(node, place.job)
+            raise Violation(f"pod {name} was created on {node} without an accepted decision", job=slot.job)
+        if slot in self._there:
+            raise Violation(f"two live pods fill the slot of {name}", job=slot.job)
+        self._there[slot] = uid
+        self._pods[uid] = (slot, node)
+        self._on.setdefault(node, {})[uid] = (slot, requests_of(pod["spec"]))
+        self._fits(node, slot.job)
 
     def _fits(self, node: str, job: str) -> None:
         """Our pods that are where the log wants them fit their node, together with all whose places were given up, but
         for those that came when nobody waited for them any more."""
         total: Counter[str] = Counter()
-        for uid, (place, requests) in self._on[node].items():
-            if self._counts(uid, place, node):
+        for uid, (slot, requests) in self._on[node].items():
+            if self._counts(uid, slot, node):
                 total.update(requests)
         room = self._room.get(node, Counter())
         short = sorted(name for name, asked in total.items() if asked > room[name])
         if short:
             raise Violation(f"node {node} is oversubscribed: {short}, {dict(total)} of {dict(room)}", job=job)
 
-    def _counts(self, uid: str, place: _Place, node: str) -> bool:
+    def _counts(self, uid: str, slot: _Slot, node: str) -> bool:
         """Whether a pod has its room: as its job's, because the log has seen it there, or because it still may come."""
         state = self._world.oracle.state
-        if self._wanted(place, node):
+        if self._wanted(slot, node):
             return True
-        claimed = (place.job, place.attempt, place.group, place.index)
+        claimed = (slot.job, slot.attempt, slot.group, slot.index)
         assumed = ((one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index) for one in state.assumed)
         if uid not in state.pods and claimed not in assumed:
             self._unawaited.add(uid)
         return uid not in self._unawaited
 
-    def _wanted(self, place: _Place, node: str) -> bool:
-        job = self._world.oracle.state.jobs.get(place.job)
-        if job is None or job.spec is None or job.attempt != place.attempt:
+    def _wanted(self, slot: _Slot, node: str) -> bool:
+        job = self._world.oracle.state.jobs.get(slot.job)
+        if job is None or job.spec is None or job.attempt != slot.attempt:
             return False
         groups = ["", *(group.name for group in job.spec.groups[1:])]
-        return place.group in groups and job.placements.get((groups.index(place.group), place.index)) == node
+        return slot.group in groups and job.placements.get((groups.index(slot.group), slot.index)) == node
 
     def worker_patches(self, resource: Resource, name: str, subresource: str) -> None:
         """Workers write the status of TYJobs, and Events; nothing else."""
@@ -502,18 +502,18 @@ class Checks:
                 continue
             if self.forged.get(pod["metadata"]["uid"]):
                 continue
-            place, job = _place(pod, owner), state.jobs.get(owner["uid"])
+            slot, job = _place(pod, owner), state.jobs.get(owner["uid"])
             name = pod["metadata"]["name"]
             if job is None:
-                found.append((place.job, f"pod {name} outlived its job"))
-            elif job.attempt != place.attempt:
-                found.append((place.job, f"pod {name} outlived its attempt"))
+                found.append((slot.job, f"pod {name} outlived its job"))
+            elif job.attempt != slot.attempt:
+                found.append((slot.job, f"pod {name} outlived its attempt"))
             elif job.ended and job.spec is not None:
                 policy = job.spec.clean_pod_policy
                 if policy == CleanPodPolicy.ALL or (policy == CleanPodPolicy.RUNNING and _live(pod)):
-                    found.append((place.job, f"pod {name} outlived its job, whose cleanPodPolicy is {policy}"))
+                    found.append((slot.job, f"pod {name} outlived its job, whose cleanPodPolicy is {policy}"))
             else:
-                whole[place.job] += 1
+                whole[slot.job] += 1
         for uid, pods in sorted(whole.items()):
             spec = state.jobs[uid].spec
             job = state.jobs[uid]

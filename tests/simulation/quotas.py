@@ -133,11 +133,11 @@ def beyond(state: State, events: Sequence[k.Event]) -> str:
 def _decided(state: State, namespace: str) -> _Pods:
     """Placements whose pod isn't there."""
     return [
-        (job.spec.groups[place[0]], 1)
+        (job.spec.groups[slot[0]], 1)
         for job in state.jobs.values()
         if job.seen.namespace == namespace and job.spec is not None
-        for place in job.placements
-        if place not in job.bound
+        for slot in job.placements
+        if slot not in job.bound
     ]
 
 

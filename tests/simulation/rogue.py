@@ -12,7 +12,7 @@ from arranger.events.memory_log import MemoryLog
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey
 from arranger.projections.state import State
 from tests.simulation.invariants import Violation
 
@@ -91,16 +91,16 @@ class Rogue:
     async def _closed(self) -> None:
         """A worker is to stay on its node, which is closed to it first."""
         state = self._world.oracle.state
-        found = [(uid, place) for uid, job in state.jobs.items() for place in _workers_there(job)]
+        found = [(uid, slot) for uid, job in state.jobs.items() for slot in _workers_there(job)]
         if not found:
             return
-        uid, place = self._chance.choice(found)
-        node, pod = state.jobs[uid].placements[place], state.jobs[uid].bound[place]
+        uid, slot = self._chance.choice(found)
+        node, pod = state.jobs[uid].placements[slot], state.jobs[uid].bound[slot]
         self._world.machines.cordon(node)
         if await self._cordoned(node):
             current = self._world.oracle.state.jobs.get(uid)
-            if current is not None and current.placements.get(place) == node and current.bound.get(place) == pod:
-                stays = (k.EndedWorker(k.Place(*place), pod, Replacement.SAME_NODE, True),)
+            if current is not None and current.placements.get(slot) == node and current.bound.get(slot) == pod:
+                stays = (k.EndedWorker(k.Slot(*slot), pod, Replacement.SAME_NODE, True),)
                 decided = k.WorkersReplaced(uid, current.version, current.attempt, stays, (), verdicts=VERDICTS)
                 await self._say("two writers: a closed node", decided)
 
@@ -143,7 +143,7 @@ class Rogue:
             await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
 
-def _workers_there(job: JobRecord) -> list[PlaceKey]:
+def _workers_there(job: JobRecord) -> list[SlotKey]:
     return sorted(job.bound.keys() & job.placements.keys() - {LEADER})
 
 

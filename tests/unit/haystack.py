@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, Place
+from arranger.model.job import GANG, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, PodTraits, Requirement, SpreadRule
 from arranger.projections import snapshot
@@ -460,7 +460,7 @@ def refused_by_server(world: Haystack) -> int:
     world.cycle()
     world.control()
     world.hay()
-    failed = k.EffectFailed(job.uid, job.attempt, "create", Place(0, 0), 422, "Invalid", "spec.x: no", permanent=True)
+    failed = k.EffectFailed(job.uid, job.attempt, "create", Slot(0, 0), 422, "Invalid", "spec.x: no", permanent=True)
     return _then_decide(world, world.say(failed))
 
 

@@ -108,7 +108,7 @@ def test_once_pods_are_listed_no_later_pod_is_taken_for_a_replaced_one(order: st
 def test_a_lost_worker_that_still_seems_to_run_is_not_taken_back() -> None:
     world, job = running()
     [node] = {"n1", "n2"} - {job.placements[(0, 0)]}
-    lost = {place: uid for place, uid in job.bound.items() if job.placements[place] == node}
+    lost = {slot: uid for slot, uid in job.bound.items() if job.placements[slot] == node}
     world.node(node, cpu=3, ready=False)
     world.pass_time(60)
     world.control()

@@ -6,7 +6,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.wanted import wanted_status
 from arranger.messages.decisions import stage_text
-from arranger.model.job import Place, ScheduleState, Stage
+from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.backoff import NO_BACK_OFF
 from arranger.projections.jobs import LEADER, JobRecord
@@ -17,9 +17,9 @@ from tests.world import World, shape, starting
 WHY = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
 
 
-def refuse(world: World, job: JobRecord, place: tuple[int, int] = LEADER, *, tries: int = 1) -> None:
+def refuse(world: World, job: JobRecord, slot: tuple[int, int] = LEADER, *, tries: int = 1) -> None:
     """The API server refuses the pod of a place."""
-    world.say(k.EffectFailed(job.uid, job.attempt, "create", Place(*place), 403, "Forbidden", WHY, False, tries=tries))
+    world.say(k.EffectFailed(job.uid, job.attempt, "create", Slot(*slot), 403, "Forbidden", WHY, False, tries=tries))
 
 
 def refused_again(world: World, job: JobRecord) -> k.StageDecided:

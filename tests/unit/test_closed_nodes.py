@@ -116,7 +116,7 @@ def kept_worker(world: World, job: JobRecord) -> tuple[str, k.EndedWorker]:
     world.settle()
     uid = job.bound[(1, 1)]
     world.change_pod(uid, phase="Failed", ready=False)
-    return uid, k.EndedWorker(k.Place(1, 1), uid, "SameNode", True)
+    return uid, k.EndedWorker(k.Slot(1, 1), uid, "SameNode", True)
 
 
 @pytest.mark.parametrize("why", CLOSED)

@@ -803,9 +803,9 @@ class Literal(Witness):
             or self._spread(node, of, pod, rules.spread)
         )
 
-    def _same_place(self, key: str, node: str, other: str) -> bool:
-        place = self.labels[node].get(key)
-        return place is not None and self.labels[other].get(key) == place
+    def _same_domain(self, key: str, node: str, other: str) -> bool:
+        domain = self.labels[node].get(key)
+        return domain is not None and self.labels[other].get(key) == domain
 
     def _selects(self, owner: Neighbour, term: PodTerm, pod: Neighbour) -> bool:
         namespaces = None if term.namespaces is None else tuple(one or owner.namespace for one in term.namespaces)
@@ -814,10 +814,10 @@ class Literal(Witness):
     def _avoided(self, node: str, pod: Neighbour, terms: tuple[PodTerm, ...]) -> str:
         for one in self.there:
             for term in terms:
-                if self._selects(pod, term, one.pod) and self._same_place(term.topology_key, node, one.node):
+                if self._selects(pod, term, one.pod) and self._same_domain(term.topology_key, node, one.node):
                     return "anti-affinity"
             for term in one.pod.anti_affinity:
-                if self._selects(one.pod, term, pod) and self._same_place(term.topology_key, node, one.node):
+                if self._selects(one.pod, term, pod) and self._same_domain(term.topology_key, node, one.node):
                     return "anti-affinity of another"
         return ""
 
@@ -825,7 +825,7 @@ class Literal(Witness):
         if any(term.topology_key not in self.labels[node] for term in terms):
             return "no label"
         joined = [one for one in self.there if all(self._selects(pod, term, one.pod) for term in terms)]
-        if all(any(self._same_place(term.topology_key, node, one.node) for one in joined) for term in terms):
+        if all(any(self._same_domain(term.topology_key, node, one.node) for one in joined) for term in terms):
             return ""
         placed = any(term.topology_key in self.labels[one.node] for term in terms for one in joined)
         return "" if not placed and all(self._selects(pod, term, pod) for term in terms) else "affinity"

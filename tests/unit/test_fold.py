@@ -222,7 +222,7 @@ def test_a_place_that_has_a_node_is_not_placed_again() -> None:
 def test_a_place_that_the_job_does_not_have_is_not_placed(pods: PlacedPods) -> None:
     world, job = two_nodes()
     accepted, reason = place(world, job, LEADER, pods)
-    assert not accepted and "has no place" in reason and not job.placements
+    assert not accepted and "has no slot" in reason and not job.placements
 
 
 def test_a_gang_is_placed_whole_or_not_at_all_though_most_of_it_fits() -> None:
@@ -262,7 +262,7 @@ def test_a_failed_effect_of_an_earlier_attempt_says_nothing_about_this_one() -> 
 
 def test_a_failure_to_create_a_pod_that_is_there_is_no_failure() -> None:
     world, job = running()
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(1, 0), 422, "Invalid", "came too late", True))
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(1, 0), 422, "Invalid", "came too late", True))
     assert job.failure is None
 
 
@@ -270,7 +270,7 @@ def test_a_new_attempt_forgets_the_failures_and_the_reasons_of_the_one_before() 
     world, job = two_nodes(workers=20, min_workers=2)
     world.settle()
     missing = next(p for p in ((1, i) for i in range(20)) if p not in job.bound)
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(*missing), 403, "Forbidden", "quota", False))
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(*missing), 403, "Forbidden", "quota", False))
     assert job.failure is not None and job.waits is not None
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.LEADER_LOST))
     assert job.failure is None and job.waits is None
@@ -279,7 +279,7 @@ def test_a_new_attempt_forgets_the_failures_and_the_reasons_of_the_one_before() 
 def test_an_ended_job_takes_no_late_failure() -> None:
     world, job = two_nodes()
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.TERMINATED))
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 422, "Invalid", "no", True))
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 422, "Invalid", "no", True))
     assert job.failure is None
 
 

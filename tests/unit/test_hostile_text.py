@@ -24,7 +24,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import StageFacts
 from arranger.lifecycle.wanted import MESSAGE_LIMIT, wanted_status
 from arranger.logs import configure_logging, log_event
-from arranger.model.job import Place, Stage
+from arranger.model.job import Slot, Stage
 from arranger.model.node import Taint
 from arranger.model.stages import StageReason
 from arranger.model.text import first_line, one_line, safe_json
@@ -128,7 +128,7 @@ def hostile_world(seed: int) -> World:
         world.pass_time(5)
     world.job("wrong", invalid=text())
     job = world.state.jobs["uid-0"]
-    refused = k.EffectFailed(job.uid, job.attempt, text(), Place(1, 1), 403, text(), text(), False)
+    refused = k.EffectFailed(job.uid, job.attempt, text(), Slot(1, 1), 403, text(), text(), False)
     waiting = next(job for job in world.state.jobs.values() if job.waits is not None)
     pod = next(iter(world.pods_of(job).values()))
     facts = StageFacts(sentence=text(), words=text())

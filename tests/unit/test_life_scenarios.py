@@ -24,16 +24,16 @@ def running(**job: object) -> tuple[World, JobRecord]:
 # --- I03: an eviction does not consume the restart budget ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [LEADER, (1, 0)], ids=["leader", "worker"])
+@pytest.mark.parametrize("slot", [LEADER, (1, 0)], ids=["leader", "worker"])
 @pytest.mark.parametrize("reason", ["Evicted", "Preempting", "NodeShutdown", "OutOfcpu"])
 @pytest.mark.parametrize("limit", [0, 3])
 def test_i03_five_evictions_in_a_row_consume_no_restart_and_never_fail_the_job(
-    place: tuple[int, int], reason: str, limit: int
+    slot: tuple[int, int], reason: str, limit: int
 ) -> None:
     world, job = running(restart_limit=limit)
     stages = set()
     for number in range(1, 6):
-        world.change_pod(job.bound[place], phase="Failed", ready=False, reason=reason)
+        world.change_pod(job.bound[slot], phase="Failed", ready=False, reason=reason)
         while world.control():
             stages.add(job.stage)
         world.pass_time(61)  # a node that refused a pod is avoided no longer
@@ -69,10 +69,10 @@ def test_i04_a_failed_pod_of_an_earlier_job_of_that_name_has_no_effect() -> None
     assert world.control() == [] and (new.version, new.stage, new.bound) == before
 
 
-@pytest.mark.parametrize(("place", "attempt"), [(LEADER, 1), ((1, 0), 0)], ids=["leader", "worker"])
-def test_i04_a_failed_pod_of_this_attempt_is_a_restart(place: tuple[int, int], attempt: int) -> None:
+@pytest.mark.parametrize(("slot", "attempt"), [(LEADER, 1), ((1, 0), 0)], ids=["leader", "worker"])
+def test_i04_a_failed_pod_of_this_attempt_is_a_restart(slot: tuple[int, int], attempt: int) -> None:
     world, job = running()
-    world.change_pod(job.bound[place], phase="Failed", ready=False)
+    world.change_pod(job.bound[slot], phase="Failed", ready=False)
     world.pass_time(world.lifecycle.back_off_ms / 1000)
     world.settle()
     world.wait_for_back_offs()

@@ -156,14 +156,14 @@ def test_a_job_that_fits_no_empty_cluster_fails_after_its_grace_and_a_full_clust
 
 def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None:
     world, job = starting_world()
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [LEADER]
     uid = world.run_pod(job, LEADER, "n1", ip="")
     assert world.control() == [] and wanted_pods(world.state, job).create == []
     based_on = job.version
     world.change_pod(uid, ip="10.0.0.7")
     assert (job.leader.address, job.stage, job.version) == ("10.0.0.7", Stage.STARTING, based_on)
     assert world.control() == []
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_a_leader_replaced_with_another_address_has_its_workers_started_anew_in_the_next_attempt() -> None:
@@ -287,7 +287,7 @@ def test_a_leader_whose_node_is_gone_before_its_pod_was_created_is_scheduled_els
 def test_a_leader_that_vanished_before_it_had_an_address_is_created_again() -> None:
     world, job = starting_world()
     world.pod_gone(world.run_pod(job, LEADER, "n1", phase="Pending", ip=""))
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [LEADER]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [LEADER]
     world.settle()
     assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
 
@@ -435,12 +435,12 @@ def test_the_clean_pod_policy_says_which_pods_of_an_ended_job_are_deleted(
     clean: CleanPodPolicy, kept: set[tuple[int, int]], ended: Stage
 ) -> None:
     world, job = running_world(clean=clean, restart_limit=0)
-    uids = {place: pod.uid for place, pod in world.pods_of(job).items()}
+    uids = {slot: pod.uid for slot, pod in world.pods_of(job).items()}
     world.change_pod(uids[(1, 0)], phase="Succeeded", ready=False)
     world.change_pod(uids[LEADER], phase="Succeeded" if ended == Stage.SUCCEEDED else "Failed", ready=False)
     world.settle()
     assert job.stage == ended
-    assert {place for place, uid in uids.items() if uid in world.state.pods} == kept
+    assert {slot for slot, uid in uids.items() if uid in world.state.pods} == kept
 
 
 def test_pods_of_an_earlier_attempt_are_deleted_whatever_the_policy_keeps() -> None:
@@ -483,7 +483,7 @@ def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_
 def test_a_job_whose_template_was_edited_once_its_pods_were_there_fails_and_no_pod_is_made_from_that() -> None:
     world, job = running_world()
     world.pod_gone(job.bound[(1, 0)])
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0)]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0)]
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
     assert wanted_pods(world.state, job).create == []  # room was decided for another template
     world.settle()
@@ -703,7 +703,7 @@ def test_a_message_stays_short_however_long_the_trouble() -> None:
 
 def test_a_refused_pod_shows_in_the_message_until_it_is_there() -> None:
     world, job = starting_world()
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 403, "Forbidden", "exceeded quota", False))
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 403, "Forbidden", "exceeded quota", False))
     assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
     assert world.control() == []
     world.run_pod(job, LEADER, "n1")
@@ -757,7 +757,7 @@ def test_the_message_of_a_job_that_starts_anew_says_that_old_pods_have_to_go_fir
 
 def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
     world, job = starting_world()
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 422, "Invalid", "no such field", True))
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 422, "Invalid", "no such field", True))
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "PodRefused")
     assert "no such field" in wanted_status(world.state, job)["message"]
@@ -854,4 +854,4 @@ def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_the
     assert job.leader.address == ""
     world.claim_pods()
     assert job.leader.address == "10.0.0.7" and job.uid in world.changes.jobs
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 0)]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0)]

@@ -89,8 +89,8 @@ def test_workers_that_are_refused_and_then_not_wanted_any_more_are_told_no_more(
     world, job = elastic.world, elastic.job
     elastic.edit(workers=4)
     world.cycle()
-    [*_, (place, _)] = wanted_pods(world.state, job).create
-    world.say(k.EffectFailed(job.uid, 0, "create", k.Place(*place), 403, "Forbidden", "exceeded quota", False))
+    [*_, (slot, _)] = wanted_pods(world.state, job).create
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(*slot), 403, "Forbidden", "exceeded quota", False))
     assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
     elastic.edit(workers=2)
     elastic.settle()
@@ -102,11 +102,11 @@ def test_a_pod_created_for_a_place_that_was_given_up_meanwhile_is_deleted() -> N
     world, job = elastic.world, elastic.job
     elastic.edit(workers=4)
     world.cycle()
-    [_, (place, node)] = wanted_pods(world.state, job).create
+    [_, (slot, node)] = wanted_pods(world.state, job).create
     elastic.edit(workers=2)
-    world.run_pod(job, place, node)  # it was on its way
-    assert place not in job.bound
-    assert [pod.owner.index for pod in wanted_pods(world.state, job).delete if pod.owner] == [place[1]]
+    world.run_pod(job, slot, node)  # it was on its way
+    assert slot not in job.bound
+    assert [pod.owner.index for pod in wanted_pods(world.state, job).delete if pod.owner] == [slot[1]]
     elastic.settle()
     assert elastic.workers == [0, 1]
 
@@ -116,20 +116,20 @@ def test_a_pod_on_its_way_when_counts_go_down_and_up_again_goes_before_the_one_w
     world, job = elastic.world, elastic.job
     elastic.edit(workers=3)
     world.cycle()
-    [(place, node)] = wanted_pods(world.state, job).create
+    [(slot, node)] = wanted_pods(world.state, job).create
     elastic.edit(workers=2)
     world.node("a", cpu=9)
     world.node("n0", cpu=9, cordoned=True)
     elastic.edit(workers=3)
     world.cycle()
-    assert job.placements[place] == "a"
-    late = world.state.pods[world.run_pod(job, place, node)]
-    assert late.node == "n0" and place not in job.bound
+    assert job.placements[slot] == "a"
+    late = world.state.pods[world.run_pod(job, slot, node)]
+    assert late.node == "n0" and slot not in job.bound
     wanted = wanted_pods(world.state, job)
     assert (wanted.delete, wanted.create) == ([late], [])
     elastic.settle()
     assert elastic.workers == [0, 1, 2]
-    assert job.placements[place] == world.state.pods[job.bound[place]].node == "a"
+    assert job.placements[slot] == world.state.pods[job.bound[slot]].node == "a"
 
 
 def test_counts_changed_before_the_workers_are_created_are_the_ones_that_are() -> None:

@@ -2,7 +2,7 @@
 
 from arranger.events import kinds as k
 from arranger.messages.decisions import stage_text
-from arranger.model.job import Place, Stage
+from arranger.model.job import Slot, Stage
 from arranger.projections import snapshot
 from tests.world import starting
 
@@ -44,7 +44,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     world.run_pod(job, (0, 0), "n1")
     world.control()
     world.run_pod(job, (1, 0), "n1")
-    refused = k.EffectFailed(job.uid, 0, "create", Place(1, 1), 403, "Forbidden", "exceeded quota: compute", False)
+    refused = k.EffectFailed(job.uid, 0, "create", Slot(1, 1), 403, "Forbidden", "exceeded quota: compute", False)
     world.say(refused)
     world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
     assert world.control() == []
@@ -65,7 +65,7 @@ def test_a_refused_pod_beyond_the_quorum_and_a_slow_start_are_no_reason_to_give_
     world.control()
     uid = world.run_pod(job, (1, 0), "n1", phase="Pending")
     world.change_pod(uid, ready=False)
-    world.say(k.EffectFailed(job.uid, 0, "create", Place(1, 2), 403, "Forbidden", "exceeded quota", False))
+    world.say(k.EffectFailed(job.uid, 0, "create", Slot(1, 2), 403, "Forbidden", "exceeded quota", False))
     world.pass_time(2 * world.lifecycle.quorum_ms / 1000)
     assert world.control() == []
     assert (job.stage, job.attempt) == (Stage.STARTING, 0)

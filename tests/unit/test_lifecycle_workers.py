@@ -80,7 +80,7 @@ def test_the_old_pod_goes_before_the_new_one_comes_because_both_have_one_name() 
     wanted = wanted_pods(world.state, job)
     assert (wanted.delete, wanted.create) == ([], [])
     world.pod_gone(uid)
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 1)] and not job.retired
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 1)] and not job.retired
 
 
 def test_the_room_of_a_replaced_worker_is_held_while_its_old_pod_goes() -> None:
@@ -125,7 +125,7 @@ def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> No
     [uid] = fail(world, job, 1)
     version = job.version
     world.pod("stranger", "n1", cpu=1)
-    kept = k.EndedWorker(k.Place(1, 1), uid, "SameNode", True)
+    kept = k.EndedWorker(k.Slot(1, 1), uid, "SameNode", True)
     world.say(k.WorkersReplaced(job.uid, version, 0, (kept,), ()))
     assert "lacks cpu" in world.verdict("WorkersReplaced").reason and job.bound[(1, 1)] == uid
     world.state.validate()
@@ -134,13 +134,13 @@ def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> No
 def test_a_decision_on_another_pod_than_the_place_has_is_void() -> None:
     world, job = running()
     for worker in (
-        k.EndedWorker(k.Place(1, 1), "another", "Elsewhere", False),
-        k.EndedWorker(k.Place(0, 0), job.bound[LEADER], "Elsewhere", False),
-        k.EndedWorker(k.Place(1, 9), "", "GivenUp", False),
+        k.EndedWorker(k.Slot(1, 1), "another", "Elsewhere", False),
+        k.EndedWorker(k.Slot(0, 0), job.bound[LEADER], "Elsewhere", False),
+        k.EndedWorker(k.Slot(1, 9), "", "GivenUp", False),
     ):
         world.say(k.WorkersReplaced(job.uid, job.version, 0, (worker,), ()))
         assert not world.verdict("WorkersReplaced").accepted
-    twice = k.EndedWorker(k.Place(1, 1), job.bound[(1, 1)], "Elsewhere", False)
+    twice = k.EndedWorker(k.Slot(1, 1), job.bound[(1, 1)], "Elsewhere", False)
     world.say(k.WorkersReplaced(job.uid, job.version, 0, (twice, twice), ()))
     assert not world.verdict("WorkersReplaced").accepted and len(job.bound) == 4
 
@@ -194,8 +194,8 @@ def test_each_set_has_a_budget_of_its_own() -> None:
     sets = [("actors", 2, shape(cpu=1)), ("eval", 2, shape(cpu=1))]
     job = world.job("ppo", workers=sets, min_workers=1, restart_limit=1)
     world.settle()
-    for place in ((1, 0), (2, 0)):
-        world.change_pod(job.bound[place], phase="Failed", ready=False)
+    for slot in ((1, 0), (2, 0)):
+        world.change_pod(job.bound[slot], phase="Failed", ready=False)
     later(world)
     assert not job.slots.given_up and job.spent == {"actors": 1, "eval": 1}
     world.change_pod(job.bound[(2, 1)], phase="Failed", ready=False)
@@ -257,7 +257,7 @@ def test_a_worker_that_ends_well_because_its_node_shuts_down_is_replaced_and_one
     world.change_pod(job.bound[(1, 0)], phase="Succeeded", ready=False, reason="Terminated")
     world.change_pod(job.bound[(1, 1)], phase="Succeeded", ready=False)
     [worker] = decided(world).workers
-    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 0), "Elsewhere", False)
+    assert (worker.slot, worker.how, worker.counted) == (k.Slot(1, 0), "Elsewhere", False)
 
 
 def test_the_room_of_a_deleted_worker_that_others_took_is_not_booked_twice() -> None:
@@ -277,14 +277,14 @@ def test_a_worker_whose_node_is_gone_with_its_pod_is_placed_elsewhere() -> None:
     world.node("n3", cpu=4)
     world.job("ppo", workers=6, min_workers=1)
     world.settle()
-    lost = [place for place, node in job.placements.items() if node == "n2"]
+    lost = [slot for slot, node in job.placements.items() if node == "n2"]
     assert lost and job.placements[LEADER] == "n1"
     world.node_gone("n2")
-    for place in lost:
-        world.pod_gone(job.bound[place])
+    for slot in lost:
+        world.pod_gone(job.bound[slot])
     world.settle()
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 0, 7)
-    assert {job.placements[place] for place in lost} == {"n3"} and job.spent == {}
+    assert {job.placements[slot] for slot in lost} == {"n3"} and job.spent == {}
 
 
 def test_an_update_of_a_replaced_pod_does_not_bring_it_back() -> None:
@@ -416,7 +416,7 @@ def test_workers_of_a_node_that_is_not_ready_are_replaced_after_the_grace_and_no
     assert world.control() == []
     world.pass_time(0.001)
     [worker] = decided(world).workers
-    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
+    assert (worker.slot, worker.how, worker.counted) == (k.Slot(1, 1), "Elsewhere", False)
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n4", {})
     world.state.validate()
@@ -439,7 +439,7 @@ def test_the_grace_counts_from_the_first_news_however_often_the_node_is_seen_aga
     for _ in range(6):
         world.node("n3", cpu=1, ready=False)
         world.pass_time(10)
-    assert [worker.place for worker in decided(world).workers] == [k.Place(1, 1)]
+    assert [worker.slot for worker in decided(world).workers] == [k.Slot(1, 1)]
     world.settle()
     assert job.placements[(1, 1)] == "n4"
 
@@ -571,14 +571,14 @@ def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_neve
 def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
     world, job = running(nodes=2, cpu=3)
     world.node("n3", cpu=1)
-    place = (1, 2)
-    node = job.placements[place]
-    world.pod_gone(job.bound[place])
+    slot = (1, 2)
+    node = job.placements[slot]
+    world.pod_gone(job.bound[slot])
     world.pod("stranger", node, cpu=3)
-    assert world.state.nodes.has(node) and job.placements[place] == node
+    assert world.state.nodes.has(node) and job.placements[slot] == node
     assert wanted_pods(world.state, job).create == []
     world.settle()
-    assert (job.stage, job.attempt, job.placements[place], job.spent) == (Stage.RUNNING, 0, "n3", {})
+    assert (job.stage, job.attempt, job.placements[slot], job.spent) == (Stage.RUNNING, 0, "n3", {})
     world.state.validate()
 
 
@@ -622,7 +622,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     world.pod_gone(uid)
     assert wanted_pods(world.state, job).create == []
     [worker] = decided(world).workers
-    assert (worker.place, worker.how, worker.counted) == (k.Place(1, 1), "Elsewhere", False)
+    assert (worker.slot, worker.how, worker.counted) == (k.Slot(1, 1), "Elsewhere", False)
     assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
@@ -643,7 +643,7 @@ def test_taints_that_keep_no_such_pod_off_close_nothing(taint: Taint) -> None:
     world.node("n1", cpu=4, taints=(taint,))
     world.pod_gone(job.bound[(1, 1)])
     assert world.control() == []
-    assert [place for place, _ in wanted_pods(world.state, job).create] == [(1, 1)]
+    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 1)]
 
 
 def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() -> None:

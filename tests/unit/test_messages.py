@@ -35,16 +35,16 @@ def test_every_reason_has_a_sentence(reason: StageReason) -> None:
 
 def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
     assert stage_text(decided(StageReason.OTHER, StageFacts(sentence="as it was said"))) == "as it was said"
-    recorded = EndCause(EndKind.LOST, k.Place(0, 0), 0, sentence="as it was said")
+    recorded = EndCause(EndKind.LOST, k.Slot(0, 0), 0, sentence="as it was said")
     assert replaced_text((recorded,), None) == "as it was said"
 
 
 def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind_ended() -> None:
     taint = Taint("gpu", "broken", "NoExecute")
     causes = (
-        EndCause(EndKind.FAILED, k.Place(1, 0), 1, words="OOMKilled"),
-        EndCause(EndKind.LOST, k.Place(1, 1), 3, node="n1", taint=taint),
-        EndCause(EndKind.OVER_LIMIT, k.Place(2, 1), 1, node="n2"),
+        EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words="OOMKilled"),
+        EndCause(EndKind.LOST, k.Slot(1, 1), 3, node="n1", taint=taint),
+        EndCause(EndKind.OVER_LIMIT, k.Slot(2, 1), 1, node="n2"),
     )
     assert replaced_text(causes, spec()) == (
         "workers replaced: failed: actors 0 (OOMKilled); "

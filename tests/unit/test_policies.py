@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
-from arranger.projections.jobs import JobRecord, PlaceKey, expand
+from arranger.projections.jobs import JobRecord, SlotKey, expand
 from arranger.replay.explain.choices import ChoiceWitness
 from arranger.replay.explain.story import Placement, Story
 from arranger.replay.explain.surroundings import Surroundings
@@ -182,7 +182,7 @@ def test_min_fragment_keeps_cpu_and_memory_in_step() -> None:
 # --- the record, taken again and explained -------------------------------------------------------------------------
 
 
-def explained_winners(world: World) -> tuple[dict[tuple[str, PlaceKey], str], dict[tuple[str, PlaceKey], str]]:
+def explained_winners(world: World) -> tuple[dict[tuple[str, SlotKey], str], dict[tuple[str, SlotKey], str]]:
     """Of the world's next cycle: where each pod went, and which node its explanation has first."""
     base, recorded, shown = world.state.offset, {}, {}
     for event in take_cycle(world.state, world.config, world.now_ms):
@@ -192,13 +192,13 @@ def explained_winners(world: World) -> tuple[dict[tuple[str, PlaceKey], str], di
         assert job.spec is not None
         placement = Placement(0, 0, base, world.now_ms, world.config, world.now_ms, job.seen.name, job.uid,
                               job.attempt, job.spec, event.pods)  # fmt: skip
-        for place, node in expand(event.pods).items():
-            witness = ChoiceWitness(placement, place)
+        for slot, node in expand(event.pods).items():
+            witness = ChoiceWitness(placement, slot)
             take_cycle(world.state, world.config, world.now_ms, witness)
             (choice,) = witness.choices
             assert choice.node == choice.retaken_on == node
             assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
-            recorded[job.uid, place], shown[job.uid, place] = node, choice.ranking[0].node
+            recorded[job.uid, slot], shown[job.uid, slot] = node, choice.ranking[0].node
     return recorded, shown
 
 

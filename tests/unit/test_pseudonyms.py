@@ -186,8 +186,8 @@ def test_names_in_the_facts_of_decisions_are_replaced() -> None:
         "n-0001", taint=Taint("k-0001", "v-0001", "NoSchedule"), seconds=61, count=1, limit=3, was="10.0.0.1",
         address="10.0.0.2",
     )  # fmt: skip
-    lost = k.WorkersReplaced("uid", 7, 0, (), (EndCause(EndKind.LOST, k.Place(1, 2), 4, node="secret-1"),))
-    assert exported(lost).causes == (EndCause(EndKind.LOST, k.Place(1, 2), 4, node="n-0001"),)
+    lost = k.WorkersReplaced("uid", 7, 0, (), (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="secret-1"),))
+    assert exported(lost).causes == (EndCause(EndKind.LOST, k.Slot(1, 2), 4, node="n-0001"),)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_other_words_in_a_decision_never_get_out(words: str) -> None:
     for facts in (StageFacts(words=words), StageFacts(sentence=words)):
         told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.POD_REFUSED, facts)).facts
         assert LEFT_OUT in (told.words, told.sentence) and words not in (told.words, told.sentence)
-    cause = EndCause(EndKind.FAILED, k.Place(1, 0), 1, words=words)
+    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words)
     assert exported(k.WorkersReplaced("uid", 7, 0, (), (cause,))).causes[0].words == LEFT_OUT
 
 

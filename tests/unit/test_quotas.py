@@ -79,8 +79,8 @@ def test_what_is_decided_and_not_yet_seen_counts_and_what_is_seen_is_used() -> N
     world.job("second", workers=2, min_workers=2)
     world.cycle()
     assert waits(world, "second").shortage.quota == QuotaLack("few", "pods", 3, 2, 4)
-    for place, node in list(first.placements.items()):
-        world.run_pod(first, place, node)
+    for slot, node in list(first.placements.items()):
+        world.run_pod(first, slot, node)
     world.quota("few", {"pods": 5}, {"pods": 2})
     assert world.changes.schedulable
     world.cycle()
@@ -93,8 +93,8 @@ def test_a_pod_that_is_seen_before_the_quota_that_counts_it_counts_all_the_same(
     world.quota("few", {"pods": 4, "requests.cpu": 9000})
     first = world.job("first", workers=1, min_workers=1)
     world.cycle()
-    for place, node in list(first.placements.items()):
-        world.run_pod(first, place, node)
+    for slot, node in list(first.placements.items()):
+        world.run_pod(first, slot, node)
     world.pod("a-stranger", "n1", cpu=1)
     world.job("second", workers=1, min_workers=1)
     world.cycle()

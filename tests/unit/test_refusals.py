@@ -29,8 +29,8 @@ def running(**job: object) -> tuple[World, JobRecord]:
     return world, record
 
 
-def refuse(world: World, job: JobRecord, place: tuple[int, int], reason: str = "OutOfcpu") -> None:
-    world.change_pod(job.bound[place], phase="Failed", ready=False, reason=reason)
+def refuse(world: World, job: JobRecord, slot: tuple[int, int], reason: str = "OutOfcpu") -> None:
+    world.change_pod(job.bound[slot], phase="Failed", ready=False, reason=reason)
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -121,8 +121,8 @@ def test_a_configuration_from_before_avoids_nothing() -> None:
 def test_cycles_with_refusals_are_verified_and_survive_a_snapshot() -> None:
     world, job = running()
     world.node("n2", cpu=1)
-    for place in ((1, 1), (1, 2)):
-        refuse(world, job, place)
+    for slot in ((1, 1), (1, 2)):
+        refuse(world, job, slot)
     world.settle()
     world.pass_time(61)
     world.settle()

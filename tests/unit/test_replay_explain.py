@@ -24,7 +24,7 @@ from tests.world import World, shape
 def test_a_waiting_job_has_its_place_in_the_queue_and_the_keys_that_decided_it() -> None:
     waiting = explained(crowded().entries, "other").waiting
     assert waiting is not None
-    assert (waiting.place, waiting.queue_length, waiting.queue_policy) == (3, 4, "Priority")
+    assert (waiting.position, waiting.queue_length, waiting.queue_policy) == (3, 4, "Priority")
     assert [(ahead.job, ahead.decided_by) for ahead in waiting.ahead] == [
         ("default/big", "priority 8 against 5"),
         ("default/wide", "created 5 s earlier"),
@@ -216,7 +216,7 @@ def test_a_job_outside_the_queue_says_what_keeps_it_out(options: dict[str, objec
     if why is None:
         assert waiting is None
     else:
-        assert waiting is not None and waiting.place == 0 and waiting.why.startswith(why)
+        assert waiting is not None and waiting.position == 0 and waiting.why.startswith(why)
 
 
 def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:
@@ -562,7 +562,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             offsets = [blocker.offset for blocker in answer.waiting.blockers]
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
-            assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.place)
+            assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
             config = lives.stories[uid].config or CycleConfig()
             attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
@@ -973,7 +973,7 @@ def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
     world.pass_time(4)
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
     answer = explained(world.entries, "j")
-    assert answer.waiting is not None and answer.waiting.place == 0
+    assert answer.waiting is not None and answer.waiting.position == 0
     assert answer.waiting.why == "it backs off: no nodes are sought for it for 6 s more"
     assert "scheduled again from 20" in answer.standing.message
     (remedy,) = answer.waiting.remedies
@@ -983,4 +983,4 @@ def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
     world.pass_time(6)
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
     answer = explained(world.entries, "j")
-    assert answer.waiting is not None and answer.waiting.place == 1
+    assert answer.waiting is not None and answer.waiting.position == 1

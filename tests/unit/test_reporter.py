@@ -168,7 +168,7 @@ async def test_a_refused_pod_is_one_event_with_the_last_reason() -> None:
     world.control()
     await scene.report(job)
     for message in ("exceeded quota", "exceeded quota", "denied by a webhook"):
-        world.say(k.EffectFailed(job.uid, 0, "create", k.Place(0, 0), 403, "Forbidden", message, False))
+        world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 403, "Forbidden", message, False))
         await scene.report(job)
     [event] = [e for e in scene.events() if e["reason"] == "FailedCreate"]
     assert (event["type"], event["count"], event["message"]) == ("Warning", 2, "denied by a webhook")

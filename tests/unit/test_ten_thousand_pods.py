@@ -23,8 +23,8 @@ def test_a_job_of_ten_thousand_pods_lives_its_whole_life() -> None:
     assert status["ready"] == f"{WORKERS}/{WORKERS}"
     assert len(msgspec.json.encode(status)) < 20_000
 
-    lost = next(node for place, node in job.placements.items() if place[0] and node != job.placements[(0, 0)])
-    gone = [uid for place, uid in job.bound.items() if job.placements[place] == lost]
+    lost = next(node for slot, node in job.placements.items() if slot[0] and node != job.placements[(0, 0)])
+    gone = [uid for slot, uid in job.bound.items() if job.placements[slot] == lost]
     world.node_gone(lost)
     for uid in gone:
         world.pod_gone(uid)

@@ -84,8 +84,8 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
         ) from missing
     path = jobs if jobs is not None or keep else _examples()
     manifests = _manifests(path) if path is not None else []
-    with _alone_in(folder or _state_folder()) as place:
-        return asyncio.run(_Demo(manifests, nodes=nodes, gpus=gpus, keep=keep, folder=place).run())
+    with _alone_in(folder or _state_folder()) as chosen:
+        return asyncio.run(_Demo(manifests, nodes=nodes, gpus=gpus, keep=keep, folder=chosen).run())
 
 
 class _Demo:

@@ -139,8 +139,8 @@ async def _say_nothing_found(log: Log, listing: Listing, wanted: Filter) -> None
     """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
     if wanted.job and not listing.knows(wanted.job):
         roster = await roster_of(log, END)
-        place, _, name = wanted.job.rpartition("/")
-        if not any(known == name and place in ("", namespace) for namespace, known in roster.jobs):
+        namespace_given, _, name = wanted.job.rpartition("/")
+        if not any(known == name and namespace_given in ("", namespace) for namespace, known in roster.jobs):
             raise unknown_job(wanted.job, roster)
     say("arranger: no such events", err=True)
 

@@ -55,13 +55,13 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
       arranger explain train --pod train-actors-3 -o json
       arranger explain train --pod train-actors-3 --node n7    why that node and not n7
     """
-    place, slash, name = job.rpartition("/")
+    given, slash, name = job.rpartition("/")
     namespace = options["namespace"]
-    if slash and namespace not in (None, place):
+    if slash and namespace not in (None, given):
         raise UsageError(
             f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
         )
-    asked = Asked(name, place if slash else namespace, options["pod"] or "", options["node"] or "")
+    asked = Asked(name, given if slash else namespace, options["pod"] or "", options["node"] or "")
     answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
     if output == "json":
         print_json({**as_object(answer), "time": local_time(answer.time_ms)})
@@ -92,9 +92,9 @@ class _Reading:
         """The answer on the job that is there at the end of the reading, else on the last that went; None if none."""
         found = jobs_named(self.lives.state, self._asked.name, self._asked.namespace)
         if len(found) > 1:
-            places = ", ".join(label(job) for job in found)
+            labels = ", ".join(label(job) for job in found)
             hint = "say which with --namespace"
-            raise UsageError(f"there are several jobs {self._asked.name!r}: {places}", hint=hint)
+            raise UsageError(f"there are several jobs {self._asked.name!r}: {labels}", hint=hint)
         if found:
             return self._explained(self.lives.stories[found[0].uid])
         if not self.gone:

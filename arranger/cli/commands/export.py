@@ -116,9 +116,9 @@ def command(
     first, last = points["from"], points["until"]
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
-    place, slash, name = job.rpartition("/")
+    given, slash, name = job.rpartition("/")
     wanted = _Wanted(
-        name, place if slash else None, point_of(first) if first else None, point_of(last) if last else None, hash_names
+        name, given if slash else None, point_of(first) if first else None, point_of(last) if last else None, hash_names
     )
     made = asyncio.run(_export(target, settings, wanted, target_file))
     if output == "json":
@@ -183,7 +183,7 @@ async def _part(log: Copyable, wanted: _Wanted) -> _Part:
     # An offset that is asked for is the first to be exported: the state is that before it.
     before = Point(offset=start.offset - 1) if start.offset is not None and not wanted.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
-    journey = _Places(state, before, position)
+    journey = _Journey(state, before, position)
     if position.offset < end:
         await feed(log, position, journey.feed, until=before, doing="going to the beginning")
     if journey.position.offset >= end:
@@ -191,7 +191,7 @@ async def _part(log: Copyable, wanted: _Wanted) -> _Part:
     return _Part(journey.position, end, journey.state, job)
 
 
-class _Places(Journey):
+class _Journey(Journey):
     """A journey that remembers its position."""
 
     def __init__(self, state: State, point: Point, position: Position) -> None:
@@ -246,11 +246,11 @@ async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[str, int, int]:
     if not concerning.found:
         label = f"{wanted.namespace}/{wanted.job}" if wanted.namespace else wanted.job
         raise unknown_job(label, await roster_of(log, END))
-    places = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
-    if len(places) > 1:
-        known = ", ".join(f"{namespace}/{wanted.job}" for namespace in sorted(places))
+    stretches = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
+    if len(stretches) > 1:
+        known = ", ".join(f"{namespace}/{wanted.job}" for namespace in sorted(stretches))
         raise NotFound(f"there are several jobs {wanted.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
-    ((namespace, (first, end)),) = places.items()
+    ((namespace, (first, end)),) = stretches.items()
     return f"{namespace}/{wanted.job}", first, end
 
 

@@ -59,8 +59,8 @@ def _job(state: State, wanted: str) -> str:
     namespace, _, name = wanted.rpartition("/")
     found = jobs_named(state, name, namespace or None)
     if len(found) > 1:
-        places = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
-        raise UsageError(f"there are several jobs {name!r}: {places}", hint="say which as NAMESPACE/NAME")
+        labels = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
+        raise UsageError(f"there are several jobs {name!r}: {labels}", hint="say which as NAMESPACE/NAME")
     if not found:
         known = {job.seen.name for job in state.jobs.values()}
         hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")

@@ -151,10 +151,10 @@ class Page:
                 f"the first cycle from {until} on gives it up",
                 indent=16,
             )
-        if waiting.place:
+        if waiting.position:
             keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
-            place = f"place {waiting.place} of {waiting.queue_length} by {waiting.queue_policy}"
-            print_text(f"  queue         {place} ({keys})", indent=16)
+            position = f"position {waiting.position} of {waiting.queue_length} by {waiting.queue_policy}"
+            print_text(f"  queue         {position} ({keys})", indent=16)
         if short is not None and short.node is not None:
             print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
         self._blockers(waiting)
@@ -162,7 +162,7 @@ class Page:
         if waiting.ahead:
             heading("Ahead of it in the queue")
             self._cut(
-                ("place", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
+                ("position", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
             )
         self._takers(waiting)
         if waiting.holders:
@@ -264,12 +264,10 @@ class Page:
             )
         other = choice.compared
         rows = list(choice.ranking)
-        if other is not None and other.ranked is not None and other.place > len(rows):
+        if other is not None and other.ranked is not None and other.rank > len(rows):
             rows.append(other.ranked)
         if other is not None:
-            stands = (
-                f"comes {_th(other.place)} of {choice.passed}" if other.place else f"can't take it: {other.refused}"
-            )
+            stands = f"comes {_th(other.rank)} of {choice.passed}" if other.rank else f"can't take it: {other.refused}"
             print_text(f"  {other.node} {stands}", indent=2)
         self._table(("node", "score", "terms"), map(_ranked_cells, rows), right=("score",))
 
@@ -359,7 +357,7 @@ class Page:
         if len(rows) > 2 * shown + 5 and not self._everything:
             left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
             rows[shown:-shown] = [("…", *[""] * (len(columns) - 2), left_out)]
-        self._table(columns, rows, right=tuple(name for name in ("offset", "place", "for") if name in columns))
+        self._table(columns, rows, right=tuple(name for name in ("offset", "position", "for") if name in columns))
 
 
 def _too_wide(line: str) -> bool:
@@ -368,9 +366,9 @@ def _too_wide(line: str) -> bool:
     return len(line) > terminal_width()
 
 
-def _th(place: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th") if place % 100 not in (11, 12, 13) else "th"
-    return f"{place}{ending}"
+def _th(rank: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th") if rank % 100 not in (11, 12, 13) else "th"
+    return f"{rank}{ending}"
 
 
 def _counts(short: ShortageFacts | Shortfall) -> str:
@@ -405,7 +403,7 @@ def _pods(job: Standing) -> str:
 
 
 def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
-    return (ahead.place, ahead.job, ahead.decided_by, ahead.gets)
+    return (ahead.position, ahead.job, ahead.decided_by, ahead.gets)
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:

@@ -271,7 +271,7 @@ def _print_fitting(
     heads = [columns[column].upper() for column in kept]
     shown = [(styles(row) if styles else "", [texts[column] for column in kept]) for row, texts in rows]
     widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in shown)]) for i in range(len(kept))]
-    aligned = [place for place, column in enumerate(kept) if columns[column] in right]
+    aligned = [number for number, column in enumerate(kept) if columns[column] in right]
     layout = Layout(widths, width=terminal_width(), right=aligned)
     print_lines(layout.row(heads), style="bold", coloured=coloured())
     for style, texts in shown:

@@ -202,8 +202,8 @@ class WouldBePlaced(_Configured):
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
     order = in_order(state, config, policies)
     names = [label(other) for other in order]
-    place = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
-    if place is None:
+    position = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
+    if position is None:
         return "it isn't in the queue"
-    shown = ", ".join(names[:3]) + (f" and {place - 3} more" if place > 3 else "")
-    return shown if place and place > 3 else ", ".join(names[:place]) or "nobody"
+    shown = ", ".join(names[:3]) + (f" and {position - 3} more" if position > 3 else "")
+    return shown if position and position > 3 else ", ".join(names[:position]) or "nobody"

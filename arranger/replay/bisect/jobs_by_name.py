@@ -47,5 +47,5 @@ class Namesakes:
         self._jobs[seen.uid] = FirstSeen(seen, offset)
         namespaces = sorted({job.seen.namespace for job in self._jobs.values()})
         if len(namespaces) > 1:
-            places = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
-            raise UsageError(f"there are several jobs {self._name!r}: {places}", hint="say which as NAMESPACE/NAME")
+            labels = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
+            raise UsageError(f"there are several jobs {self._name!r}: {labels}", hint="say which as NAMESPACE/NAME")

@@ -17,7 +17,7 @@ _HELD_BACK = "the API server refused the pods of the latter when it last began t
 class Ahead(msgspec.Struct, frozen=True):
     """A job before this one in the queue, the key that put it there, and what a cycle would give it now."""
 
-    place: int
+    position: int
     job: str
     priority: int
     created_ms: int
@@ -32,9 +32,9 @@ class QueueKeys:
         self._shares = Shares(ClusterView(state.nodes))
         #: Job UID → the policy that gives it its turns, and the stretch of the line in which it does.
         self._stretches = {
-            job.uid: (name, (number, place))
+            job.uid: (name, (number, position))
             for number, level in enumerate(in_line(waiting, config, policies))
-            for place, (name, jobs) in enumerate(level)
+            for position, (name, jobs) in enumerate(level)
             for job in jobs
         }
 
@@ -69,8 +69,8 @@ class QueueKeys:
 def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int], keys: QueueKeys) -> tuple[Ahead, ...]:
     """The jobs before this one; `gets` says how many of their pods a cycle would give nodes."""
     found = []
-    for place, other in enumerate(others, start=1):
+    for position, other in enumerate(others, start=1):
         now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"
         decided = keys.between(other, job)
-        found.append(Ahead(place, label(other), other.valid_spec.priority, other.seen.created_ms, decided, now))
+        found.append(Ahead(position, label(other), other.valid_spec.priority, other.seen.created_ms, decided, now))
     return tuple(found)

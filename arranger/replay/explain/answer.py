@@ -131,7 +131,7 @@ class Roster:
 def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
     """The jobs of that name, one in each namespace (the present one where a name was used again)."""
     namespaces = sorted({job.seen.namespace for job in state.jobs.values() if job.seen.name == name})
-    found = [state.find_job(place, name) for place in namespaces if namespace in (None, place)]
+    found = [state.find_job(each, name) for each in namespaces if namespace in (None, each)]
     return [job for job in found if job is not None]
 
 

@@ -15,7 +15,7 @@ from arranger.messages.shortages import node_text
 from arranger.model.config import CycleConfig
 from arranger.model.names import pod_name
 from arranger.model.reasons import ReasonCounts, ReasonKind
-from arranger.projections.jobs import PlaceKey, expand, runs
+from arranger.projections.jobs import SlotKey, expand, runs
 from arranger.projections.state import State
 from arranger.replay.explain.surroundings import Placement
 from arranger.scheduling import (
@@ -65,11 +65,11 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Another node beside the one chosen: its place among those that could take the pod (from 1) with its score, or
+    """Another node beside the one chosen: its rank among those that could take the pod (from 1) with its score, or
     0 and why it couldn't."""
 
     node: str
-    place: int
+    rank: int
     refused: str
     ranked: Ranked | None
 
@@ -100,14 +100,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choices_of(
-    state: State, placement: Placement, *, place: PlaceKey | None, compare: str, policies: Policies = BUILT_IN
+    state: State, placement: Placement, *, slot: SlotKey | None, compare: str, policies: Policies = BUILT_IN
 ) -> list[Choice]:
-    """A placement explained on the state at the base of its cycle: the pod of `place`, or without it the first pod of
+    """A placement explained on the state at the base of its cycle: the pod of `slot`, or without it the first pod of
     every node, `MOST` at most; each with the node `compare` beside the best, if one is named.
 
     None of the policy versions that the cycle was taken with may be missing.
     """
-    witness = ChoiceWitness(placement, place, compare)
+    witness = ChoiceWitness(placement, slot, compare)
     recorded = policies.recorded(placement.config)
     take_cycle(state, placement.config, placement.cycle_time_ms, witness, policies=recorded)
     return witness.choices
@@ -116,10 +116,10 @@ def choices_of(
 class ChoiceWitness(Witness):
     """Keeps the scores of one job's placement while its cycle is taken."""
 
-    def __init__(self, placement: Placement, place: PlaceKey | None, compare: str = "") -> None:
+    def __init__(self, placement: Placement, slot: SlotKey | None, compare: str = "") -> None:
         self._placement = placement
         self._wanted = expand(placement.pods)
-        self._place = place
+        self._slot = slot
         self._compare = compare
         self.choices: list[Choice] = []
 
@@ -166,9 +166,9 @@ class ChoiceWitness(Witness):
 
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
         """Whether this pod, of those that go to the same node, is one to be explained."""
-        if self._place is None:
+        if self._slot is None:
             return index == run[0] and (group, index) in self._wanted
-        return self._place == (group, index)
+        return self._slot == (group, index)
 
     def _next_row(self, policy: PodPolicy, view: ClusterView, ask: Ask, left: dict[int, int]) -> int:
         """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
@@ -190,7 +190,7 @@ class ChoiceWitness(Witness):
         filters: Filters,
     ) -> Choice:
         placement = self._placement
-        place = (group, run[turn])
+        slot = (group, run[turn])
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
         room = filters.room(ask.shape, ask.pod)
@@ -201,7 +201,7 @@ class ChoiceWitness(Witness):
             compared = self._compared(policy, ask, order, view=view, filters=filters)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
-            node=self._wanted.get(place, ""),
+            node=self._wanted.get(slot, ""),
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,
             cycle=placement.cycle,

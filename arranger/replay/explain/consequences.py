@@ -14,7 +14,7 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import LEADER, JobRecord, PlaceKey, expand
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, expand
 from arranger.projections.state import State
 from arranger.replay.explain.surroundings import Surroundings
 from arranger.replay.reading.edits import changed
@@ -52,7 +52,7 @@ class Consequence(msgspec.Struct, frozen=True):
 
     `what` is the stage that it brought, or "Replaced"; `budget` says what of the restart budget is used then.
     "Restarted" is no decision of Arranger's: a kubelet restarted a container, as the pod's restart policy has it. Nor
-    is "Replaced" for the reason `RECREATED`: a worker's pod went by no decision, and its place was filled again.
+    is "Replaced" for the reason `RECREATED`: a worker's pod went by no decision, and its slot was filled again.
     """
 
     offset: int
@@ -67,7 +67,7 @@ class Consequence(msgspec.Struct, frozen=True):
 
 
 class _Fate(msgspec.Struct):
-    """What is known of one place in one attempt: its node, and what happened to its pod that needs an answer."""
+    """What is known of one slot in one attempt: its node, and what happened to its pod that needs an answer."""
 
     node: str = ""
     cause: Cause | None = None
@@ -80,7 +80,7 @@ class _Fate(msgspec.Struct):
     answered: bool = False
 
     def begin_pod(self, uid: str) -> None:
-        """Another pod fills the place."""
+        """Another pod fills the slot."""
         self.pod_uid, self.cause, self.restarts, self.going = uid, None, 0, None
         self.failed = self.answered = False
 
@@ -91,9 +91,9 @@ class Fates:
     def __init__(self, uid: str, around: Surroundings) -> None:
         self._uid = uid
         self._around = around
-        #: By attempt and place.
-        self._of: dict[tuple[int, PlaceKey], _Fate] = {}
-        self._place_of_pod: dict[str, tuple[int, PlaceKey]] = {}
+        #: By attempt and slot.
+        self._of: dict[tuple[int, SlotKey], _Fate] = {}
+        self._slot_of_pod: dict[str, tuple[int, SlotKey]] = {}
         self._names: dict[str, str] = {}
         self._started: Cause | None = None
         self._infeasible: Cause | None = None
@@ -106,17 +106,17 @@ class Fates:
 
     def begin(self, job: JobRecord, state: State) -> None:
         """The job was there before what is read: its pods' nodes, and what they have restarted until then."""
-        for place, node in job.placements.items():
-            uid = job.bound.get(place, "")
+        for slot, node in job.placements.items():
+            uid = job.bound.get(slot, "")
             pod = state.pods.get(uid)
             fate = _Fate(node, None, uid, pod.restarts if pod is not None else 0)
-            self._of[job.attempt, place] = fate
+            self._of[job.attempt, slot] = fate
             if pod is not None:
-                self._place_of_pod[uid], self._names[uid] = (job.attempt, place), pod.name
+                self._slot_of_pod[uid], self._names[uid] = (job.attempt, slot), pod.name
 
     def placed(self, event: k.Placed) -> None:
-        for place, node in expand(event.pods).items():
-            self._of.setdefault((event.attempt, place), _Fate()).node = node
+        for slot, node in expand(event.pods).items():
+            self._of.setdefault((event.attempt, slot), _Fate()).node = node
 
     def seen(self, offset: int, time_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
         """A pod of the job was seen: keep what of it is new and needs an answer. What happened without a decision is
@@ -128,10 +128,10 @@ class Fates:
         if number is None:
             return []
         key = (owner.attempt, (number, owner.index))
-        self._place_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
+        self._slot_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
         fate = self._of.setdefault(key, _Fate())
         found: list[Consequence] = []
-        # A late applier may make a pod of an attempt that is over: it fills no place.
+        # A late applier may make a pod of an attempt that is over: it fills no slot.
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if fate.pod_uid != pod.uid:
             if fills and fate.pod_uid and not fate.answered and number != LEADER_GROUP:
@@ -146,7 +146,7 @@ class Fates:
         return found
 
     def _recreated(
-        self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, PlaceKey], budget: str
+        self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], budget: str
     ) -> Consequence:
         """The pod of a worker went by no decision, and here is the next one."""
         fate = self._of[key]
@@ -185,7 +185,7 @@ class Fates:
 
     def pod_gone(self, offset: int, time_ms: int, pod_uid: str) -> None:
         """A pod of the job is gone; what ended it before is kept as the cause."""
-        key = self._place_of_pod.get(pod_uid)
+        key = self._slot_of_pod.get(pod_uid)
         fate = self._of.get(key) if key is not None else None
         if fate is None or fate.pod_uid != pod_uid:
             return
@@ -303,9 +303,9 @@ class Fates:
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
         found: dict[int, Cause] = {}
         for worker in event.workers:
-            place = (worker.place.group, worker.place.index)
-            fate = self._of.get((event.attempt, place))
-            cause = fate.cause if fate is not None and fate.cause is not None else self._node_lost(event.attempt, place)
+            slot = (worker.slot.group, worker.slot.index)
+            fate = self._of.get((event.attempt, slot))
+            cause = fate.cause if fate is not None and fate.cause is not None else self._node_lost(event.attempt, slot)
             if cause is not None:
                 found[cause.offset] = cause
             if fate is not None:
@@ -315,16 +315,16 @@ class Fates:
     def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
         """What happened to workers of an attempt that needs an answer still."""
         found: dict[int, Cause] = {}
-        for (of_attempt, place), fate in self._of.items():
-            if of_attempt != attempt or place[0] == LEADER_GROUP:
+        for (of_attempt, slot), fate in self._of.items():
+            if of_attempt != attempt or slot[0] == LEADER_GROUP:
                 continue
-            cause = fate.cause or self._node_lost(attempt, place)
+            cause = fate.cause or self._node_lost(attempt, slot)
             if cause is not None and cause.offset < before:
                 found[cause.offset] = cause
         return tuple(found[offset] for offset in sorted(found))
 
-    def _node_lost(self, attempt: int, place: PlaceKey) -> Cause | None:
-        fate = self._of.get((attempt, place))
+    def _node_lost(self, attempt: int, slot: SlotKey) -> Cause | None:
+        fate = self._of.get((attempt, slot))
         if fate is None or not fate.node:
             return None
         lost: Cause | None = None

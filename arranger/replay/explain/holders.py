@@ -74,11 +74,11 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
 
 
 def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
-    """The places of a placement that its job still has, with their nodes."""
+    """The slots of a placement that its job still has, with their nodes."""
     job = state.jobs.get(placement.job_uid)
     if job is None or job.attempt != placement.attempt:
         return {}
-    return {place: node for place, node in expand(placement.pods).items() if job.placements.get(place) == node}
+    return {slot: node for slot, node in expand(placement.pods).items() if job.placements.get(slot) == node}
 
 
 def _left(state: State, placement: Placement) -> list[k.PodSeen]:
@@ -115,7 +115,7 @@ def _undecided(
         if job.uid == story.uid or job.spec is None:
             continue
         known = decided.get(job.uid, set())
-        rest = {place: node for place, node in job.placements.items() if place not in known}
+        rest = {slot: node for slot, node in job.placements.items() if slot not in known}
         amounts, where = _amounts(job.spec, rest, resources, nodes)
         if amounts:
             origin = f"adopted at offset {job.adopted_at}" if job.adopted_at else f"placed before offset {story.began}"
@@ -158,12 +158,12 @@ def _job_text(state: State, uid: str) -> str:
 
 
 def _amounts(
-    spec: JobSpec, places: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
+    spec: JobSpec, slots: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """How much of the resources these places hold on these nodes, and on which."""
+    """How much of the resources these slots hold on these nodes, and on which."""
     amounts: dict[str, int] = {}
     where: dict[str, None] = {}
-    for (group, _), node in places.items():
+    for (group, _), node in slots.items():
         if node not in nodes or group >= len(spec.groups):
             continue
         for name, value in spec.groups[group].shape.requests:

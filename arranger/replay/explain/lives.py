@@ -14,7 +14,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import PlaceKey, expand
+from arranger.projections.jobs import SlotKey, expand
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.choices import MOST, Choice, choices_of
 from arranger.replay.explain.story import Story
@@ -275,17 +275,17 @@ class Lives:
             )
             if placement is None or self._policies.missing(placement.config):
                 continue
-            place = self._place_asked(placement)
+            slot = self._slot_asked(placement)
             done = self._retaken.get((placement.job_uid, placement.attempt))
-            if (self._asked.pod and place is None) or (done is not None and len(done.choices) >= MOST):
+            if (self._asked.pod and slot is None) or (done is not None and len(done.choices) >= MOST):
                 self._taken[expected.offset] = []
                 continue
             self._taken[expected.offset] = choices_of(
-                self.state, placement, place=place, compare=self._asked.node, policies=self._policies
+                self.state, placement, slot=slot, compare=self._asked.node, policies=self._policies
             )
 
-    def _place_asked(self, placement: Placement) -> PlaceKey | None:
-        """The place of the pod that is asked about, if this is the decision that placed it."""
+    def _slot_asked(self, placement: Placement) -> SlotKey | None:
+        """The slot of the pod that is asked about, if this is the decision that placed it."""
         if not self._asked.pod:
             return None
         groups: Sequence[str] = [group.name for group in placement.spec.groups]

@@ -20,7 +20,7 @@ from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Why a job, or the rest of it, has no nodes yet. `place` is that in the queue, from 1; 0 where it isn't in it,
+    """Why a job, or the rest of it, has no nodes yet. `position` is that in the queue, from 1; 0 where it isn't in it,
     and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
     could hold its quorum, and the first cycle from `fails_at_ms` on gives it up; both 0 where one could. `gets` is how
     many of its pods a cycle would give nodes now. `blockers` are the events since it came without which it would have
@@ -29,7 +29,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """
 
     why: str
-    place: int
+    position: int
     queue_length: int
     queue_policy: str
     priority: int
@@ -59,18 +59,18 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     policies = policies.closest(story.config or CycleConfig())
     config = policies.usable(story.config or CycleConfig())
     waiting = in_order(state, config, policies)
-    place = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
+    position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     witness = ShortfallWitness(job.uid, node)
-    given = _given(take_cycle(state, config, state.time_ms, witness, policies=policies)) if place else {}
+    given = _given(take_cycle(state, config, state.time_ms, witness, policies=policies)) if position else {}
     shortfall = witness.shortfall
-    before = tuple(waiting[: max(place - 1, 0)])
+    before = tuple(waiting[: max(position - 1, 0)])
     case = Case(story, job, config, policies, _lack(shortfall), before)
-    sought = remedies(case) if state.synced and (shortfall is not None or not place) else Sought()
+    sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
     return Waiting(
-        why=_why(state, job, place, shortfall, given.get(job.uid, 0)),
-        place=place,
+        why=_why(state, job, position, shortfall, given.get(job.uid, 0)),
+        position=position,
         queue_length=len(waiting),
         queue_policy=policies.queue_policy_name(job, config),
         priority=spec.priority,
@@ -113,7 +113,7 @@ def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
     return given
 
 
-def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, gets: int) -> str:
+def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | None, gets: int) -> str:
     if shortfall is not None:
         lack = f"{shortfall.group}: {counts_text(shortfall.reasons, shortfall.selector)}"
         if shortfall.quota is not None:
@@ -123,7 +123,7 @@ def _why(state: State, job: JobRecord, place: int, shortfall: Shortfall | None, 
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
         return "not everything has been listed in this epoch yet: nobody decides before that"
-    if place:
+    if position:
         return _room(job, gets)
     if job.seen.invalid:
         return f"its spec is invalid: {job.seen.invalid}"

@@ -15,7 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
-from arranger.projections.jobs import JobRecord, PlaceKey, compact
+from arranger.projections.jobs import JobRecord, SlotKey, compact
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, pods_text
 from arranger.scheduling import BUILT_IN, Policies, in_order
@@ -29,7 +29,7 @@ class JobPicture(msgspec.Struct, frozen=True):
 
     facts: dict[str, str]
     spec: JobSpec | None
-    placements: dict[PlaceKey, str]
+    placements: dict[SlotKey, str]
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -147,8 +147,8 @@ def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Chan
     changes = _fact_changes(one.facts if one else None, other.facts if other else None)
     before = one.placements if one is not None else {}
     after = other.placements if other is not None else {}
-    lost = {place: node for place, node in before.items() if after.get(place) != node}
-    gained = {place: node for place, node in after.items() if before.get(place) != node}
+    lost = {slot: node for slot, node in before.items() if after.get(slot) != node}
+    gained = {slot: node for slot, node in after.items() if before.get(slot) != node}
     where = []
     if lost and one is not None:
         where.append(Change("leaves", pods_text(compact(lost), one.spec), ""))

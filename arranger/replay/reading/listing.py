@@ -87,17 +87,15 @@ class Listing:
         job = self.state.jobs.get(getattr(event, "job_uid", ""))
         if job is None or job.spec is None:
             return ()
-        places: list[tuple[int, int]] = []
+        slots: list[tuple[int, int]] = []
         if isinstance(event, k.Placed):
-            places = list(expand(event.pods))
-        elif isinstance(event, k.EffectFailed) and event.place is not None:
-            places = [(event.place.group, event.place.index)]
+            slots = list(expand(event.pods))
+        elif isinstance(event, k.EffectFailed) and event.slot is not None:
+            slots = [(event.slot.group, event.slot.index)]
         groups = job.spec.groups
         attempt: int = getattr(event, "attempt", 0)
         return tuple(
-            pod_name(job.seen.name, groups[group].name, index, attempt)
-            for group, index in places
-            if group < len(groups)
+            pod_name(job.seen.name, groups[group].name, index, attempt) for group, index in slots if group < len(groups)
         )
 
     def _line(self, judged: Judged, entry: Entry) -> Line:

@@ -78,8 +78,8 @@ class Overview(msgspec.Struct, frozen=True):
 def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
     waiting = in_order(state, CycleConfig(), policies)
-    places = {job.uid: number for number, job in enumerate(waiting, start=1)}
-    others = [job for job in state.jobs.values() if job.uid not in places]
+    positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
+    others = [job for job in state.jobs.values() if job.uid not in positions]
     strangers = [pod for pod in state.pods.values() if pod.owner is None and holds(pod)]
     largest = heapq.nsmallest(
         _LARGEST, strangers, key=lambda pod: (-_part(state, pod), pod.namespace, pod.name, pod.uid)
@@ -93,7 +93,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         synced=state.synced,
         last_cycle=state.last_cycle,
         pods=len(state.pods),
-        jobs=tuple(_job_line(job, places.get(job.uid, 0)) for job in [*waiting, *others]),
+        jobs=tuple(_job_line(job, positions.get(job.uid, 0)) for job in [*waiting, *others]),
         nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
         other_pods=len(strangers),
         largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
@@ -111,9 +111,9 @@ def _part(state: State, pod: PodSeen) -> float:
     return max((held / total for held, total in amounts if total), default=0.0)
 
 
-def _job_line(job: JobRecord, place: int) -> JobLine:
+def _job_line(job: JobRecord, position: int) -> JobLine:
     return JobLine(
-        queue=place,
+        queue=position,
         namespace=job.seen.namespace,
         name=job.seen.name,
         uid=job.uid,

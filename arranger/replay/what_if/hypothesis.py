@@ -14,7 +14,7 @@ from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.jobs import JobRecord, SlotKey
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.quota_account import accounted
@@ -55,9 +55,9 @@ def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     return (gone, *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
 
 
-def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> tuple[k.Event, ...]:
-    """The job gone and what it holds in these places: what it holds in others is held as before."""
-    gone = [state.pods[uid] for place, uid in job.bound.items() if place in places]
+def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
+    """The job gone and what it holds in these slots: what it holds in others is held as before."""
+    gone = [state.pods[uid] for slot, uid in job.bound.items() if slot in slots]
     term = state.terms.get(k.Watched.POD, 0)
     stay = tuple(
         k.PodSeen(
@@ -74,7 +74,7 @@ def places_gone(job: JobRecord, state: State, places: Collection[PlaceKey]) -> t
             False,
         )
         for (group, index), node in job.placements.items()
-        if (group, index) not in places and (group, index) not in job.bound
+        if (group, index) not in slots and (group, index) not in job.bound
     )
     return (job_gone(job, state)[0], *pods_gone(state, gone), *stay)
 

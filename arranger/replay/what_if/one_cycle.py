@@ -13,7 +13,7 @@ from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, Place, Replacement, Stage
+from arranger.model.job import LEADER_GROUP, Replacement, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
@@ -55,7 +55,7 @@ class Variation(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """What a cycle does for one job. `queue` is its place, from 1; 0 for one that wants no nodes. `held` of `wanted`
+    """What a cycle does for one job. `queue` is its position, from 1; 0 for one that wants no nodes. `held` of `wanted`
     pods had nodes before; `nodes` are the nodes of the pods that it places, each with its pods in words; `waits` says
     why the rest, or all of it, waits."""
 
@@ -126,10 +126,10 @@ def take_plan(
             state.jobs[uid],
             turns.attempts.get(uid),
             placed.get(uid),
-            place=place,
+            position=position,
             queue_policy=policies.queue_policy_name(state.jobs[uid], config),
         )
-        for place, uid in enumerate(uids, start=1)
+        for position, uid in enumerate(uids, start=1)
     ]
     given: dict[str, int] = {}
     for event in placed.values():
@@ -156,7 +156,7 @@ def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
 
 
 def _job_plan(
-    job: JobRecord, attempt: Attempt | None, placed: k.Placed | None, *, place: int, queue_policy: str
+    job: JobRecord, attempt: Attempt | None, placed: k.Placed | None, *, position: int, queue_policy: str
 ) -> JobPlan:
     pods = placed.pods if placed is not None else ()
     nodes = dict.fromkeys(one.node for one in pods)
@@ -169,7 +169,7 @@ def _job_plan(
         waits = shortage_text(facts_of(attempt, attempt.shortage))
     return JobPlan(
         job=label(job),
-        queue=place,
+        queue=position,
         priority=job.valid_spec.priority,
         queue_policy=queue_policy,
         wanted=job.pods_wanted(),
@@ -210,7 +210,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
 
     A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
-    had their leader or their quorum there begin again, others have those places placed anew.
+    had their leader or their quorum there begin again, others have those slots placed anew.
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
         say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
@@ -271,23 +271,23 @@ def _job_gone(state: State, uid: str) -> k.Event:
 
 
 def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
-    """What controllers would decide on a job with places on nodes that aren't there."""
-    places = [place for place, node in sorted(job.placements.items()) if node in lost]
-    if not places or job.spec is None or job.ended:
+    """What controllers would decide on a job with slots on nodes that aren't there."""
+    slots = [slot for slot, node in sorted(job.placements.items()) if node in lost]
+    if not slots or job.spec is None or job.ended:
         return []
-    left = len(job.placements) - len(places)
-    if job.stage in (Stage.STARTING, Stage.RUNNING) and (LEADER in places or left <= job.spec.min_workers):
-        lost_node = job.placements[LEADER if LEADER in places else places[0]]
+    left = len(job.placements) - len(slots)
+    if job.stage in (Stage.STARTING, Stage.RUNNING) and (LEADER in slots or left <= job.spec.min_workers):
+        lost_node = job.placements[LEADER if LEADER in slots else slots[0]]
         reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)
         return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts)]
-    if LEADER in places:
+    if LEADER in slots:
         return []  # decided and not started: a cycle can't take that back, and its controller will
     workers = tuple(
-        k.EndedWorker(Place(*place), job.bound.get(place, ""), Replacement.ELSEWHERE, False)
-        for place in places
-        if place[0] != LEADER_GROUP
+        k.EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False)
+        for slot in slots
+        if slot[0] != LEADER_GROUP
     )
-    cause = EndCause(EndKind.LOST, workers[0].place, len(workers), node=job.placements[places[0]])
+    cause = EndCause(EndKind.LOST, workers[0].slot, len(workers), node=job.placements[slots[0]])
     return [k.WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))]
 
 

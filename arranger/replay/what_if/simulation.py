@@ -17,7 +17,7 @@ from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_name
 from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, PlaceKey
+from arranger.projections.jobs import JobRecord, SlotKey
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import message_of
 from arranger.scheduling import (
@@ -136,7 +136,7 @@ class Simulation:
         filters = Filters(view, self._policies.filters)
         return Outcome(
             jobs=(
-                *(self._job(job, place, filters) for place, job in enumerate(taken, start=1)),
+                *(self._job(job, position, filters) for position, job in enumerate(taken, start=1)),
                 *(self._job(job, 0, filters) for job in others),
             ),
             nodes=tuple(self._node(name) for name in view.names),
@@ -150,18 +150,18 @@ class Simulation:
 
     def _job(self, job: JobRecord, position: int, filters: Filters) -> JobOutcome:
         before = self._before[job.uid]
-        places = [] if job.spec is None or not job.active else [
+        slots = [] if job.spec is None or not job.active else [
             (number, index) for number, group in enumerate(job.spec.groups) for index in range(group.count)
         ]  # fmt: skip
         placed = tuple(
-            PlacedPod(*_named(job, place), job.placements[place])
-            for place in places
-            if place in job.placements and place not in before
+            PlacedPod(*_named(job, slot), job.placements[slot])
+            for slot in slots
+            if slot in job.placements and slot not in before
         )
         unplaced = tuple(
-            UnplacedPod(*_named(job, place), self._reasons(job, place[0], filters))
-            for place in places
-            if place not in job.placements
+            UnplacedPod(*_named(job, slot), self._reasons(job, slot[0], filters))
+            for slot in slots
+            if slot not in job.placements
         )
         return JobOutcome(
             namespace=job.seen.namespace,
@@ -221,9 +221,9 @@ def _told(reasons: ReasonCounts, fits: str) -> dict[str, int]:
     return {fits if of.kind == ReasonKind.FITS else reason_text(of): count for of, count in reasons}
 
 
-def _named(job: JobRecord, place: PlaceKey) -> tuple[str, str, str | None, int]:
+def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
     """A pod's name, role, worker set and index."""
-    number, index = place
+    number, index = slot
     name = job.valid_spec.groups[number].name
     pod = pod_name(job.seen.name, name, index, job.attempt)
     return (pod, LEADER_ROLE, None, index) if number == LEADER_GROUP else (pod, WORKER_ROLE, name, index)

@@ -156,7 +156,7 @@ class Experiment:
         self._policy, self._seed = policy, seed
         named = sorted(nodes, key=lambda node: node.name)
         models = sorted({node.model for node in nodes})
-        self.cluster = Cluster([named[place] for place in _shuffled(seed, 0, len(named))], models)
+        self.cluster = Cluster([named[slot] for slot in _shuffled(seed, 0, len(named))], models)
         asked = [Request(pod.cpu_milli, pod.gpus, pod.gpu_milli, pod.models) for pod in pods]
         #: The typical pods.
         self.mix = Mix(most_frequent(asked, share_percent=TYPICAL_PERCENT), models)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from arranger.events import kinds as k
-from arranger.projections.jobs import JobRecord, PlaceKey, expand, holds
+from arranger.projections.jobs import JobRecord, SlotKey, expand, holds
 from arranger.replay.explain.changes.case import Case, Lack
 from arranger.replay.explain.changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import amounts_text, label
@@ -53,7 +53,7 @@ def departed(case: Case) -> Iterator[Change]:
 
 
 def leaving(case: Case) -> Iterator[Change]:
-    """Pods that are being deleted hold what is lacking until they are gone, but for those of which the place stays."""
+    """Pods that are being deleted hold what is lacking until they are gone, but for those of which the slot stays."""
     lack, state = case.lack, case.state
     assert lack is not None
     filling = {uid: None for job in state.jobs.values() for uid in job.bound.values()}
@@ -119,7 +119,7 @@ def capacity(case: Case) -> Sequence[Change]:
 
 
 def users_of_quota(case: Case) -> Iterator[Change]:
-    """Jobs of the same namespace that hold places, those that count most first."""
+    """Jobs of the same namespace that hold slots, those that count most first."""
     namespace, uid = case.job.seen.namespace, case.job.uid
     there = [job for job in case.state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
     for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
@@ -131,7 +131,7 @@ def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
     """A job that ends, or a pod of others that is gone."""
     if uid in case.state.jobs:
         other = case.state.jobs[uid]
-        return _ending(case, other, lambda places: _amounts(other, lack, places))
+        return _ending(case, other, lambda slots: _amounts(other, lack, slots))
     pod = case.state.pods[uid]
     held = amounts_text(tuple((name, value) for name, value in pod.requests if name in lack.resources))
     name = f"pod {pod.namespace}/{pod.name}"
@@ -145,13 +145,13 @@ def _holds_any(job: JobRecord, lack: Lack) -> bool:
     return any(groups[group] and node in lack.candidates for (group, _), node in job.placements.items())
 
 
-def _amounts(job: JobRecord, lack: Lack, places: Collection[PlaceKey]) -> str:
-    """What a job holds of what is lacking in these places: "3 nvidia.com/gpu on n5"."""
+def _amounts(job: JobRecord, lack: Lack, slots: Collection[SlotKey]) -> str:
+    """What a job holds of what is lacking in these slots: "3 nvidia.com/gpu on n5"."""
     held: dict[str, int] = {}
     nodes: dict[str, None] = {}
     for (group, index), node in job.placements.items():
         for name, value in job.valid_spec.groups[group].shape.requests:
-            if (group, index) in places and node in lack.candidates and name in lack.resources:
+            if (group, index) in slots and node in lack.candidates and name in lack.resources:
                 held[name] = held.get(name, 0) + value
                 nodes[node] = None
     return (
@@ -161,16 +161,16 @@ def _amounts(job: JobRecord, lack: Lack, places: Collection[PlaceKey]) -> str:
     )
 
 
-def _ending(case: Case, other: JobRecord, what: Callable[[Collection[PlaceKey]], str]) -> Change:
-    """A job that ends, and its newest decision: that is what would be undone. `what` says what places mean."""
+def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], str]) -> Change:
+    """A job that ends, and its newest decision: that is what would be undone. `what` says what slots mean."""
     present = what(other.placements)
     subject = f"{label(other)} ({present})"
     gone = hypothesis.job_gone(other, case.state)
-    offset, places, gave = _decided(case, other)
-    several = bool(offset) and len(places) < len(other.placements)
-    alone = hypothesis.places_gone(other, case.state, places) if several else ()
-    of_it = what(places) if several else present
-    left = "what is left: " if gave > len(places) else ""
+    offset, slots, gave = _decided(case, other)
+    several = bool(offset) and len(slots) < len(other.placements)
+    alone = hypothesis.slots_gone(other, case.state, slots) if several else ()
+    of_it = what(slots) if several else present
+    left = "what is left: " if gave > len(slots) else ""
     said = f"{label(other)} was placed ({left}{of_it}{f'; it holds {present}' if of_it != present else ''})"
     return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
 
@@ -180,13 +180,13 @@ def _decided_at(case: Case, other: JobRecord) -> int:
     return _decided(case, other)[0]
 
 
-def _decided(case: Case, other: JobRecord) -> tuple[int, list[PlaceKey], int]:
-    """The newest decision that gave a job nodes that it still has, 0 where it wasn't read; its places there, and how
+def _decided(case: Case, other: JobRecord) -> tuple[int, list[SlotKey], int]:
+    """The newest decision that gave a job nodes that it still has, 0 where it wasn't read; its slots there, and how
     many it gave."""
     present = other.placements
     for one in reversed(case.around.placements.get(other.uid, [])):
         given = expand(one.pods)
-        places = [place for place, node in given.items() if present.get(place) == node]
-        if places and one.attempt == other.attempt:
-            return one.offset, places, len(given)
+        slots = [slot for slot, node in given.items() if present.get(slot) == node]
+        if slots and one.attempt == other.attempt:
+            return one.offset, slots, len(given)
     return 0, [], 0
