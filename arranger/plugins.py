@@ -107,14 +107,16 @@ def _built_in() -> Iterator[Source]:
 
 def _source(point: EntryPoint) -> Source:
     """What an entry point names, loaded and checked."""
-    kind, wanted = GROUPS[point.group]
+    kind, expected = GROUPS[point.group]
     try:
         loaded = point.load()
-        one = loaded() if isinstance(loaded, type) and issubclass(loaded, wanted) else loaded
+        one = loaded() if isinstance(loaded, type) and issubclass(loaded, expected) else loaded
     except Exception as problem:  # whatever a stranger's module raises
         _refuse(point, f"{type(problem).__name__}: {problem}", problem)
-    if not isinstance(one, wanted):
-        _refuse(point, f"{point.value} is no {wanted.__name__} (arranger.scheduling), neither a class nor an instance")
+    if not isinstance(one, expected):
+        _refuse(
+            point, f"{point.value} is no {expected.__name__} (arranger.scheduling), neither a class nor an instance"
+        )
     name, version = getattr(one, "name", None), getattr(one, "version", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _NOT_TEXT:
         _refuse(point, f"its name is {name!r}; allowed: up to 63 letters, digits, '.' and '-', a letter first")

@@ -25,8 +25,8 @@ from arranger.model.job import ScheduleState
 from arranger.model.pod import PodOwner, PodShape
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.workers.cancelling import end
 from arranger.workers.controller import Controller
-from arranger.workers.ending import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
 from benchmarks.report import Figure
@@ -75,13 +75,13 @@ class _Done:
 
     def __init__(self) -> None:
         self.accepted = 0
-        self._wanted = 0
+        self._desired = 0
         self._reached = asyncio.Event()
 
     def changed(self, changes: Changes) -> None:
         """Count them."""
         self.accepted += sum(v.accepted and v.kind == "StageDecided" for v in changes.verdicts)
-        if self.accepted >= self._wanted:
+        if self.accepted >= self._desired:
             self._reached.set()
 
     def epoch_began(self) -> None:
@@ -89,7 +89,7 @@ class _Done:
 
     async def reach(self, count: int) -> None:
         """Wait until so many were accepted in all."""
-        self._wanted = count
+        self._desired = count
         self._reached.clear()
         if self.accepted < count:
             await self._reached.wait()

@@ -29,8 +29,8 @@ from arranger.model.pod import PodOwner
 from arranger.projections.state import Changes
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.workers.applier import Applier
+from arranger.workers.cancelling import end
 from arranger.workers.controller import Controller
-from arranger.workers.ending import end
 from arranger.workers.follower import Follower
 from arranger.workers.membership import Membership
 from benchmarks.parts import tyjob

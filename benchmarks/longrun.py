@@ -16,8 +16,8 @@ from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.stages import next_decision
-from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import pod_name
@@ -177,12 +177,12 @@ class LongRun:
             job = self.state.jobs.get(uid)
             if job is None:
                 continue
-            wanted = wanted_pods(self.state, job, now_ms=self.now_ms)
-            for pod in wanted.delete:
+            desired = desired_pods(self.state, job, now_ms=self.now_ms)
+            for pod in desired.delete:
                 if not pod.deleting:
                     self._in(1 + self._chance.randrange(3), "gone", pod.uid)
                     found.append(self._again(pod, deleting=True))
-            found += [self._created(uid, slot, node) for slot, node in wanted.create]
+            found += [self._created(uid, slot, node) for slot, node in desired.create]
         return found
 
     # --- what is seen --------------------------------------------------------------------------------------

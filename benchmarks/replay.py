@@ -24,24 +24,24 @@ import msgspec
 
 from arranger.cli.inputs.reading import feed
 from arranger.events.archive import ArchiveLog
+from arranger.events.blob_stores import FolderStore
 from arranger.events.codec import StoredEntry, encode_batch
 from arranger.events.kinds import Batch, CycleTaken
 from arranger.events.log import Entry, Position, entries
 from arranger.events.redis_log import RedisLog
-from arranger.events.shelves import FolderShelf
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END, Journey
 from arranger.replay.reading.verify import cycle_offset
 from arranger.scheduling.cycle import take_cycle
-from arranger.workers.archiver import Archiver
+from arranger.workers.archive_writer import ArchiveWriter
 from benchmarks.longrun import BEGAN_MS, LongRun
 from benchmarks.report import Figure
 from tests.servers import real_redis
 
 _EVENTS = 1_000_000
-_STRETCH = 100_000
+_SEGMENT = 100_000
 #: Points and jobs that are gone to, and cycles whose recording is timed.
 _POINTS, _JOBS, _CYCLES = 10, 5, 200
 _CLUSTER = "default"
@@ -85,9 +85,9 @@ async def _make(folder: Path, events: int, *, small: bool) -> Facts:
         rate = max(1, events // _EVENTS)
         run = LongRun(jobs_a_second=4 * rate, runs_s=(300 // rate, 900 // rate))
     made = _Made(run, events)
-    archiver = Archiver(FolderShelf(folder / _CLUSTER), every_events=2_000 if small else _STRETCH)
+    archive_writer = ArchiveWriter(FolderStore(folder / _CLUSTER), every_events=2_000 if small else _SEGMENT)
     last = 0
-    async for put in archiver.archive(made.read, Position(1, 0, ""), events * 2):
+    async for put in archive_writer.archive(made.read, Position(1, 0, ""), events * 2):
         last = put.position.offset
         if made.ended:  # some entries may have been read behind the last stretch
             break
@@ -134,7 +134,7 @@ def _sizes(folder: Path, facts: Facts) -> Iterator[Figure]:
     events, snapshots = sizes[".events"] / facts.events, sizes[".snapshot"] / facts.events
     what = f"{facts.events:,} events in {facts.entries:,} batches, {facts.pods:,} pods, {facts.cycles:,} cycles"
     yield Figure(name="archive", value=events, unit="bytes/event", at_most=40.0, note=what)
-    yield Figure(name="  and its snapshots", value=snapshots, unit="bytes/event", note=f"one each {_STRETCH:,} events")
+    yield Figure(name="  and its snapshots", value=snapshots, unit="bytes/event", note=f"one each {_SEGMENT:,} events")
 
 
 # --- reading all of it -----------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _python(folder: Path, what: str) -> dict[str, float]:
 async def _from_start(folder: Path) -> dict[str, float]:
     """Folds the whole log, as `arranger replay` does where there is no snapshot."""
     gc.freeze()
-    log = ArchiveLog(FolderShelf(folder / _CLUSTER))
+    log = ArchiveLog(FolderStore(folder / _CLUSTER))
     end = await log.open()
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     journey, half_mb = Journey(State(), END), 0.0
@@ -246,13 +246,13 @@ def _recording(folder: Path, facts: Facts) -> Iterator[Figure]:
 
 async def _record(folder: Path) -> dict[str, float]:
     """Takes the log's last cycles again, and appends each to a Redis of its own."""
-    log = ArchiveLog(FolderShelf(folder / _CLUSTER))
+    log = ArchiveLog(FolderStore(folder / _CLUSTER))
     await log.open()
     totals = dict.fromkeys(("cycle_s", "cycle_cpu_s", "record_s", "record_cpu_s", "cycles", "bytes"), 0.0)
     with real_redis() as server:
         stream = RedisLog(server.url, "benchmark")
         epoch = (await stream.open()).epoch
-        async for state, entry in _last_stretch(log):
+        async for state, entry in _last_segment(log):
             offset = cycle_offset(entry)
             if offset and totals["cycles"] < _CYCLES:
                 taken = entry.batch.events[0]
@@ -272,7 +272,7 @@ async def _record(folder: Path) -> dict[str, float]:
     return totals
 
 
-async def _last_stretch(log: ArchiveLog) -> AsyncIterator[tuple[State, Entry]]:
+async def _last_segment(log: ArchiveLog) -> AsyncIterator[tuple[State, Entry]]:
     """The entries after the last snapshot but one, each with the state before it."""
     marks = await log.snapshot_marks()
     stored = await log.newest_snapshot(at_most=marks[-2].offset)

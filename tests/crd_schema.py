@@ -126,13 +126,13 @@ def _blocks(text: str, definitions: Mapping[str, Schema]) -> dict[str, list[str]
     marks = [mark for line in text.splitlines() if (mark := _MARK.match(line))]
     indent = max(len(mark[1]) for mark in marks)
     shared: dict[str, Schema] = {}
-    wanted = {mark[2]: _resolved({"$ref": mark[3]}, definitions, shared) for mark in marks}
+    desired = {mark[2]: _resolved({"$ref": mark[3]}, definitions, shared) for mark in marks}
     # What is used twice gets an anchor; the parts written by hand refer to the roots.
-    wanted["roots"] = {name: shared[name] for name in ROOTS if name in shared}
+    desired["roots"] = {name: shared[name] for name in ROOTS if name in shared}
 
     names = {id(schema): name for name, schema in shared.items()}
     dumper = type("Dumper", (_Dumper,), {"names": names})
-    dumped = yaml.dump(wanted, Dumper=dumper, sort_keys=False, width=_WIDTH - indent, allow_unicode=True)
+    dumped = yaml.dump(desired, Dumper=dumper, sort_keys=False, width=_WIDTH - indent, allow_unicode=True)
     blocks: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in dumped.splitlines():

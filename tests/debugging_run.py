@@ -63,9 +63,9 @@ class Story:
                 raise SystemExit(f"this didn't come about in {_PATIENCE_S:.0f} s: {what}")
             time.sleep(0.2)
 
-    def stage(self, name: str, wanted: str) -> None:
+    def stage(self, name: str, desired: str) -> None:
         """Wait until a job is in a stage."""
-        self.until(f"{name} {wanted}", lambda: self.job(name).get("stage") == wanted)
+        self.until(f"{name} {desired}", lambda: self.job(name).get("stage") == desired)
 
 
 def tyjob(name: str, *, workers: int, least: int, priority: int, leader: dict[str, str]) -> dict[str, Any]:

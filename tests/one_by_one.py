@@ -98,8 +98,8 @@ class OneByOne:
     def _next(self) -> OneJob | None:
         for level in self.levels:
             for turn_of_quorums in (True, False):
-                for stretch in level:
-                    left = [one for one in stretch if not one.done]
+                for segment in level:
+                    left = [one for one in segment if not one.done]
                     if left and (not turn_of_quorums or any(not one.stands for one in left)):
                         return self._first(left)
         return None
@@ -152,10 +152,10 @@ class OneByOne:
                 return True
         return False
 
-    def _whole(self, one: OneJob, wanted: list[SlotKey], pods: int, *, exactly: bool) -> bool:
+    def _whole(self, one: OneJob, desired: list[SlotKey], pods: int, *, exactly: bool) -> bool:
         """So many of the wanted pods have nodes afterwards, or none of them."""
         got: list[SlotKey] = []
-        for slot in wanted:
+        for slot in desired:
             if len(got) == pods:
                 break
             if self._place(one, slot):

@@ -13,9 +13,9 @@ from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
-from arranger.lifecycle.wanted import wanted_pods
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import (
     NO_QUOTA_TRAITS,
@@ -316,12 +316,12 @@ class World:
         """What appliers and kubelets do together: wanted pods run and are ready, unwanted ones are gone."""
         effects = 0
         for job in [self.state.jobs[uid] for uid in sorted(self.state.jobs)]:
-            wanted = wanted_pods(self.state, job)
-            for pod in (*wanted.delete, *wanted.force):
+            desired = desired_pods(self.state, job)
+            for pod in (*desired.delete, *desired.force):
                 self.pod_gone(pod.uid)
-            for slot, node in wanted.create:
+            for slot, node in desired.create:
                 self.run_pod(job, slot, node)
-            effects += len(wanted.create) + len(wanted.delete) + len(wanted.force)
+            effects += len(desired.create) + len(desired.delete) + len(desired.force)
         return effects
 
     def run_pod(

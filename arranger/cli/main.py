@@ -107,7 +107,7 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
     status = None
     try:
         # What a command returns is its exit status; None is success.
-        with paged(wanted=_paged(arguments)):
+        with paged(asked=_paged(arguments)):
             status = cli.main(list(arguments), prog_name=prog_name, standalone_mode=False)
             sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as problem:

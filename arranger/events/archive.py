@@ -1,7 +1,7 @@
-"""The archive: closed stretches of the log as files, read as a log like any other.
+"""The archive: closed segments of the log as files, read as a log like any other.
 
-The names of the files are its index (see `stretches`). Stretches may overlap, which happens when two processes archive
-at once: what they say of the same offsets is the same, and every entry's chain is checked. A stretch that lacks, or a
+The names of the files are its index (see `segments`). Segments may overlap, which happens when two processes archive
+at once: what they say of the same offsets is the same, and every entry's chain is checked. A segment that lacks, or a
 file that is damaged, is a `DamagedEntry` with the first offset that can't be read and the file's name; nothing is
 passed over.
 """
@@ -12,22 +12,22 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, UsageError
+from arranger.events.blob_stores import BlobStore
 from arranger.events.codec import StoredEntry, decode_batch
 from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
-from arranger.events.shelves import Shelf
-from arranger.events.stretches import (
+from arranger.events.segments import (
     HEAD_BYTES,
+    Segment,
+    SegmentHead,
+    SegmentName,
     SnapshotName,
-    Stretch,
-    StretchHead,
-    StretchName,
+    decode_segment,
+    decode_segment_head,
     decode_snapshot_file,
-    decode_stretch,
-    decode_stretch_head,
     parsed_name,
 )
 
-#: A stretch is in memory already, so that a read costs next to nothing; what is folded while it is still in the
+#: A segment is in memory already, so that a read costs next to nothing; what is folded while it is still in the
 #: processor's cache is folded in two thirds of the time that it takes after 10,000 events more were decoded.
 _EVENTS_A_READ = 500
 
@@ -35,13 +35,13 @@ _EVENTS_A_READ = 500
 class Contents:
     """What one epoch has in the archive, by the names of its files."""
 
-    def __init__(self, epoch: int, names: Sequence[StretchName | SnapshotName]) -> None:
+    def __init__(self, epoch: int, names: Sequence[SegmentName | SnapshotName]) -> None:
         self.epoch = epoch
-        stretches = sorted(name for name in names if isinstance(name, StretchName) and name.epoch == epoch)
-        #: The stretches that are read: of those that overlap the one that reaches furthest goes on.
-        self.stretches: list[StretchName] = []
-        for name in stretches:
-            kept = self.stretches
+        segments = sorted(name for name in names if isinstance(name, SegmentName) and name.epoch == epoch)
+        #: The segments that are read: of those that overlap the one that reaches furthest goes on.
+        self.segments: list[SegmentName] = []
+        for name in segments:
+            kept = self.segments
             if kept and name.last <= kept[-1].last:
                 continue
             while len(kept) > 1 and name.first <= kept[-2].last + 1 and name.first <= kept[-1].first:
@@ -49,101 +49,101 @@ class Contents:
             if kept and name.first <= kept[-1].first:
                 kept.pop()
             kept.append(name)
-        end = self.stretches[-1].last if self.stretches else 0
-        #: A snapshot is put there before the stretch that it closes: one beyond the last stretch isn't used yet.
+        end = self.segments[-1].last if self.segments else 0
+        #: A snapshot is put there before the segment that it closes: one beyond the last segment isn't used yet.
         self.snapshots = sorted(
             name for name in names if isinstance(name, SnapshotName) and name.epoch == epoch and name.offset <= end
         )
-        self._firsts = [name.first for name in self.stretches]
+        self._firsts = [name.first for name in self.segments]
 
-    def holding(self, offset: int) -> StretchName | None:
-        """The stretch that holds an offset: of two the one that reaches further."""
+    def holding(self, offset: int) -> SegmentName | None:
+        """The segment that holds an offset: of two the one that reaches further."""
         number = bisect_right(self._firsts, offset) - 1
-        if number < 0 or self.stretches[number].last < offset:
+        if number < 0 or self.segments[number].last < offset:
             return None
-        return self.stretches[number]
+        return self.segments[number]
 
-    def following(self, offset: int) -> StretchName | None:
-        """The first stretch that begins after an offset."""
+    def following(self, offset: int) -> SegmentName | None:
+        """The first segment that begins after an offset."""
         number = bisect_right(self._firsts, offset)
-        return self.stretches[number] if number < len(self.stretches) else None
+        return self.segments[number] if number < len(self.segments) else None
 
 
-def contents_of(shelf: Shelf) -> dict[int, Contents]:
+def contents_of(blob_store: BlobStore) -> dict[int, Contents]:
     """What is there, by epoch, the oldest first."""
-    names = [name for name in map(parsed_name, shelf.names()) if name is not None]
+    names = [name for name in map(parsed_name, blob_store.names()) if name is not None]
     return {epoch: Contents(epoch, names) for epoch in sorted({name.epoch for name in names})}
 
 
 class ArchiveLog(OnlyRead):
     """An epoch of the archive as a `Log` that is only read. Without `epoch` it is the newest one there."""
 
-    def __init__(self, shelf: Shelf, *, epoch: int | None = None) -> None:
-        self.shelf = shelf
+    def __init__(self, blob_store: BlobStore, *, epoch: int | None = None) -> None:
+        self.blob_store = blob_store
         self.contents = Contents(0, ())
-        self._wanted = epoch
-        self._stretch: Stretch | None = None
+        self._asked_for = epoch
+        self._segment: Segment | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="archive")
-        self._ahead: tuple[StretchName, Future[Stretch]] | None = None
+        self._ahead: tuple[SegmentName, Future[Segment]] | None = None
 
     async def open(self) -> Position:
         await self.refresh()
-        if not self.contents.stretches:
+        if not self.contents.segments:
             raise UsageError(
-                f"the archive at {self.shelf.where} has no events of epoch {self.contents.epoch}",
+                f"the archive at {self.blob_store.where} has no events of epoch {self.contents.epoch}",
                 hint="it keeps those that have events; give another --epoch",
             )
         return await self.end()
 
     async def refresh(self) -> None:
         """Look again which files are there. Raises `UsageError` where there are none of the epoch."""
-        found = await asyncio.to_thread(contents_of, self.shelf)
-        epoch = self._wanted if self._wanted is not None else max(found, default=None)
+        found = await asyncio.to_thread(contents_of, self.blob_store)
+        epoch = self._asked_for if self._asked_for is not None else max(found, default=None)
         if epoch is None:
-            raise UsageError(f"there is no archive at {self.shelf.where}", hint="check the path or URL")
+            raise UsageError(f"there is no archive at {self.blob_store.where}", hint="check the path or URL")
         if epoch not in found:
             known = ", ".join(map(str, found)) or "none"
-            raise UsageError(f"the archive at {self.shelf.where} has no epoch {epoch}", hint=f"it has {known}")
+            raise UsageError(f"the archive at {self.blob_store.where} has no epoch {epoch}", hint=f"it has {known}")
         self.contents = found[epoch]
 
     @property
     def reach(self) -> tuple[int, int]:
         """The offset before the first event, and that of the last one; (0, 0) where there is none."""
-        stretches = self.contents.stretches
-        return (stretches[0].first - 1, stretches[-1].last) if stretches else (0, 0)
+        segments = self.contents.segments
+        return (segments[0].first - 1, segments[-1].last) if segments else (0, 0)
 
     async def end(self) -> Position:
-        return (await self._head(self.contents.stretches[-1])).after
+        return (await self._head(self.contents.segments[-1])).after
 
     async def start(self) -> Position:
-        return (await self._head(self.contents.stretches[0])).before
+        return (await self._head(self.contents.segments[0])).before
 
-    async def _head(self, name: StretchName) -> StretchHead:
+    async def _head(self, name: SegmentName) -> SegmentHead:
         begin = await asyncio.to_thread(self._content, name, name.first, HEAD_BYTES)
-        return decode_stretch_head(name, begin)
+        return decode_segment_head(name, begin)
 
-    def _content(self, name: StretchName | SnapshotName, offset: int, count: int = 0) -> bytes:
+    def _content(self, name: SegmentName | SnapshotName, offset: int, count: int = 0) -> bytes:
         try:
-            return self.shelf.read_beginning(name.file, count) if count else self.shelf.read(name.file)
+            return self.blob_store.read_beginning(name.file, count) if count else self.blob_store.read(name.file)
         except FileNotFoundError as error:
             raise DamagedEntry(
-                offset, f"{name.file} is no longer in the archive at {self.shelf.where}", hint=_RESTORE
+                offset, f"{name.file} is no longer in the archive at {self.blob_store.where}", hint=_RESTORE
             ) from error
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
-        stretch, number = await self._locate(after)
-        if stretch is None:
+        segment, number = await self._locate(after)
+        if segment is None:
             return []
         found: list[Entry] = []
         first = after.offset + 1
         try:
-            for each in range(number, self._until(stretch, number, after, limit)):
-                batch = decode_batch(stretch.payload(each), first)
-                if len(batch.events) != stretch.count(each):
-                    counts = f"{len(batch.events)} events, not {stretch.count(each)}"
-                    raise DamagedEntry(first, f"{stretch.file} holds {counts}", hint=_RESTORE)
-                found.append(Entry(first, stretch.lasts[each], stretch.chain(each), batch))
-                first = stretch.lasts[each] + 1
+            for each in range(number, self._until(segment, number, after, limit)):
+                batch = decode_batch(segment.payload(each), first)
+                if len(batch.events) != segment.count(each):
+                    counts = f"{len(batch.events)} events, not {segment.count(each)}"
+                    raise DamagedEntry(first, f"{segment.file} holds {counts}", hint=_RESTORE)
+                found.append(Entry(first, segment.lasts[each], segment.chain(each), batch))
+                first = segment.lasts[each] + 1
         except DamagedEntry:
             if not found:
                 raise
@@ -151,57 +151,57 @@ class ArchiveLog(OnlyRead):
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Entries as they are kept, unchecked: for a copy of the log."""
-        stretch, number = await self._locate(after)
-        if stretch is None:
+        segment, number = await self._locate(after)
+        if segment is None:
             return []
         return [
-            StoredEntry(stretch.lasts[each], stretch.count(each), stretch.chain(each), stretch.payload(each))
-            for each in range(number, self._until(stretch, number, after, limit))
+            StoredEntry(segment.lasts[each], segment.count(each), segment.chain(each), segment.payload(each))
+            for each in range(number, self._until(segment, number, after, limit))
         ]
 
     @staticmethod
-    def _until(stretch: Stretch, number: int, after: Position, limit: int) -> int:
-        within = bisect_right(stretch.lasts, after.offset + _EVENTS_A_READ)
-        return min(max(within, number + 1), number + limit, len(stretch))
+    def _until(segment: Segment, number: int, after: Position, limit: int) -> int:
+        within = bisect_right(segment.lasts, after.offset + _EVENTS_A_READ)
+        return min(max(within, number + 1), number + limit, len(segment))
 
-    async def _locate(self, after: Position) -> tuple[Stretch | None, int]:
-        """The stretch that holds the entry after a position, and its number there; None at the end."""
+    async def _locate(self, after: Position) -> tuple[Segment | None, int]:
+        """The segment that holds the entry after a position, and its number there; None at the end."""
         first, last = self.reach
         if after.epoch != self.contents.epoch:
             raise EpochLost(f"the archive is read in epoch {self.contents.epoch}, not {after.epoch}")
         if after.offset < first:
-            raise EntriesTrimmed(f"the archive at {self.shelf.where} begins after offset {first}")
+            raise EntriesTrimmed(f"the archive at {self.blob_store.where} begins after offset {first}")
         if after.offset > last:
             raise EpochLost(f"the archive ends at offset {last}; read up to {after.offset}")
         if after.offset == last:
             return None, 0
-        stretch = await self._load(after.offset + 1)
-        number = bisect_right(stretch.lasts, after.offset)
-        before = stretch.lasts[number - 1] if number else stretch.head.first - 1
-        if number == 0 and stretch.head.chain_before != after.chain:
-            await self._check_follows(stretch, after)
-        if before != after.offset or stretch.chain(number - 1) != after.chain:
+        segment = await self._load(after.offset + 1)
+        number = bisect_right(segment.lasts, after.offset)
+        before = segment.lasts[number - 1] if number else segment.head.first - 1
+        if number == 0 and segment.head.chain_before != after.chain:
+            await self._check_follows(segment, after)
+        if before != after.offset or segment.chain(number - 1) != after.chain:
             raise EpochLost(f"the archive up to offset {after.offset} is not the log that was read")
-        return stretch, number
+        return segment, number
 
-    async def _check_follows(self, stretch: Stretch, after: Position) -> None:
-        """Raises `DamagedEntry` if the position is where the stretch before this one ends."""
+    async def _check_follows(self, segment: Segment, after: Position) -> None:
+        """Raises `DamagedEntry` if the position is where the segment before this one ends."""
         before = self.contents.holding(after.offset)
         if before is not None and before.last == after.offset and (await self._head(before)).after == after:
             raise DamagedEntry(
-                after.offset + 1, f"{stretch.file} doesn't follow from {before.file}, by its chain", hint=_RESTORE
+                after.offset + 1, f"{segment.file} doesn't follow from {before.file}, by its chain", hint=_RESTORE
             )
 
-    async def _load(self, offset: int) -> Stretch:
-        """The stretch that holds an offset. Once reading goes on from one stretch to the next, the one after it is
+    async def _load(self, offset: int) -> Segment:
+        """The segment that holds an offset. Once reading goes on from one segment to the next, the one after it is
         fetched meanwhile; who goes to a point doesn't pay for more than is on the way."""
-        present = self._stretch
+        present = self._segment
         name = self.contents.holding(offset)
         if name is None:
             raise self._gap(offset)
         if present is not None and present.file == name.file:
             return present
-        self._stretch = None
+        self._segment = None
         if self._ahead is not None and self._ahead[0] == name:
             loading = self._ahead[1]
         else:
@@ -209,16 +209,16 @@ class ArchiveLog(OnlyRead):
         goes_on = present is not None and present.head.last < offset
         following = self.contents.holding(name.last + 1) if goes_on else None
         self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
-        self._stretch = await asyncio.wrap_future(loading)
-        return self._stretch
+        self._segment = await asyncio.wrap_future(loading)
+        return self._segment
 
-    def _fetch(self, name: StretchName) -> Stretch:
-        return decode_stretch(name, self._content(name, name.first))
+    def _fetch(self, name: SegmentName) -> Segment:
+        return decode_segment(name, self._content(name, name.first))
 
     def _gap(self, offset: int) -> DamagedEntry:
         following = self.contents.following(offset)
         assert following is not None
-        lacking = f"the archive at {self.shelf.where} lacks offsets {offset} to {following.first - 1}"
+        lacking = f"the archive at {self.blob_store.where} lacks offsets {offset} to {following.first - 1}"
         return DamagedEntry(offset, f"{lacking}, before {following.file}", hint=_RESTORE)
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
@@ -236,7 +236,7 @@ class ArchiveLog(OnlyRead):
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def read_from(self) -> str:
-        return f"the archive at {self.shelf.where}"
+        return f"the archive at {self.blob_store.where}"
 
 
 _RESTORE = "restore this file of the archive from a copy"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from arranger.errors import UsageError
 from arranger.events.archive import ArchiveLog
+from arranger.events.blob_stores import BlobStore, FolderStore, ZipStore, blob_store_at, is_remote, local_path
 from arranger.events.file_log import Copyable, FileLog
-from arranger.events.joined_log import JoinedLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
-from arranger.events.shelves import FolderShelf, Shelf, ZipShelf, is_remote, local_path, shelf_at
-from arranger.events.stretches import parsed_name
+from arranger.events.segments import parsed_name
+from arranger.events.tiered_log import TieredLog
 
 #: How every zip file begins.
 _ZIP_MAGIC = b"PK"
@@ -38,11 +38,11 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
         if epoch is not None:
             if not archive:
                 raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
-            return ArchiveLog(shelf_at(archive, cluster), epoch=epoch)
+            return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch)
         from arranger.events.redis_log import RedisLog  # the client takes long to load, and files don't need it
 
         live = RedisLog(target, cluster, read_only=read_only)
-        return JoinedLog(live, shelf_at(archive, cluster)) if archive and read_only else live
+        return TieredLog(live, blob_store_at(archive, cluster)) if archive and read_only else live
     archived = _archive_at(target, cluster)
     if archived is None:
         return FileLog(local_path(target), read_only=read_only)
@@ -51,15 +51,15 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
     return ArchiveLog(archived, epoch=epoch)
 
 
-def _archive_at(target: str, cluster: str) -> Shelf | None:
+def _archive_at(target: str, cluster: str) -> BlobStore | None:
     """The cluster's archive at a path or URL, or the export there; None for a file of another kind, or none at all."""
     if is_remote(target):
-        return shelf_at(target, cluster)
+        return blob_store_at(target, cluster)
     path = local_path(target)
     if path.is_dir():
         inside = path / cluster
-        return FolderShelf(path) if not inside.is_dir() and _holds_archive(path) else FolderShelf(inside)
-    return ZipShelf(path) if path.is_file() and _begins_as_zip(path) else None
+        return FolderStore(path) if not inside.is_dir() and _holds_archive(path) else FolderStore(inside)
+    return ZipStore(path) if path.is_file() and _begins_as_zip(path) else None
 
 
 def _holds_archive(folder: Path) -> bool:

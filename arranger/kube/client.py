@@ -169,8 +169,8 @@ class HttpCluster:
         # Without it, some kinds would orphan what they own.
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         conditions = {"uid": uid, "resourceVersion": resource_version}
-        if wanted := {name: value for name, value in conditions.items() if value is not None}:
-            body["preconditions"] = wanted
+        if preconditions := {name: value for name, value in conditions.items() if value is not None}:
+            body["preconditions"] = preconditions
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)

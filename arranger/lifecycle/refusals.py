@@ -54,7 +54,7 @@ def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[Slot
 
 def _needed(job: JobRecord) -> int:
     """The workers that it can't do without while it starts."""
-    return job.pods_wanted() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
+    return job.pods_desired() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
 
 
 def _words(job: JobRecord) -> str:

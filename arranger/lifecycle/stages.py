@@ -10,7 +10,7 @@ from arranger.events.facts import NO_FACTS, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
-from arranger.lifecycle.workers import Fallen, barred, blameless, fallen, replacement, room_taken
+from arranger.lifecycle.replacements import Fallen, barred, blameless, fallen, replacement, room_taken
 from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.stages import TRANSITIONS

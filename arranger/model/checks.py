@@ -72,9 +72,9 @@ def invalid(path: str, value: object, reason: str) -> FieldError:
     return FieldError(path, f"Invalid value: {shown(value)}: {reason}")
 
 
-def wrong_type(path: str, value: object, wanted: str) -> FieldError:
-    """A value of another type than `wanted`."""
-    message = f'Invalid value: "{json_type(value)}": must be of type {wanted}'
+def wrong_type(path: str, value: object, expected: str) -> FieldError:
+    """A value of another type than `expected`."""
+    message = f'Invalid value: "{json_type(value)}": must be of type {expected}'
     return FieldError(path, message, "FieldValueTypeInvalid")
 
 

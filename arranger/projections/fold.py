@@ -256,14 +256,14 @@ class _Fold(JobLife):
 
     def placed(self, offset: int, event: k.Placed) -> None:
         job = self.state.jobs.get(event.job_uid)
-        wanted = expand(event.pods)
+        desired = expand(event.pods)
         refused = self.cycle_refused or outdated(job, event.based_on, event.attempt)
         if not refused and job is not None:
-            refused = misplaced(job, wanted, self.cycle_config) or lacking(self.state.nodes, job, wanted)
+            refused = misplaced(job, desired, self.cycle_config) or lacking(self.state.nodes, job, desired)
             if not refused and self.cycle_config.verdicts >= 1:
                 refused = closed_to_new(self.state.nodes, job.valid_spec, event.pods)
         if self._judge(offset, "Placed", refused) and job is not None:
-            for slot, node in wanted.items():
+            for slot, node in desired.items():
                 self._reserve(job, slot, node)
             self._schedule_state(job, event.schedule_state)
             if job.schedule_state == ScheduleState.SUCCEED:

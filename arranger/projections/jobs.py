@@ -275,17 +275,17 @@ class JobRecord:
             ("Suspended", self.suspended),
         )
 
-    def pods_wanted(self) -> int:
+    def pods_desired(self) -> int:
         """Pods of the whole job, leader included, without workers that are given up."""
         spec = self.spec
         if spec is None:
             return 0
-        wanted = 1 - len(self.slots.given_up)
+        desired = 1 - len(self.slots.given_up)
         for group in spec.groups[
             1:
         ]:  # a loop costs half of what a sum over a generator does, and every cycle asks this
-            wanted += group.count
-        return wanted
+            desired += group.count
+        return desired
 
     def quorum_placed(self) -> bool:
         """Whether the leader and at least `min_workers` workers have nodes."""

@@ -40,20 +40,20 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
     return ""
 
 
-def misplaced(job: JobRecord, wanted: dict[SlotKey, str], config: CycleConfig) -> str:
+def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) -> str:
     """Why the pods of a placement have no free slots in their job, or don't make its quorum whole."""
-    spec, nodes_decided = job.valid_spec, len(wanted) + len(job.placements)
-    for slot in wanted:
+    spec, nodes_decided = job.valid_spec, len(desired) + len(job.placements)
+    for slot in desired:
         if slot in job.placements:
             return f"slot {slot} has a node already"
         if not exists(spec, slot):
             return f"the job has no slot {slot}"
-    if not wanted.keys() | job.placements.keys() >= {LEADER}:
+    if not desired.keys() | job.placements.keys() >= {LEADER}:
         return "the quorum is not whole: the leader has no node"
     if nodes_decided <= spec.min_workers:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
-    if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_wanted():
-        return f"the gang is not whole: {job.pods_wanted()} pods needed"
+    if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_desired():
+        return f"the gang is not whole: {job.pods_desired()} pods needed"
     return ""
 
 
@@ -78,10 +78,10 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
     return refused
 
 
-def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, str]) -> str:
+def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
     """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
     counts: dict[tuple[str, int], int] = {}
-    for (group, _), node in wanted.items():
+    for (group, _), node in desired.items():
         counts[node, group] = counts.get((node, group), 0) + 1
     need: dict[str, Amounts] = {}
     for (node, group), count in counts.items():
@@ -93,10 +93,10 @@ def lacking(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, str]) -> str
     asked = np.array(list(need.values()))
     if len(rows) == len(need) and not ((nodes.used[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any():
         return ""
-    return _lacking_one_by_one(nodes, job, wanted, need)
+    return _lacking_one_by_one(nodes, job, desired, need)
 
 
-def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, str], need: dict[str, Amounts]) -> str:
+def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: dict[str, Amounts]) -> str:
     """Which node it is that doesn't take what is needed there."""
     for node, amounts in need.items():
         if not nodes.has(node):
@@ -105,6 +105,6 @@ def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, wanted: dict[SlotKey, 
         short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
             names = {name for name, column in nodes.columns.items() if short[column] and name != NOWHERE}
-            asked = [requests_of(job, slot) for slot, at in wanted.items() if at == node]
+            asked = [requests_of(job, slot) for slot, at in desired.items() if at == node]
             return f"node {node} lacks {min(names.union(name for each in asked for name, _ in nodes.unknown(each)))}"
     return ""

@@ -158,7 +158,7 @@ class Slots:
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
             self._unschedule(job, job.stage)
             job.times.infeasible_ms = 0
-        elif len(job.placements) == job.pods_wanted():
+        elif len(job.placements) == job.pods_desired():
             self._schedule_state(job, ScheduleState.SUCCEED)
             job.waits = None
         elif job.schedule_state == ScheduleState.SUCCEED:

@@ -45,9 +45,9 @@ def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
 
 def counted(quota: Object, pods: Iterable[Object]) -> Object:
     """A quota as its controller leaves it: with its spec's `hard`, and what the pods of its namespace use."""
-    wanted = (quota.get("spec") or {}).get("hard") or {}
+    desired = (quota.get("spec") or {}).get("hard") or {}
     try:
-        hard = dict(quota_amounts(wanted))
+        hard = dict(quota_amounts(desired))
     except QuantityError:
         return quota
     total = dict.fromkeys(hard, 0)
@@ -56,7 +56,7 @@ def counted(quota: Object, pods: Iterable[Object]) -> Object:
             for name, value in _used(pod).items():
                 if name in total:
                     total[name] += value
-    status = {"hard": wanted, "used": {name: quantity(unit_of(name), value) for name, value in total.items()}}
+    status = {"hard": desired, "used": {name: quantity(unit_of(name), value) for name, value in total.items()}}
     return {**quota, "status": status}
 
 

@@ -86,13 +86,13 @@ class Scope:
 
     def context(self, rule: "Rule") -> cel.Context:
         """What one rule is evaluated in, with the `oldSelf` that it takes."""
-        wanted = "optional" if rule.optional_old else "plain" if rule.is_transition else self._held
-        if wanted != self._held:
+        expected = "optional" if rule.optional_old else "plain" if rule.is_transition else self._held
+        if expected != self._held:
             old = self._old
-            if wanted == "optional":
+            if expected == "optional":
                 old = cel.OptionalValue.none() if old is None else cel.OptionalValue.of(old)
             self._context.add_variable("oldSelf", old)
-            self._held = wanted
+            self._held = expected
         return self._context
 
     @property

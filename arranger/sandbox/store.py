@@ -124,8 +124,8 @@ class Store:
         position = collection.history.position(version)
         return Watch(collection.history, position, initial=[], matches=matches, wake=wake)
 
-    def _reached(self, wanted: str) -> None:
-        version = parsed_version(wanted)
+    def _reached(self, expected: str) -> None:
+        version = parsed_version(expected)
         if version > self.version:
             raise Refusal(
                 504,

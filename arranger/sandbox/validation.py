@@ -130,8 +130,8 @@ class Schema:
             return []
         if not self._right_type(value):
             name = json_type(value)
-            wanted = self.type or "integer,string"
-            text = f'Invalid value: "{name}": {path} in body must be of type {wanted}: "{name}"'
+            expected = self.type or "integer,string"
+            text = f'Invalid value: "{name}": {path} in body must be of type {expected}: "{name}"'
             return [FieldError(path, text, "FieldValueTypeInvalid")]
         found = [*self._missing(value, path), *self._wrong_value(value, path), *self._wrong_size(value, path)]
         for sub, part, where in self._parts(value, path):

@@ -186,7 +186,7 @@ def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Even
             events.append(waits)
     if attempt.pieces:
         pods = placer.placed_pods(attempt)
-        whole = len(job.placements) + attempt.pods == job.pods_wanted()
+        whole = len(job.placements) + attempt.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
         events.append(Placed(job.uid, job.version, job.attempt, state, pods))
     return events

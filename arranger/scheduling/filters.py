@@ -214,12 +214,12 @@ class NodePreference(Filter):
         return found if found.any() else None
 
     def _preference(self, view: ClusterView, shape: PodShape) -> Counts:
-        wanted = np.zeros(len(view), np.int64)
+        desired = np.zeros(len(view), np.int64)
         for preferred in shape.preferred:
             if preferred.term:
-                wanted += preferred.weight * _satisfying(view, preferred.term)
+                desired += preferred.weight * _satisfying(view, preferred.term)
         advice = np.array([_advised_against(facts.taints, shape) for facts in view.facts], np.int64)
-        found = 2 * _of_hundred(wanted) + 3 * (100 - _of_hundred(advice))
+        found = 2 * _of_hundred(desired) + 3 * (100 - _of_hundred(advice))
         found -= found.min()  # what all nodes share orders none of them
         return found
 

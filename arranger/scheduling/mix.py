@@ -31,10 +31,10 @@ def cluster_mix(state: State) -> Mix:
 
     What pods ask of each other is left out: of a shape that comes again only where it may run matters here.
     """
-    return mix_of((*_wanted(state), *_held(state)))
+    return mix_of((*_desired(state), *_held(state)))
 
 
-def _wanted(state: State) -> Iterator[tuple[PodShape, int]]:
+def _desired(state: State) -> Iterator[tuple[PodShape, int]]:
     for job in state.jobs.values():
         if job.active and job.spec is not None:
             for group in job.spec.groups:

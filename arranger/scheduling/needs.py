@@ -24,7 +24,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     """
     spec = job.valid_spec
     needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
-    missing = job.pods_wanted() - 1 if policy.whole else spec.min_workers
+    missing = job.pods_desired() - 1 if policy.whole else spec.min_workers
     missing -= len(job.placements) - (LEADER in job.placements)
     for group, indices in free_indices(job, range(1, len(spec.groups))).items():
         if missing > 0:
@@ -70,7 +70,7 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
     """
     spec = job.valid_spec
-    workers = job.pods_wanted() - 1 if policy.whole else spec.min_workers
+    workers = job.pods_desired() - 1 if policy.whole else spec.min_workers
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
     if not rooms[LEADER_GROUP].any() or possible < workers:

@@ -66,17 +66,17 @@ class Taking(msgspec.Struct, frozen=True, gc=False):
         return _first_taken((self.port,), pod.host_ports) is not None
 
 
-def _first_taken(wanted: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> int | None:
+def _first_taken(desired: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> int | None:
     """Which of the ports wanted is the first that can't be had beside those taken."""
     ports: dict[tuple[int, str], list[int]] = {}
-    for at, port in enumerate(wanted):
+    for at, port in enumerate(desired):
         ports.setdefault((port.port, port.protocol), []).append(at)
     return min(
         (
             at
             for port in taken
             for at in ports.get((port.port, port.protocol), ())
-            if "" in (port.address, wanted[at].address) or port.address == wanted[at].address
+            if "" in (port.address, desired[at].address) or port.address == desired[at].address
         ),
         default=None,
     )
@@ -347,7 +347,7 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     All of them if a waiting job asks something of other pods, else those that repel others.
     """
     asking = [job for job in state.jobs.values() if job.spec is not None and _asks(job.spec)]
-    complete = any(not job.ended and len(job.placements) < job.pods_wanted() for job in asking)
+    complete = any(not job.ended and len(job.placements) < job.pods_desired() for job in asking)
     if not complete and not state.repelling and all(len(job.bound) == len(job.placements) for job in asking):
         return None
     found = Neighbours(len(rows), complete=complete)

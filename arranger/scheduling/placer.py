@@ -103,13 +103,13 @@ class Placer:
         placing = self._placing
         while attempt.left:
             group, (indices, asked) = next(iter(attempt.left.items()))
-            wanted = indices if pods is None else indices[:pods]
-            placed = placing.place(placing.filters, attempt, group, wanted)
+            desired = indices if pods is None else indices[:pods]
+            placed = placing.place(placing.filters, attempt, group, desired)
             rest = indices[placed:]
-            if placed < len(wanted):
+            if placed < len(desired):
                 short = placing.short(placing.filters, attempt, group, found=asked - len(rest), asked=asked)
                 attempt.shortage = attempt.shortage or short
-            if placed == len(wanted) and rest:
+            if placed == len(desired) and rest:
                 attempt.left[group] = (rest, asked)
             else:
                 del attempt.left[group]

@@ -8,7 +8,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
-from arranger.scheduling.policies.queues import MergedQueues, Stretch, seniority
+from arranger.scheduling.policies.queues import MergedQueues, Segment, seniority
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
@@ -26,7 +26,7 @@ def next_ms(state: State, time_ms: int) -> float:
 
 def _wanting(state: State) -> list[JobRecord]:
     # Most jobs have all their nodes: what shows that is asked first, of thousands of jobs in every cycle.
-    short = [job for job in state.jobs.values() if len(job.placements) < job.pods_wanted()]
+    short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
     return sorted([job for job in short if _wants_nodes(state, job)], key=_by_uid)
 
 
@@ -37,15 +37,15 @@ def _by_uid(job: JobRecord) -> str:
 def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares) -> MergedQueues:
     """The jobs' turns. A job that names no policy, or one that isn't installed here, goes by the configured default."""
     return MergedQueues(
-        [Stretch(policies.queue[name].queue(of_stretch, shares), len(of_stretch)) for name, of_stretch in level]
+        [Segment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
         for level in in_line(jobs, config, policies)
     )
 
 
 def in_line(jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> list[list[tuple[str, list[JobRecord]]]]:
-    """The jobs by the policies that give them their turns, in levels and stretches.
+    """The jobs by the policies that give them their turns, in levels and segments.
 
-    Where all go by one policy, all are one stretch. Else they stand in one line by seniority, and the line is cut into
+    Where all go by one policy, all are one segment. Else they stand in one line by seniority, and the line is cut into
     its priorities, and each of these where the policy changes. So a policy decides among jobs only where none of
     another policy stands between them.
     """

@@ -119,10 +119,10 @@ class QuorumSearch:
         found = 0
         shortage = None
         for group, indices in turns:
-            wanted = indices[: asked - found]
-            placed = self._placing.place(filters, attempt, group, wanted)
+            desired = indices[: asked - found]
+            placed = self._placing.place(filters, attempt, group, desired)
             found += placed
-            if placed < len(wanted):
+            if placed < len(desired):
                 shortage = shortage or self._placing.short(filters, attempt, group, found=found, asked=asked)
                 if order is None or group == LEADER_GROUP:
                     return shortage

@@ -129,10 +129,10 @@ class Quotas:
             account, name, value = self._taken.pop()
             account.left[name] += value
 
-    def room(self, job: JobRecord, group: int, wanted: int) -> int:
-        """How many more pods of a group may be created, at most `wanted`."""
+    def room(self, job: JobRecord, group: int, desired: int) -> int:
+        """How many more pods of a group may be created, at most `desired`."""
         spec = job.valid_spec
-        room = wanted
+        room = desired
         for account in self._accounts.get(job.seen.namespace, ()):
             for name, value in account.uses(spec.groups[group]).items():
                 room = min(room, account.left[name] // value)

@@ -9,7 +9,7 @@ import logging
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.kube.translate import status_digest
-from arranger.lifecycle.wanted import expires_ms, wanted_status
+from arranger.lifecycle.desired import desired_status, expires_ms
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes
@@ -146,7 +146,7 @@ class Applier:
             if wait_s < SWEEP_S:
                 self._queue.look_again(job.uid, wait_s)
             return
-        if job.seen.status_digest != status_digest(wanted_status(self._follower.state, job)):
+        if job.seen.status_digest != status_digest(desired_status(self._follower.state, job)):
             return  # not stored, or not seen, yet: either is looked at again
         assert job.spec is not None and job.spec.ttl_s is not None
         seen, ttl_s, cluster = job.seen, job.spec.ttl_s, self._effects.cluster

@@ -12,7 +12,7 @@ from arranger.events.log import StoredSnapshot
 from arranger.logs import log_event
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
-from arranger.workers.archiver import Archiver
+from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.parts import Parts
 
@@ -25,14 +25,14 @@ PERIOD_S = 5.0
 class Maintenance:
     """Snapshots and trims when it is time; one tick at a time in the whole cluster."""
 
-    def __init__(self, parts: Parts, guard: LayoutGuard, archiver: Archiver | None = None) -> None:
+    def __init__(self, parts: Parts, guard: LayoutGuard, archive_writer: ArchiveWriter | None = None) -> None:
         self._follower = parts.follower
         self._membership = parts.membership
         self._clock = parts.clock
         self._metrics = parts.metrics
         self._settings = parts.settings
         self._guard = guard
-        self._archiver = archiver
+        self._archive_writer = archive_writer
         #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
         self._stored_offset = 0
         self._trimmed_offset = 0
@@ -81,8 +81,8 @@ class Maintenance:
             return
         slowest = await self._membership.slowest_offset(epoch)
         before = min(self._stored_offset, kept, slowest if slowest is not None else 0)
-        if self._archiver is not None and before > self._trimmed_offset:
-            archived = await self._archiver.end(epoch)
+        if self._archive_writer is not None and before > self._trimmed_offset:
+            archived = await self._archive_writer.end(epoch)
             before = min(before, archived.offset if archived is not None else 0)
         if before > self._trimmed_offset:
             self._metrics.trimmed.inc(await self._follower.log.trim(before, epoch=epoch))

@@ -9,7 +9,7 @@ from functools import partial
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
 from arranger.kube.manifests import pod_manifest
-from arranger.lifecycle.wanted import orphans, wanted_pods
+from arranger.lifecycle.desired import desired_pods, orphans
 from arranger.logs import log_event
 from arranger.model.names import job_name
 from arranger.projections.jobs import SlotKey
@@ -48,17 +48,17 @@ class PodReconciler:
         }
         progress.refusals = {key: kept for key, kept in progress.refusals.items() if key[0] == job.attempt}
         state = self._follower.state
-        wanted = wanted_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
+        desired = desired_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
-        create = [(slot, node) for slot, node in wanted.create if (job.attempt, slot) not in progress.settling]
+        create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
         if create:
             template = await self._template(look)
             if template is None or not look.current() or not await self._services.stands(look, template):
                 return
             effects += [self._create(look, slot, node, template) for slot, node in create]
         effects += [
-            self._delete(job.uid, progress, pod, force=pods is wanted.force)
-            for pods in (wanted.delete, wanted.force)
+            self._delete(job.uid, progress, pod, force=pods is desired.force)
+            for pods in (desired.delete, desired.force)
             for pod in pods
             if pod.uid not in progress.settling
         ]

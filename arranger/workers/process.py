@@ -23,7 +23,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.plugins import inventory
 from arranger.settings import Settings
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer

@@ -16,7 +16,7 @@ import msgspec
 from arranger.clock import Clock
 from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
-from arranger.lifecycle.wanted import rfc3339
+from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.shortages import shortage_text

@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 from arranger.errors import LogUnavailable
+from arranger.events.blob_stores import blob_store_at
 from arranger.events.kinds import Watched
-from arranger.events.shelves import shelf_at
 from arranger.logs import log_event
 from arranger.workers import applier, controller, maintenance, scheduler
 from arranger.workers.api_check import ApiCheck
-from arranger.workers.archiver import Archiver
-from arranger.workers.archiving import Archiving
-from arranger.workers.ending import end
+from arranger.workers.archive_role import ArchiveRole
+from arranger.workers.archive_writer import ArchiveWriter
+from arranger.workers.cancelling import end
 from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.parts import Parts
 from arranger.workers.ticks import Handler
@@ -96,18 +96,18 @@ class Roles:
 
     def _start_maintenance(self) -> dict[str, Handler]:
         parts = self._parts
-        archiver = self._start_archiving() if parts.settings.archive_url else None
-        role = maintenance.Maintenance(parts, self.guard, archiver)
+        archive_writer = self._start_archive_role() if parts.settings.archive_url else None
+        role = maintenance.Maintenance(parts, self.guard, archive_writer)
         parts.follower.listen(role)
         self._run(parts.ticker.run(maintenance.TICK, maintenance.PERIOD_S), "maintenance-ticks")
         return {maintenance.TICK: role.maintain}
 
-    def _start_archiving(self) -> Archiver:
+    def _start_archive_role(self) -> ArchiveWriter:
         settings = self._parts.settings
-        shelf = shelf_at(settings.archive_url, settings.cluster)
-        archiver = Archiver(shelf, every_events=settings.archive_every_events)
-        self._run(Archiving(self._parts, archiver).run(), "archive")
-        return archiver
+        blob_store = blob_store_at(settings.archive_url, settings.cluster)
+        archive_writer = ArchiveWriter(blob_store, every_events=settings.archive_every_events)
+        self._run(ArchiveRole(self._parts, archive_writer).run(), "archive")
+        return archive_writer
 
     def _follow(self, name: str, role: _Following) -> None:
         self.following[name] = role

@@ -13,7 +13,7 @@ import msgspec
 
 from arranger.kube.cluster import TYJOBS, ApiError, Object
 from arranger.kube.translate import QUEUE_POSITION, status_digest
-from arranger.lifecycle.wanted import wanted_status
+from arranger.lifecycle.desired import desired_status
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -90,7 +90,7 @@ class StatusWriter:
         if _in_passing(job) and self._passes(look, now_s):
             return False
         state = self._follower.state
-        status = wanted_status(state, job)
+        status = desired_status(state, job)
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
         status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)

@@ -31,7 +31,7 @@ from redis.exceptions import RedisError
 from arranger.clock import Clock
 from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.tick_jobs import (
     FORGOTTEN_AFTER_S,
     HANDLER_LIMIT_S,

@@ -16,7 +16,7 @@ from arranger.events.log import Appended
 from arranger.kube.cluster import ApiError, ClusterUnavailable
 from arranger.logs import log_event
 from arranger.workers.backoff import Backoff
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.identity import ForeignCluster
 from arranger.workers.observer import Observer
 from arranger.workers.parts import Parts

@@ -29,20 +29,20 @@ async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has
 ) -> None:
     async with connected(own_redis) as client:
         one, other = member(client, "c", "one"), member(client, "c", "other")
-        held, wanted = _lease(client, "nodes", "one"), _lease(client, "pods", "one")
+        held, desired = _lease(client, "nodes", "one"), _lease(client, "pods", "one")
         await one.join()
         assert await held.acquire()
         own_redis.command("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(LogUnavailable):
             await other.join()
         with pytest.raises(LogUnavailable):
-            await wanted.acquire()
+            await desired.acquire()
         assert await held.acquire()  # who watches goes on watching
         assert [each.id for each in await one.live()] == ["one"]
         await held.release()
         own_redis.command("CONFIG", "SET", "maxmemory", "0")
         await other.join()
-        assert await wanted.acquire()
+        assert await desired.acquire()
 
 
 async def test_a_read_only_replica_can_be_asked_who_lives_and_gives_no_lease(own_redis: RealRedis) -> None:

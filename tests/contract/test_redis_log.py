@@ -12,6 +12,7 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.errors import EpochLost, LogError, LogUnavailable, UsageError, WatchSuperseded
+from arranger.events.blob_stores import FolderStore
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
@@ -20,10 +21,9 @@ from arranger.events.open_log import open_log
 from arranger.events.redis_connection import connect, sync_client, translated
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import redacted
-from arranger.events.shelves import FolderShelf
 from arranger.metrics import Metrics
-from arranger.workers.archiver import Archiver
-from arranger.workers.archiving import Archiving
+from arranger.workers.archive_role import ArchiveRole
+from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.follower import Follower
 from tests.contract.log_homes import FakeRedis, LossyProxy
 from tests.parts import parts
@@ -497,8 +497,8 @@ async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: Real
         clock = SystemClock()
         follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
         await follower.start()
-        archiver = Archiver(FolderShelf(tmp_path / "c"), every_events=20)
-        archiving = Archiving(
+        archive_writer = ArchiveWriter(FolderStore(tmp_path / "c"), every_events=20)
+        archiving = ArchiveRole(
             parts(
                 follower=follower,
                 stream=log,
@@ -506,7 +506,7 @@ async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: Real
                 clock=clock,
                 settings={"archive_every_events": 20, "archive_every_s": 3600},
             ),
-            archiver,
+            archive_writer,
         )
         assert await archiving.once()
         old = await open_log(str(tmp_path), "c", read_only=True, epoch=begun.epoch)

@@ -15,7 +15,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry, entries
 from arranger.events.open_log import open_log
 from arranger.events.redis_log import RedisLog
-from arranger.events.stretches import StretchName, parsed_name
+from arranger.events.segments import SegmentName, parsed_name
 from tests.e2e.harness import REPOSITORY, Worker, arranger, eventually
 from tests.servers import RealRedis
 
@@ -60,9 +60,9 @@ async def _whole(url: str, cluster: str, archive: Path) -> list[Entry]:
         await log.close()
 
 
-def _stretches(folder: Path) -> list[StretchName]:
+def _segments(folder: Path) -> list[SegmentName]:
     names = [parsed_name(path.name) for path in folder.iterdir()] if folder.exists() else []
-    return sorted((name for name in names if isinstance(name, StretchName)), key=lambda name: name.first)
+    return sorted((name for name in names if isinstance(name, SegmentName)), key=lambda name: name.first)
 
 
 def test_an_archiving_process_killed_at_any_moment_leaves_an_archive_that_goes_on(
@@ -90,8 +90,10 @@ def test_an_archiving_process_killed_at_any_moment_leaves_an_archive_that_goes_o
         for _ in range(KILLS):
             files = len(list(folder.glob("*")))
             worker.start()
-            wanted = files + chance.randint(1, 7)
-            eventually("more is archived", lambda wanted=wanted: len(list(folder.glob("*"))) >= wanted, every_s=0.001)
+            desired = files + chance.randint(1, 7)
+            eventually(
+                "more is archived", lambda desired=desired: len(list(folder.glob("*"))) >= desired, every_s=0.001
+            )
             time.sleep(chance.random() / 20)
             worker.kill()
             filling.append(300)
@@ -99,7 +101,7 @@ def test_an_archiving_process_killed_at_any_moment_leaves_an_archive_that_goes_o
         events = sum(len(batch.events) for batch in filling.appended) + 1
 
         def all_there() -> bool:
-            names = _stretches(folder)
+            names = _segments(folder)
             return bool(names) and events - names[-1].last < EVERY
 
         eventually("the archive has caught up", all_there)
@@ -107,7 +109,7 @@ def test_an_archiving_process_killed_at_any_moment_leaves_an_archive_that_goes_o
         worker.stop()
     finally:
         worker.close()
-    names = _stretches(folder)
+    names = _segments(folder)
     assert [name.first for name in names] == [1, *(name.last + 1 for name in names[:-1])], "no gap, nothing twice"
     found = asyncio.run(_whole(url, cluster, archive))
     assert [entry.batch for entry in found[1:]] == filling.appended
@@ -128,9 +130,9 @@ def _start(url: str, cluster: str) -> int:
 KILLED = """
 import os, signal, sys
 from arranger.cli.main import main
-from arranger.events import shelves
+from arranger.events import blob_stores
 
-where, at, arguments = getattr(shelves, sys.argv[1]), sys.argv[2], sys.argv[4:]
+where, at, arguments = getattr(blob_stores, sys.argv[1]), sys.argv[2], sys.argv[4:]
 calls, real = iter(range(int(sys.argv[3]))), getattr(where, at)
 
 def fatal(*given, **named):

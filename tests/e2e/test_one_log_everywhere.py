@@ -7,16 +7,16 @@ from pathlib import Path
 from arranger.cli.inputs.reading import begin, feed
 from arranger.cli.main import main
 from arranger.clock import SystemClock
+from arranger.events.blob_stores import FolderStore
 from arranger.events.log import Log, StoredSnapshot
 from arranger.events.open_log import open_log
 from arranger.events.redis_log import RedisLog
-from arranger.events.shelves import FolderShelf
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import Changes
 from arranger.replay.reading.history import Journey, Point
-from arranger.workers.archiver import Archiver
-from arranger.workers.archiving import Archiving
+from arranger.workers.archive_role import ArchiveRole
+from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.follower import Follower
 from tests.parts import parts
 from tests.random_worlds import _STEPS, live_through
@@ -64,7 +64,7 @@ async def _lived(url: str, folder: Path, world: World) -> dict[int, str]:
     recorder = Recorder(follower)
     follower.listen(recorder)
     await follower.start()
-    archiving = Archiving(
+    archiving = ArchiveRole(
         parts(
             follower=follower,
             stream=log,
@@ -73,7 +73,7 @@ async def _lived(url: str, folder: Path, world: World) -> dict[int, str]:
             metrics=metrics,
             settings={"archive_every_events": 150, "archive_every_s": 1e9},
         ),
-        Archiver(FolderShelf(folder / CLUSTER), every_events=150),
+        ArchiveWriter(FolderStore(folder / CLUSTER), every_events=150),
     )
     archived = 0
     for entry in world.entries[1:]:  # the log itself began its epoch

@@ -332,9 +332,9 @@ def loose_schema(kube: RealKube) -> Iterator[Callable[[], None]]:
     """The TYJob resource takes anything; what it gives restores the schema."""
     schema = yaml.safe_load(TYJOB_CRD.read_text())["spec"]["versions"][0]["schema"]
 
-    def put(wanted: dict[str, Any]) -> None:
+    def put(desired: dict[str, Any]) -> None:
         definition = kube.request("GET", CRD)[1]
-        definition["spec"]["versions"][0]["schema"] = wanted
+        definition["spec"]["versions"][0]["schema"] = desired
         kube.request("PUT", CRD, definition)
 
     def refuses() -> bool:

@@ -100,5 +100,5 @@ def _of_process(process: "SimulatedProcess") -> Iterator[str]:
         old = [key for key in progress.refusals if key[0] != job.attempt]
         if old:
             yield f"the applier keeps refusals of earlier attempts of {job.seen.name}"
-        if len(progress.settling) > job.pods_wanted() + 8:
+        if len(progress.settling) > job.pods_desired() + 8:
             yield f"the applier lets {len(progress.settling)} effects of {job.seen.name} settle"

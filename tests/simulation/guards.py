@@ -21,8 +21,8 @@ from arranger.projections import fold, judging
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.workers import deletions, watcher
+from arranger.workers.cancelling import _ask
 from arranger.workers.creation import Creation
-from arranger.workers.ending import _ask
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
 from arranger.workers.timekeeping import Timekeeper

@@ -343,7 +343,7 @@ class Checks:
     def _counts(self, uid: str, slot: _Slot, node: str) -> bool:
         """Whether a pod has its room: as its job's, because the log has seen it there, or because it still may come."""
         state = self._world.oracle.state
-        if self._wanted(slot, node):
+        if self._desired(slot, node):
             return True
         claimed = (slot.job, slot.attempt, slot.group, slot.index)
         assumed = ((one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index) for one in state.assumed)
@@ -351,7 +351,7 @@ class Checks:
             self._unawaited.add(uid)
         return uid not in self._unawaited
 
-    def _wanted(self, slot: _Slot, node: str) -> bool:
+    def _desired(self, slot: _Slot, node: str) -> bool:
         job = self._world.oracle.state.jobs.get(slot.job)
         if job is None or job.spec is None or job.attempt != slot.attempt:
             return False

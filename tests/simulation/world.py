@@ -34,7 +34,7 @@ from arranger.settings import Settings
 from arranger.workers import applier, backoff
 from arranger.workers.applier import Applier
 from arranger.workers.beginning import HistoryGone
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health

@@ -29,13 +29,13 @@ def main() -> int:
     parser.add_argument("--output", choices=("text", "json"), default="text")
     parser.add_argument("--short", action="store_true", help="leases of seconds, and no verdict on times")
     given = parser.parse_args()
-    wanted = {row.upper() for row in given.rows}
-    unknown = wanted - {scenario.row for scenario in ROWS}
+    desired = {row.upper() for row in given.rows}
+    unknown = desired - {scenario.row for scenario in ROWS}
     if unknown:
         parser.error(f"no row {', '.join(sorted(unknown))}")
     verdicts = []
     for scenario in ROWS:
-        if not wanted or scenario.row in wanted:
+        if not desired or scenario.row in desired:
             verdicts.append(_tried(scenario, given.code.resolve(), short=given.short))
             if given.output == "text":
                 print(verdicts[-1].line(), flush=True)

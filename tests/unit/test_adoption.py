@@ -4,7 +4,7 @@ import pytest
 
 from arranger.kube.cluster import Object
 from arranger.kube.translate import job_status_seen
-from arranger.lifecycle.wanted import wanted_pods, wanted_status
+from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from tests.world import World
@@ -27,7 +27,7 @@ def after_the_loss(
     world: World, job: JobRecord, *, order: str = "pods first", status: Object | None = None
 ) -> tuple[World, JobRecord]:
     """A new epoch that lists what is there: nodes, pods, and the TYJob with the status that it has now, or this one."""
-    status = status or wanted_status(world.state, job)
+    status = status or desired_status(world.state, job)
     new = World(listed=False)
     new.now_ms = world.now_ms + 10_000
     new.node("n1", cpu=3)
@@ -61,23 +61,23 @@ def fail(world: World, job: JobRecord, index: int, **more: object) -> str:
 def test_a_worker_whose_ended_pod_outlives_the_log_is_charged_once(order: str) -> None:
     world, job = running()
     uid = fail(world, job, 1, restarts=1)
-    assert wanted_status(world.state, job)["workers"][0]["replacing"] == "1"
+    assert desired_status(world.state, job)["workers"][0]["replacing"] == "1"
     new, again = after_the_loss(world, job, order=order)
-    assert again.spent == {"actors": 2} and [pod.uid for pod in wanted_pods(new.state, again).delete] == [uid]
+    assert again.spent == {"actors": 2} and [pod.uid for pod in desired_pods(new.state, again).delete] == [uid]
     new.pass_time(600)
     new.settle()
     assert again.spent == {"actors": 2} and (again.stage, len(again.bound)) == (Stage.RUNNING, 4)
-    assert wanted_status(new.state, again)["workers"][0]["restarts"] == 2
+    assert desired_status(new.state, again)["workers"][0]["restarts"] == 2
     new.state.validate()
 
 
 def test_a_next_pod_that_is_there_already_is_not_taken_for_the_one_that_it_replaces() -> None:
     world, job = running()
     uid = fail(world, job, 1)
-    told = wanted_status(world.state, job)
+    told = desired_status(world.state, job)
     world.pod_gone(uid)
     world.settle()
-    assert "replacing" in told["workers"][0] and "replacing" not in wanted_status(world.state, job)["workers"][0]
+    assert "replacing" in told["workers"][0] and "replacing" not in desired_status(world.state, job)["workers"][0]
     _, again = after_the_loss(world, job, status=told)
     assert again.bound == job.bound and not again.retired
 
@@ -86,7 +86,7 @@ def test_a_next_pod_that_is_there_already_is_not_taken_for_the_one_that_it_repla
 def test_once_pods_are_listed_no_later_pod_is_taken_for_a_replaced_one(order: str) -> None:
     world, job = running()
     uid = fail(world, job, 1)
-    told = wanted_status(world.state, job)
+    told = desired_status(world.state, job)
     new = World(listed=order == "pods first")
     new.node("n1", cpu=3)
     new.node("n2", cpu=3)
@@ -115,7 +115,7 @@ def test_a_lost_worker_that_still_seems_to_run_is_not_taken_back() -> None:
     assert lost
     new, again = after_the_loss(world, job)
     assert not lost.keys() & again.bound.keys() and again.retired.keys() == set(lost.values())
-    assert {pod.uid for pod in wanted_pods(new.state, again).delete} == set(lost.values())
+    assert {pod.uid for pod in desired_pods(new.state, again).delete} == set(lost.values())
 
 
 def test_why_and_since_when_a_job_is_where_it_is_outlives_the_log() -> None:
@@ -125,14 +125,14 @@ def test_why_and_since_when_a_job_is_where_it_is_outlives_the_log() -> None:
     world.settle()
     world.wait_for_back_offs()
     world.settle()
-    before = wanted_status(world.state, job)
+    before = desired_status(world.state, job)
     new, again = after_the_loss(world, job)
-    assert wanted_status(new.state, again) == before
+    assert desired_status(new.state, again) == before
     world.change_pod(job.bound[(0, 0)], phase="Succeeded", ready=False)
     world.control()
-    before = wanted_status(world.state, job)
+    before = desired_status(world.state, job)
     new, again = after_the_loss(world, job)
-    assert wanted_status(new.state, again)["conditions"] == before["conditions"]
+    assert desired_status(new.state, again)["conditions"] == before["conditions"]
     assert before["conditions"][2]["reason"] == "LeaderSucceeded"
 
 
@@ -156,4 +156,4 @@ def test_what_a_status_of_another_hand_says_is_taken_as_far_as_it_makes_sense() 
         new = World()
         again = new.job("ppo", **SPEC, status=job_status_seen({"stage": "Running", **junk}, job.spec))  # type: ignore[arg-type]
         assert again.decided is not None and again.decided.reason == "Adopted"
-        assert wanted_status(new.state, again)["conditions"][1]["status"] == "True"
+        assert desired_status(new.state, again)["conditions"][1]["status"] == "True"

@@ -16,7 +16,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
-from arranger.lifecycle.wanted import wanted_status
+from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
@@ -179,7 +179,7 @@ class Scene:
         self.store.patch(TYJOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 0}})
         self.observe()
         self.decide(Stage.SUCCEEDED)
-        status = wanted_status(self.world.state, self.job)
+        status = desired_status(self.world.state, self.job)
         self.store.patch(TYJOBS, "default", "j", {"status": status}, subresource="status")
         self.observe()
 
@@ -607,7 +607,7 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
     assert isinstance(told, k.EffectFailed)
     assert (told.permanent, told.message) == (False, message)
     scene.world.say(told)
-    assert wanted_status(scene.world.state, scene.job)["message"] == f"create refused: {message}"
+    assert desired_status(scene.world.state, scene.job)["message"] == f"create refused: {message}"
 
 
 async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped() -> None:

@@ -14,20 +14,20 @@ from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events import kinds as k
 from arranger.events.archive import ArchiveLog
+from arranger.events.blob_stores import BlobStore, FolderStore, RemoteStore
 from arranger.events.codec import StoredEntry, encode_batch
-from arranger.events.joined_log import JoinedLog
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.open_log import open_log
-from arranger.events.shelves import FolderShelf, RemoteShelf, Shelf
-from arranger.events.stretches import SnapshotName, StretchName, encode_snapshot_file, encode_stretch, parsed_name
+from arranger.events.segments import SegmentName, SnapshotName, encode_segment, encode_snapshot_file, parsed_name
+from arranger.events.tiered_log import TieredLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END
-from arranger.workers.archiver import Archiver
-from arranger.workers.archiving import Archiving
+from arranger.workers.archive_role import ArchiveRole
+from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.follower import Follower
 from arranger.workers.layout_guard import LayoutGuard
 from arranger.workers.maintenance import Maintenance
@@ -60,30 +60,30 @@ def source_of(log: MemoryLog) -> Any:
     return read
 
 
-async def archived(log: MemoryLog, shelf: Shelf, *, every: int = 20, until: int | None = None) -> int:
+async def archived(log: MemoryLog, blob_store: BlobStore, *, every: int = 20, until: int | None = None) -> int:
     """Archive what the archive hasn't got yet; answers how many stretches that were."""
-    archiver = Archiver(shelf, every_events=every)
+    archive_writer = ArchiveWriter(blob_store, every_events=every)
     epoch = (await log.end()).epoch
-    begin = await archiver.end(epoch) or await log.start()
+    begin = await archive_writer.end(epoch) or await log.start()
     last = (await log.end()).offset if until is None else until
-    return len([put async for put in archiver.archive(source_of(log), begin, last)])
+    return len([put async for put in archive_writer.archive(source_of(log), begin, last)])
 
 
 def files_in(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def stretches_in(folder: Path) -> list[StretchName]:
+def segments_in(folder: Path) -> list[SegmentName]:
     names = [parsed_name(path.name) for path in files_in(folder)]
-    return [name for name in names if isinstance(name, StretchName)]
+    return [name for name in names if isinstance(name, SegmentName)]
 
 
 async def whole(log: Log) -> list[Entry]:
     return [entry async for entry in entries(log, await log.start())]
 
 
-async def opened(shelf: Shelf, epoch: int | None = None) -> ArchiveLog:
-    log = ArchiveLog(shelf, epoch=epoch)
+async def opened(blob_store: BlobStore, epoch: int | None = None) -> ArchiveLog:
+    log = ArchiveLog(blob_store, epoch=epoch)
     await log.open()
     return log
 
@@ -92,18 +92,20 @@ async def opened(shelf: Shelf, epoch: int | None = None) -> ArchiveLog:
 
 
 def test_a_name_says_what_is_in_the_file_and_is_read_back() -> None:
-    for name in (StretchName(1, 1, 20, 0, 5), StretchName(TOLD_MS, 10**13, 10**13 + 4, 1, 2), SnapshotName(3, 4, 5)):
+    for name in (SegmentName(1, 1, 20, 0, 5), SegmentName(TOLD_MS, 10**13, 10**13 + 4, 1, 2), SnapshotName(3, 4, 5)):
         assert parsed_name(name.file) == name
-    assert parsed_name(StretchName(1, 1, 20, 0, 5).file + ".0af3.part") is None
+    assert parsed_name(SegmentName(1, 1, 20, 0, 5).file + ".0af3.part") is None
     assert parsed_name("notes.txt") is None
 
 
 @pytest.mark.parametrize("place", ["folder", "memory"])
 async def test_what_was_archived_is_read_as_it_was(tmp_path: Path, place: str) -> None:
     log = await filled(100)
-    shelf: Shelf = FolderShelf(tmp_path / "a") if place == "folder" else RemoteShelf(f"memory://{tmp_path.name}/a")
-    assert await archived(log, shelf) > 5
-    archive = await opened(shelf)
+    blob_store: BlobStore = (
+        FolderStore(tmp_path / "a") if place == "folder" else RemoteStore(f"memory://{tmp_path.name}/a")
+    )
+    assert await archived(log, blob_store) > 5
+    archive = await opened(blob_store)
     assert (await archive.start(), await archive.end()) == (await log.start(), await log.end())
     assert await whole(archive) == await whole(log)
     after = await log.start()
@@ -121,8 +123,8 @@ async def test_what_was_archived_is_read_as_it_was(tmp_path: Path, place: str) -
 
 async def test_a_file_has_at_least_the_events_asked_for_and_its_name_tells_what_it_holds(tmp_path: Path) -> None:
     log = await filled(100)
-    await archived(log, FolderShelf(tmp_path))
-    names = stretches_in(tmp_path)
+    await archived(log, FolderStore(tmp_path))
+    names = segments_in(tmp_path)
     told = {entry.last: entry.batch.time_ms for entry in await whole(log)}
     assert names[0].first == 1 and names[-1].last == (await log.end()).offset
     for name, following in zip(names, [*names[1:], None], strict=True):
@@ -133,10 +135,10 @@ async def test_a_file_has_at_least_the_events_asked_for_and_its_name_tells_what_
 
 async def test_every_stretch_ends_with_a_snapshot_of_the_state_there(tmp_path: Path) -> None:
     log = await filled(60)
-    stretches = await archived(log, FolderShelf(tmp_path))
-    archive = await opened(FolderShelf(tmp_path))
+    segments = await archived(log, FolderStore(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     marks = await archive.snapshot_marks()
-    assert len(marks) == stretches
+    assert len(marks) == segments
     state = State()
     for entry in await whole(log):
         apply_entry(state, entry, Changes())
@@ -151,8 +153,8 @@ async def test_every_stretch_ends_with_a_snapshot_of_the_state_there(tmp_path: P
 
 async def test_positions_that_are_not_in_it_are_refused_as_a_log_does(tmp_path: Path) -> None:
     log = await filled(60, trim=30)
-    await archived(log, FolderShelf(tmp_path))
-    archive = await opened(FolderShelf(tmp_path))
+    await archived(log, FolderStore(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     start, end = await archive.start(), await archive.end()
     first = (await archive.read(start))[0]
     with pytest.raises(EntriesTrimmed):
@@ -178,11 +180,11 @@ async def test_positions_that_are_not_in_it_are_refused_as_a_log_does(tmp_path: 
 
 async def test_archiving_goes_on_behind_what_is_there(tmp_path: Path) -> None:
     log = await filled(100)
-    await archived(log, FolderShelf(tmp_path), until=(await log.read(await log.start()))[30].last)
+    await archived(log, FolderStore(tmp_path), until=(await log.read(await log.start()))[30].last)
     before = {path.name: path.read_bytes() for path in files_in(tmp_path)}
-    await archived(log, FolderShelf(tmp_path))
+    await archived(log, FolderStore(tmp_path))
     assert before.items() <= {path.name: path.read_bytes() for path in files_in(tmp_path)}.items()
-    archive = await opened(FolderShelf(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     assert await whole(archive) == await whole(log)
     await archive.close()
 
@@ -190,15 +192,15 @@ async def test_archiving_goes_on_behind_what_is_there(tmp_path: Path) -> None:
 async def test_two_that_archive_at_once_with_other_bounds_harm_nothing(tmp_path: Path) -> None:
     log = await filled(200)
     for every in (50, 20, 70, 23):
-        archiver = Archiver(FolderShelf(tmp_path), every_events=every)
+        archive_writer = ArchiveWriter(FolderStore(tmp_path), every_events=every)
         begin, end = await log.start(), await log.end()
-        assert [put async for put in archiver.archive(source_of(log), begin, end.offset)]
-        archive = await opened(FolderShelf(tmp_path))
+        assert [put async for put in archive_writer.archive(source_of(log), begin, end.offset)]
+        archive = await opened(FolderStore(tmp_path))
         assert await whole(archive) == await whole(log)
         await archive.close()
 
 
-class Failing(FolderShelf):
+class Failing(FolderStore):
     """Fails at the n-th file, half written."""
 
     def __init__(self, folder: Path, fail_at: int) -> None:
@@ -220,8 +222,8 @@ async def test_after_a_crash_at_any_file_archiving_goes_on_and_nothing_lacks(tmp
         folder.mkdir()
         with pytest.raises(LogUnavailable):
             await archived(log, Failing(folder, number))
-        await archived(log, FolderShelf(folder))
-        archive = await opened(FolderShelf(folder))
+        await archived(log, FolderStore(folder))
+        archive = await opened(FolderStore(folder))
         assert await whole(archive) == await whole(log)
         for mark in await archive.snapshot_marks():
             stored = await archive.newest_snapshot(at_most=mark.offset)
@@ -234,7 +236,7 @@ async def test_after_a_crash_at_any_file_archiving_goes_on_and_nothing_lacks(tmp
 
 async def test_any_damaged_byte_is_noticed_and_the_file_named(tmp_path: Path) -> None:
     log = await filled(60)
-    await archived(log, FolderShelf(tmp_path))
+    await archived(log, FolderStore(tmp_path))
     chance = random.Random(5)
     for path in files_in(tmp_path):
         content = path.read_bytes()
@@ -249,7 +251,7 @@ async def test_any_damaged_byte_is_noticed_and_the_file_named(tmp_path: Path) ->
 
 async def _problem(folder: Path) -> str:
     """What is wrong, as reading everything finds it."""
-    archive = ArchiveLog(FolderShelf(folder))
+    archive = ArchiveLog(FolderStore(folder))
     try:
         await archive.open()
         await whole(archive)
@@ -264,10 +266,10 @@ async def _problem(folder: Path) -> str:
 
 async def test_a_missing_stretch_is_named_after_what_is_before_it_was_read(tmp_path: Path) -> None:
     log = await filled(100)
-    await archived(log, FolderShelf(tmp_path))
-    names = stretches_in(tmp_path)
+    await archived(log, FolderStore(tmp_path))
+    names = segments_in(tmp_path)
     (tmp_path / names[2].file).unlink()
-    archive = await opened(FolderShelf(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     read: list[Entry] = []
     with pytest.raises(DamagedEntry, match=f"lacks offsets {names[2].first} to {names[2].last}") as raised:
         async for entry in entries(archive, await archive.start()):
@@ -279,9 +281,9 @@ async def test_a_missing_stretch_is_named_after_what_is_before_it_was_read(tmp_p
 
 async def test_a_stretch_that_goes_while_it_is_read_is_named(tmp_path: Path) -> None:
     log = await filled(100)
-    await archived(log, FolderShelf(tmp_path))
-    archive = await opened(FolderShelf(tmp_path))
-    last = archive.contents.stretches[-1]
+    await archived(log, FolderStore(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
+    last = archive.contents.segments[-1]
     (tmp_path / last.file).unlink()
     with pytest.raises(DamagedEntry, match=last.file):
         await whole(archive)
@@ -294,9 +296,9 @@ async def test_an_altered_entry_of_a_whole_file_is_found_by_its_chain(tmp_path: 
     stored = list(await log.read_stored(begin))
     altered = k.Batch("w", 5, 1, tuple(k.NodeGone(1, "another", "uid") for _ in range(stored[5].count)))
     stored[5] = msgspec.structs.replace(stored[5], payload=encode_batch(altered))
-    name, content = encode_stretch(begin, stored, (1, 2))
-    FolderShelf(tmp_path).put(name, content)
-    archive = await opened(FolderShelf(tmp_path))
+    name, content = encode_segment(begin, stored, (1, 2))
+    FolderStore(tmp_path).put(name, content)
+    archive = await opened(FolderStore(tmp_path))
     with pytest.raises(DamagedEntry, match="chain"):
         await whole(archive)
     await archive.close()
@@ -307,9 +309,9 @@ async def test_an_altered_entry_of_a_whole_file_is_found_by_its_chain(tmp_path: 
 
 async def test_an_archive_is_opened_by_its_folder_the_cluster_s_folder_or_a_url(tmp_path: Path) -> None:
     log = await filled(60)
-    await archived(log, FolderShelf(tmp_path / "prod"))
+    await archived(log, FolderStore(tmp_path / "prod"))
     url = f"memory://opened-{tmp_path.name}"
-    await archived(log, RemoteShelf(f"{url}/prod"))
+    await archived(log, RemoteStore(f"{url}/prod"))
     for target in (str(tmp_path), f"file://{tmp_path}", str(tmp_path / "prod"), url):
         archive = await open_log(target, "prod", read_only=True)
         assert await whole(archive) == await whole(log)
@@ -322,10 +324,10 @@ async def test_an_archive_is_opened_by_its_folder_the_cluster_s_folder_or_a_url(
 async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Path) -> None:
     log = await filled(30)
     first = await whole(log)
-    await archived(log, FolderShelf(tmp_path / "c"))
+    await archived(log, FolderStore(tmp_path / "c"))
     old = (await log.end()).epoch
     await log.begin_epoch(lost=old, reason="test", time_ms=0)
-    await archived(log, FolderShelf(tmp_path / "c"))
+    await archived(log, FolderStore(tmp_path / "c"))
     for epoch, found in ((None, await whole(log)), (old, first), (old + 1, await whole(log))):
         archive = await open_log(str(tmp_path), "c", read_only=True, epoch=epoch)
         assert await whole(archive) == found
@@ -340,10 +342,10 @@ async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Pa
 async def test_a_trimmed_log_and_its_archive_read_as_one(tmp_path: Path) -> None:
     log = await filled(100)
     everything = await whole(log)
-    shelf = FolderShelf(tmp_path)
-    await archived(log, shelf, until=everything[60].last)
+    blob_store = FolderStore(tmp_path)
+    await archived(log, blob_store, until=everything[60].last)
     await log.trim(everything[50].last, epoch=everything[0].batch.events[0].epoch)  # type: ignore[union-attr]
-    joined = JoinedLog(log, shelf)
+    joined = TieredLog(log, blob_store)
     assert await joined.start() == Position((await log.end()).epoch, 0, "")
     assert await whole(joined) == everything
     assert await joined.end() == await log.end()
@@ -353,13 +355,13 @@ async def test_a_trimmed_log_and_its_archive_read_as_one(tmp_path: Path) -> None
 async def test_it_is_read_as_one_while_it_is_archived_and_trimmed(tmp_path: Path) -> None:
     log = await filled(200)
     everything = await whole(log)
-    shelf = FolderShelf(tmp_path)
-    joined = JoinedLog(log, shelf)
+    blob_store = FolderStore(tmp_path)
+    joined = TieredLog(log, blob_store)
     read: list[Entry] = []
     async for entry in entries(joined, await joined.start()):
         read.append(entry)
         if len(read) % 40 == 0:
-            await archived(log, shelf, until=everything[min(len(read) + 45, 199)].last)
+            await archived(log, blob_store, until=everything[min(len(read) + 45, 199)].last)
             await log.trim(everything[min(len(read) + 40, 199)].last, epoch=joined_epoch(entry, everything))
     assert read == everything
     await joined.close()
@@ -374,10 +376,10 @@ def joined_epoch(_: Entry, everything: list[Entry]) -> int:
 async def test_a_gap_between_the_archive_and_the_stream_is_named(tmp_path: Path) -> None:
     log = await filled(100)
     everything = await whole(log)
-    shelf = FolderShelf(tmp_path)
-    await archived(log, shelf, until=everything[30].last)
+    blob_store = FolderStore(tmp_path)
+    await archived(log, blob_store, until=everything[30].last)
     await log.trim(everything[50].first, epoch=joined_epoch(everything[0], everything))
-    joined = JoinedLog(log, shelf)
+    joined = TieredLog(log, blob_store)
     found = rf"offsets {everything[30].last + 1} to {everything[49].last} were trimmed"
     with pytest.raises(DamagedEntry, match=found) as raised:
         await whole(joined)
@@ -388,14 +390,14 @@ async def test_a_gap_between_the_archive_and_the_stream_is_named(tmp_path: Path)
 
 
 async def test_what_the_stream_holds_is_read_while_the_archive_is_away(tmp_path: Path) -> None:
-    class Away(FolderShelf):
+    class Away(FolderStore):
         def names(self) -> list[str]:
             raise LogUnavailable("the archive is away")
 
     log = await filled(100, trim=100)
     end = await log.end()
     await log.put_snapshot(StoredSnapshot(end, b"x"))
-    joined = JoinedLog(log, Away(tmp_path))
+    joined = TieredLog(log, Away(tmp_path))
     assert [entry async for entry in entries(joined, await log.start())] == await whole(log)
     assert await joined.newest_snapshot() == StoredSnapshot(end, b"x")
     with pytest.raises(LogUnavailable):
@@ -431,7 +433,7 @@ class OneEpoch(MemoryLog):
 class Scene:
     """A log that one process follows, maintains and archives."""
 
-    def __init__(self, shelf: Shelf, *, every_events: int = 10, every_s: float = 3600) -> None:
+    def __init__(self, blob_store: BlobStore, *, every_events: int = 10, every_s: float = 3600) -> None:
         clock = SystemClock()
         self.metrics = Metrics(clock)
         self.log = OneEpoch(MemoryHome())
@@ -439,7 +441,7 @@ class Scene:
         self.hands = HandClock()
         self.problems = MemberProblems(self.hands)
         self.follower = Follower(self.log, clock=clock, metrics=self.metrics, reader="test")
-        archiver = Archiver(shelf, every_events=every_events)
+        archive_writer = ArchiveWriter(blob_store, every_events=every_events)
         known = parts(
             follower=self.follower,
             membership=Members(),
@@ -447,8 +449,8 @@ class Scene:
             metrics=self.metrics,
             settings={"snapshot_every_events": 5, "snapshot_every_s": 3600, "keep_events": 0, "upgrade_grace_s": 0},
         )
-        self.maintenance = Maintenance(known, LayoutGuard(known), archiver)
-        self.archiving = Archiving(
+        self.maintenance = Maintenance(known, LayoutGuard(known), archive_writer)
+        self.archiving = ArchiveRole(
             parts(
                 follower=self.follower,
                 stream=self.log,
@@ -458,7 +460,7 @@ class Scene:
                 problems=self.problems,
                 settings={"archive_every_events": every_events, "archive_every_s": every_s},
             ),
-            archiver,
+            archive_writer,
         )
         self._seq = 0
 
@@ -481,7 +483,7 @@ class Scene:
 
 
 async def test_nothing_is_trimmed_that_the_archive_lacks(tmp_path: Path) -> None:
-    scene = Scene(FolderShelf(tmp_path), every_events=30)
+    scene = Scene(FolderStore(tmp_path), every_events=30)
     await scene.begin()
     await scene.fill(10)
     await scene.archiving.once()
@@ -490,16 +492,16 @@ async def test_nothing_is_trimmed_that_the_archive_lacks(tmp_path: Path) -> None
     assert (await scene.log.start()).offset == 0, "not enough for a stretch, so nothing may go"
     await scene.fill(20)
     await scene.archiving.once()
-    archived_to = (await opened(FolderShelf(tmp_path))).reach[1]
+    archived_to = (await opened(FolderStore(tmp_path))).reach[1]
     await scene.fill(10)
     await scene.maintenance.maintain()
     assert 0 < (await scene.log.start()).offset < archived_to
-    joined = JoinedLog(scene.log, FolderShelf(tmp_path))
+    joined = TieredLog(scene.log, FolderStore(tmp_path))
     assert [entry.first for entry in await whole(joined)][-1] == scene.follower.state.offset
 
 
 async def test_while_the_archive_is_away_nothing_is_trimmed_and_the_failure_is_counted(tmp_path: Path) -> None:
-    class Away(FolderShelf):
+    class Away(FolderStore):
         def put(self, name: str, content: bytes) -> None:
             raise LogUnavailable("the archive is away")
 
@@ -513,7 +515,7 @@ async def test_while_the_archive_is_away_nothing_is_trimmed_and_the_failure_is_c
 
 
 async def test_an_archive_that_fails_for_long_is_a_problem_until_a_round_ends_well(tmp_path: Path) -> None:
-    class Away(FolderShelf):
+    class Away(FolderStore):
         away = True
 
         def put(self, name: str, content: bytes) -> None:
@@ -521,8 +523,8 @@ async def test_an_archive_that_fails_for_long_is_a_problem_until_a_round_ends_we
                 raise LogUnavailable("the archive is away")
             super().put(name, content)
 
-    shelf = Away(tmp_path)
-    scene = Scene(shelf)
+    blob_store = Away(tmp_path)
+    scene = Scene(blob_store)
     await scene.begin()
     await scene.fill(40)
     assert not await scene.archiving.once()
@@ -534,17 +536,17 @@ async def test_an_archive_that_fails_for_long_is_a_problem_until_a_round_ends_we
         MemberProblem(ProblemKind.ARCHIVE, lasts_ms=120_000, cause="the archive is away"),
     )
     assert b"arranger_archive_success_age_seconds 120.0" in scene.metrics.exposition()
-    shelf.away = False
+    blob_store.away = False
     assert await scene.archiving.once() and scene.problems.present() == ()
     assert b"arranger_archive_success_age_seconds 0.0" in scene.metrics.exposition()
 
 
 async def test_what_is_old_is_archived_though_it_is_little(tmp_path: Path) -> None:
-    scene = Scene(FolderShelf(tmp_path), every_events=1000, every_s=0.0)
+    scene = Scene(FolderStore(tmp_path), every_events=1000, every_s=0.0)
     await scene.begin()
     await scene.fill(3)
     await scene.archiving.once()
-    archive = await opened(FolderShelf(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     assert await archive.end() == await scene.log.end()
     stored = await archive.newest_snapshot()
     assert stored is not None and snapshot.restore(stored.content).offset == scene.follower.state.offset
@@ -554,7 +556,7 @@ async def test_what_is_old_is_archived_though_it_is_little(tmp_path: Path) -> No
 
 
 async def test_who_does_not_hold_the_lease_archives_nothing(tmp_path: Path) -> None:
-    scene = Scene(FolderShelf(tmp_path / "a"))
+    scene = Scene(FolderStore(tmp_path / "a"))
     scene.alone.mine = False
     await scene.begin()
     await scene.fill(40)
@@ -563,18 +565,18 @@ async def test_who_does_not_hold_the_lease_archives_nothing(tmp_path: Path) -> N
 
 
 async def test_an_archive_that_was_set_up_late_begins_where_the_log_does(tmp_path: Path) -> None:
-    scene = Scene(FolderShelf(tmp_path))
+    scene = Scene(FolderStore(tmp_path))
     await scene.begin()
     await scene.fill(40)
     await scene.log.trim(20, epoch=scene.follower.state.epoch)
     await scene.archiving.once()
-    archive = await opened(FolderShelf(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     assert (await archive.start(), await archive.end()) == (await scene.log.start(), await scene.log.end())
 
 
 async def test_reading_ahead_gives_up_when_the_log_is_closed(tmp_path: Path) -> None:
-    await archived(await filled(100), FolderShelf(tmp_path))
-    archive = await opened(FolderShelf(tmp_path))
+    await archived(await filled(100), FolderStore(tmp_path))
+    archive = await opened(FolderStore(tmp_path))
     await archive.read(await archive.start())
     await archive.close()
     await asyncio.sleep(0)
@@ -584,16 +586,16 @@ async def test_reading_ahead_gives_up_when_the_log_is_closed(tmp_path: Path) -> 
 
 async def test_files_of_two_logs_that_only_look_alike_are_told_apart_by_the_chain(tmp_path: Path) -> None:
     log, other = await filled(60), await filled(60, seed=1)
-    await archived(log, FolderShelf(tmp_path / "a"))
+    await archived(log, FolderStore(tmp_path / "a"))
     stored = list(await other.read_stored(await other.start()))
     forged = MemoryLog(MemoryHome(), now_ms=lambda: TOLD_MS)
     begun = await forged.open()
     for number, one in enumerate(stored[1:], 1):
         events = tuple(k.NodeGone(1, "another", "uid") for _ in range(one.count))
         await forged.append(k.Batch("w", number, TOLD_MS + 10 * number, events), epoch=begun.epoch)
-    await archived(forged, FolderShelf(tmp_path / "b"))
-    names = stretches_in(tmp_path / "a")
-    assert names == stretches_in(tmp_path / "b")
+    await archived(forged, FolderStore(tmp_path / "b"))
+    names = segments_in(tmp_path / "a")
+    assert names == segments_in(tmp_path / "b")
     (tmp_path / "b" / names[1].file).replace(tmp_path / "a" / names[1].file)
     assert f"{names[1].file} doesn't follow from {names[0].file}" in await _problem(tmp_path / "a")
 
@@ -602,15 +604,15 @@ async def test_snapshots_of_another_version_are_said_once_and_the_log_is_folded_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = await filled(60)
-    shelf = FolderShelf(tmp_path)
-    await archived(log, shelf)
-    archive = await opened(shelf)
+    blob_store = FolderStore(tmp_path)
+    await archived(log, blob_store)
+    archive = await opened(blob_store)
     for mark in await archive.snapshot_marks():
         stored = await archive.newest_snapshot(at_most=mark.offset)
         assert stored is not None
         image = msgspec.structs.replace(snapshot.image_of(stored.content), layout=1)
         other = StoredSnapshot(stored.position, snapshot.encode_image(image))
-        shelf.put(*encode_snapshot_file(other, mark.time_ms or 0))
+        blob_store.put(*encode_snapshot_file(other, mark.time_ms or 0))
     for begin in (reading.begin(archive, END), reading.begin_without(archive, END, "n1")):
         state, position = await begin
         assert (state.offset, position.offset) == (0, 0)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.lifecycle.wanted import wanted_status
+from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
@@ -179,7 +179,7 @@ def test_further_workers_of_a_running_job_that_are_refused_hold_no_room_and_come
         waited.append(decision.back_off_ms // 1000)
         assert sorted(job.placements) == [LEADER, (1, 0)] and job.spent == {}
         assert world.cycle() == () and job.schedule_state == ScheduleState.PARTLY
-        message = wanted_status(world.state, job)["message"]
+        message = desired_status(world.state, job)["message"]
         assert WHY in message and "placed again from 20" in message
         world.wait_for_late_pods()
         world.wait_for_back_offs()
@@ -246,7 +246,7 @@ def test_a_leader_that_fails_at_once_comes_again_after_10_s_20_s_up_to_5_minutes
         waited.append(fail_leader(world, job))
         world.apply()
         assert not job.placements and world.used("n1") == 0 and world.cycle() == ()
-        assert "scheduled again from 20" in wanted_status(world.state, job)["message"]
+        assert "scheduled again from 20" in desired_status(world.state, job)["message"]
         world.wait_for_back_offs()
     assert waited == [10, 20, 40, 80, 160, 300, 300]
 
@@ -300,7 +300,7 @@ def test_a_status_says_when_failed_workers_come_again() -> None:
     world, job = starting(cpu=3, workers=2, min_workers=1)
     world.settle()
     world.change_pod(job.bound[(1, 1)], phase="Failed", ready=False)
-    assert wanted_status(world.state, job)["message"].startswith("failed workers of actors come again from 20")
+    assert desired_status(world.state, job)["message"].startswith("failed workers of actors come again from 20")
     world.pass_time(10)
     world.settle()
-    assert "come again" not in wanted_status(world.state, job)["message"]
+    assert "come again" not in desired_status(world.state, job)["message"]

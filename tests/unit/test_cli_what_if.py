@@ -66,7 +66,7 @@ def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytes
     found = answer(capsys, *log, "--with", str(manifest), "--without", "big", "--without-node", "n6")
     jobs = {plan["job"]: plan for plan in found["whatIf"]["jobs"]}
     assert jobs["default/extra"]["queue"] == 1 and jobs["default/extra"]["placed"] == 3
-    assert jobs["default/other"]["wanted"] == 2, "it is an edit of the job that is there"
+    assert jobs["default/other"]["desired"] == 2, "it is an edit of the job that is there"
     assert "default/big" not in jobs
     assert "6 nodes" in jobs["default/never"]["waits"]
 

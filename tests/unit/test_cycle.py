@@ -437,8 +437,8 @@ def test_no_plan_oversubscribes_a_node_or_places_part_of_a_quorum(nodes: list[No
         assert not job.placements or job.quorum_placed()
         assert job.spec is not None
         if job.spec.pod_policy == "Gang":
-            assert len(job.placements) in (0, job.pods_wanted())
-        assert (job.schedule_state == ScheduleState.SUCCEED) == (len(job.placements) == job.pods_wanted())
+            assert len(job.placements) in (0, job.pods_desired())
+        assert (job.schedule_state == ScheduleState.SUCCEED) == (len(job.placements) == job.pods_desired())
         assert (job.schedule_state == ScheduleState.UNSCHEDULED) == (not job.placements)
     for event in events:
         if isinstance(event, k.Waits):

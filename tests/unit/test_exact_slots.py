@@ -9,7 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from arranger.lifecycle.wanted import Wanted, orphans, wanted_pods
+from arranger.lifecycle.desired import Desired, desired_pods, orphans
 from arranger.model.job import JobStatusSeen, PlacedPods, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
@@ -38,14 +38,14 @@ def forge(world: World, kind: str, *, node: str = "n1", owner: PodOwner = LEADER
 
 def is_nobodys(world: World, job: JobRecord, uid: str) -> bool:
     """Whether a pod holds its room and is no pod of the job's in any way."""
-    wanted = wanted_pods(world.state, job)
+    desired = desired_pods(world.state, job)
     listed = uid in world.state.pods_of.get(job.uid, {})
     assert snapshot.encode(snapshot.restore(snapshot.encode(world.state))) == snapshot.encode(world.state)
     return (
         world.state.pods[uid].owner is None
         and not listed
         and uid not in job.bound.values()
-        and uid not in {pod.uid for pod in (*wanted.delete, *wanted.force)}
+        and uid not in {pod.uid for pod in (*desired.delete, *desired.force)}
     )
 
 
@@ -133,8 +133,8 @@ def test_a_stranger_that_ends_releases_its_room_and_changes_nothing_of_the_job()
 
 
 def to_go(world: World, job: JobRecord) -> tuple[list[str], list[tuple[tuple[int, int], str]]]:
-    wanted: Wanted = wanted_pods(world.state, job)
-    return [pod.uid for pod in (*wanted.delete, *wanted.force)], wanted.create
+    desired: Desired = desired_pods(world.state, job)
+    return [pod.uid for pod in (*desired.delete, *desired.force)], desired.create
 
 
 def test_a_pod_of_an_earlier_decision_on_another_node_goes_before_the_decided_one_comes() -> None:

@@ -131,7 +131,7 @@ def test_a_term_looks_at_its_namespaces(namespaces: tuple[str, ...] | None, refu
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "taken"),
+    ("there", "desired", "taken"),
     [
         (HostPort(80), HostPort(80), True),
         (HostPort(80), HostPort(81), False),
@@ -145,13 +145,13 @@ def test_a_term_looks_at_its_namespaces(namespaces: tuple[str, ...] | None, refu
         (HostPort(80, "TCP", "::"), HostPort(80, "TCP", "10.0.0.1"), False),
     ],
 )
-def test_a_host_port_is_taken(there: HostPort, wanted: HostPort, taken: bool) -> None:
-    assert Taking(wanted).matches(Neighbour("n", (), (HostPort(9), there))) == taken
+def test_a_host_port_is_taken(there: HostPort, desired: HostPort, taken: bool) -> None:
+    assert Taking(desired).matches(Neighbour("n", (), (HostPort(9), there))) == taken
     world = World()
     zones(world, n1="z")
     see(world, "n1", PodTraits(host_ports=(there,)))
-    expected = Reason(ReasonKind.HOST_PORT, wanted.protocol, needed=wanted.port) if taken else FITS
-    assert verdicts(world, asking(host_ports=(wanted,))) == {"n1": expected}
+    expected = Reason(ReasonKind.HOST_PORT, desired.protocol, needed=desired.port) if taken else FITS
+    assert verdicts(world, asking(host_ports=(desired,))) == {"n1": expected}
 
 
 def test_a_pod_that_has_ended_takes_no_port() -> None:

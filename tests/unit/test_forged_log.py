@@ -31,7 +31,7 @@ from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from tests.parts import parts
 from tests.servers import RealRedis

@@ -164,13 +164,13 @@ _PORTS = st.lists(
 
 
 @given(st.lists(_PORTS, max_size=4), _PORTS)
-def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[HostPort, ...]], wanted: Any) -> None:
+def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[HostPort, ...]], desired: Any) -> None:
     world = World()
     for number in range(3):
         world.node(f"n{number}")
     for number, ports in enumerate(there):
         world.pod(f"p{number}", f"n{number % 3}", traits=PodTraits((), ports))
-    job = world.job("asking", leader=shape(rules=PodRules(host_ports=wanted or (HostPort(9),))))
+    job = world.job("asking", leader=shape(rules=PodRules(host_ports=desired or (HostPort(9),))))
     view = ClusterView(world.state.nodes)
     neighbours = around(world.state, view.roster.rows())
     assert neighbours is not None

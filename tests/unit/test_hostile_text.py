@@ -22,7 +22,7 @@ from arranger.cli.rendering.demo_table import JobRow, Screen
 from arranger.cli.rendering.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
 from arranger.events.facts import StageFacts
-from arranger.lifecycle.wanted import MESSAGE_LIMIT, wanted_status
+from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_status
 from arranger.logs import configure_logging, log_event
 from arranger.model.job import Slot, Stage
 from arranger.model.node import Taint
@@ -231,6 +231,6 @@ def test_a_status_has_no_control_characters_and_stays_within_its_limits() -> Non
         job = next(iter(world.state.jobs.values()))
         job.failure = k.EffectFailed(job.uid, job.attempt, "create", None, 403, "x", (text() + " ") * 500, False)
         for each in world.state.jobs.values():
-            status = wanted_status(world.state, each)
+            status = desired_status(world.state, each)
             told = [status["message"], *(one["message"] for one in status["conditions"])]
             assert all(message.isprintable() and len(message) <= MESSAGE_LIMIT for message in told)

@@ -232,19 +232,19 @@ async def test_leaving_a_watch_early_closes_its_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "wanted_s"),
+    ("body", "headers", "wait_s"),
     [
         ({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}}, {}, 3.0),
         ("too many requests", {"Retry-After": "2"}, 2.0),
         ("too many requests", {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0.0),
     ],
 )
-async def test_how_long_a_busy_server_asks_to_wait_is_told(body: Any, headers: dict[str, str], wanted_s: float) -> None:
+async def test_how_long_a_busy_server_asks_to_wait_is_told(body: Any, headers: dict[str, str], wait_s: float) -> None:
     async with serving(answering(body, status=429, headers=headers)) as cluster:
         with pytest.raises(ApiError) as caught:
             await cluster.create(PODS, "default", {})
     assert (caught.value.code, caught.value.reason) == (429, "TooManyRequests")
-    assert caught.value.retry_after_s == wanted_s
+    assert caught.value.retry_after_s == wait_s
 
 
 async def test_a_refusal_without_a_status_says_what_was_said() -> None:

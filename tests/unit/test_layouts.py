@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from arranger.cli.main import main
+from arranger.events.blob_stores import FolderStore
 from arranger.events.log import Position, StoredSnapshot
-from arranger.events.shelves import FolderShelf
-from arranger.events.stretches import encode_snapshot_file, encode_stretch
+from arranger.events.segments import encode_segment, encode_snapshot_file
 from arranger.projections import layouts, snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.layouts import NewerSnapshot, UnusableSnapshot
@@ -131,9 +131,9 @@ def test_an_archive_that_begins_with_a_snapshot_of_an_earlier_layout_is_verified
     position = next(Position(sample.start.epoch, e.last, e.chain) for e in sample.entries() if e.last == offset)
     told = (rest[0].batch.time_ms, max(entry.batch.time_ms for entry in rest))
     kept = [stored for stored in sample.log if stored.last > offset]
-    shelf = FolderShelf(tmp_path)
-    shelf.put(*encode_snapshot_file(StoredSnapshot(position, content), snapshot.time_ms(content)))
-    shelf.put(*encode_stretch(position, kept, told))
+    blob_store = FolderStore(tmp_path)
+    blob_store.put(*encode_snapshot_file(StoredSnapshot(position, content), snapshot.time_ms(content)))
+    blob_store.put(*encode_segment(position, kept, told))
     main(["replay", "--log", f"{tmp_path}", "--output", "json"], prog_name="arranger")
     shown = capsys.readouterr()
     state = snapshot.restore(sample.snapshots[-1][1])

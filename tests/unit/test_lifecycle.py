@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from arranger.events import kinds as k
 from arranger.kube.translate import parse_time_ms
-from arranger.lifecycle.wanted import MESSAGE_LIMIT, orphans, wanted_pods, wanted_status
+from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_pods, desired_status, orphans
 from arranger.messages.decisions import stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import decode_allocations, runs_of
@@ -156,14 +156,14 @@ def test_a_job_that_fits_no_empty_cluster_fails_after_its_grace_and_a_full_clust
 
 def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None:
     world, job = starting_world()
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [LEADER]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [LEADER]
     uid = world.run_pod(job, LEADER, "n1", ip="")
-    assert world.control() == [] and wanted_pods(world.state, job).create == []
+    assert world.control() == [] and desired_pods(world.state, job).create == []
     based_on = job.version
     world.change_pod(uid, ip="10.0.0.7")
     assert (job.leader.address, job.stage, job.version) == ("10.0.0.7", Stage.STARTING, based_on)
     assert world.control() == []
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_a_leader_replaced_with_another_address_has_its_workers_started_anew_in_the_next_attempt() -> None:
@@ -287,7 +287,7 @@ def test_a_leader_whose_node_is_gone_before_its_pod_was_created_is_scheduled_els
 def test_a_leader_that_vanished_before_it_had_an_address_is_created_again() -> None:
     world, job = starting_world()
     world.pod_gone(world.run_pod(job, LEADER, "n1", phase="Pending", ip=""))
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [LEADER]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [LEADER]
     world.settle()
     assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
 
@@ -483,9 +483,9 @@ def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_
 def test_a_job_whose_template_was_edited_once_its_pods_were_there_fails_and_no_pod_is_made_from_that() -> None:
     world, job = running_world()
     world.pod_gone(job.bound[(1, 0)])
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0)]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0)]
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
-    assert wanted_pods(world.state, job).create == []  # room was decided for another template
+    assert desired_pods(world.state, job).create == []  # room was decided for another template
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "InvalidSpec")
 
@@ -558,14 +558,14 @@ def test_nothing_is_created_or_deleted_before_everything_is_listed() -> None:
     job = world.job("ppo", workers=1, status=status)
     world.node("n1")
     world.pod("stale", "n1", owner=PodOwner(job.uid, 7, "learner", True, 0))
-    wanted = wanted_pods(world.state, job)
-    assert (wanted.create, wanted.delete) == ([], [])
+    desired = desired_pods(world.state, job)
+    assert (desired.create, desired.delete) == ([], [])
 
 
 def test_pods_go_highest_index_first_and_the_leader_never_for_lowered_counts() -> None:
     world, job = running_world(workers=6, min_workers=1)
     world.job("ppo", workers=2, min_workers=1)
-    assert [pod.owner.index for pod in wanted_pods(world.state, job).delete if pod.owner] == [5, 4, 3, 2]
+    assert [pod.owner.index for pod in desired_pods(world.state, job).delete if pod.owner] == [5, 4, 3, 2]
 
 
 def test_pods_of_strangers_are_never_wanted_gone() -> None:
@@ -580,7 +580,7 @@ def test_pods_of_strangers_are_never_wanted_gone() -> None:
 
 
 def conditions(world: World, job: JobRecord) -> dict[str, tuple[str, str]]:
-    told = wanted_status(world.state, job)["conditions"]
+    told = desired_status(world.state, job)["conditions"]
     assert all(re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", one["reason"]) for one in told)
     assert all(one["lastTransitionTime"].endswith("Z") for one in told)
     return {one["type"]: (one["status"], one["reason"]) for one in told}
@@ -606,7 +606,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
     job = world.job("ppo", workers=1, min_workers=1, created=world.now_ms)
 
     def since() -> dict[str, int]:
-        told = wanted_status(world.state, job)["conditions"]
+        told = desired_status(world.state, job)["conditions"]
         assert all(one["observedGeneration"] == job.seen.generation for one in told)
         return {one["type"]: parse_time_ms(one["lastTransitionTime"]) - begin for one in told}
 
@@ -635,9 +635,9 @@ def test_a_waiting_job_says_why_in_its_status() -> None:
     world = World()
     world.node("n1", cpu=2, taints=[Taint("infra", "", "NoSchedule")])
     job = world.job("ppo")
-    assert wanted_status(world.state, job)["message"] == "waits for the next scheduling cycle"
+    assert desired_status(world.state, job)["message"] == "waits for the next scheduling cycle"
     world.cycle()
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert "1 taint infra:NoSchedule not tolerated" in status["message"]
     assert (status["stage"], status["scheduleState"], status["ready"]) == ("Pending", "Unscheduled", "0/0")
     assert conditions(world, job)["Scheduled"] == ("False", "Unscheduled")
@@ -651,7 +651,7 @@ def test_the_status_counts_workers_by_set() -> None:
     world.settle()
     world.change_pod(job.bound[(1, 1)], phase="Failed", ready=False, restarts=2)
     world.change_pod(job.bound[(2, 0)], restarts=1, ready=False)
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert (status["totalWorkers"], status["readyWorkers"], status["ready"]) == (5, 3, "3/5")
     assert status["workers"] == [
         {"name": "actors", "total": 3, "ready": 2, "failed": 1, "restarts": 2, "restartsOfEarlierPods": 0},
@@ -667,7 +667,7 @@ def test_a_status_of_5000_workers_stays_small_and_can_be_adopted() -> None:
     job = world.job("huge", leader=shape(), workers=5000, worker=shape(cpu=1), min_workers=5000)
     world.cycle()
     assert job.schedule_state == ScheduleState.SUCCEED
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert len(msgspec.json.encode(status)) < 750_000
     names = [group.name for group in job.spec.groups] if job.spec else []
     assert decode_allocations(status["allocations"], names) == compact(job.placements)
@@ -679,13 +679,13 @@ def test_a_status_of_5000_workers_stays_small_in_every_trouble() -> None:
         world.node(f"gpu-node-{number:04}.cluster.example.com", cpu=8)
     job = world.job("huge", leader=shape(cpu=1), workers=5000, worker=shape(cpu=1), min_workers=0, restart_limit=1000)
     world.settle()
-    healthy = len(msgspec.json.encode(wanted_status(world.state, job)))
+    healthy = len(msgspec.json.encode(desired_status(world.state, job)))
     assert job.stage == Stage.RUNNING and healthy < 80_000, healthy
     for index in range(0, 5000, 2):
         world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, message="x" * 300)
     world.pass_time(world.lifecycle.back_off_ms / 1000)
     world.control()
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     of_set = status["workers"][0]
     assert len(job.slots.given_up) == 1500 and len(job.retired) == 1000
     assert len(runs_of(of_set["givenUp"])) == 1500 and len(runs_of(of_set["replacing"])) == 1000
@@ -697,24 +697,24 @@ def test_a_message_stays_short_however_long_the_trouble() -> None:
     world = World()
     job = world.job("bad", invalid="x" * 100_000)
     world.control()
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert len(status["message"]) == MESSAGE_LIMIT and len(msgspec.json.encode(status)) < 10_000
 
 
 def test_a_refused_pod_shows_in_the_message_until_it_is_there() -> None:
     world, job = starting_world()
     world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 403, "Forbidden", "exceeded quota", False))
-    assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
+    assert desired_status(world.state, job)["message"] == "create refused: exceeded quota"
     assert world.control() == []
     world.run_pod(job, LEADER, "n1")
-    assert "quota" not in wanted_status(world.state, job)["message"]
+    assert "quota" not in desired_status(world.state, job)["message"]
 
 
 def test_the_message_of_a_starting_job_says_what_is_awaited() -> None:
     world, job = starting_world(workers=2, min_workers=2)
 
     def message() -> str:
-        told: str = wanted_status(world.state, job)["message"]
+        told: str = desired_status(world.state, job)["message"]
         return told
 
     assert message() == "its quorum has nodes; the leader is started first"
@@ -738,7 +738,7 @@ def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_hav
     job = world.job("ppo", workers=3, min_workers=1)
     world.settle()
     world.change_pod(job.bound[(1, 1)], phase="Pending", ready=False, waiting="ImagePullBackOff")
-    message = wanted_status(world.state, job)["message"]
+    message = desired_status(world.state, job)["message"]
     assert job.stage == Stage.RUNNING and message.startswith("pod ppo-actors-1 can't start on n1: ImagePullBackOff; ")
     assert "cpu" in message
 
@@ -747,12 +747,12 @@ def test_the_message_of_a_job_that_starts_anew_says_that_old_pods_have_to_go_fir
     world, job = running_world()
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False, reason="Evicted")
     world.control()
-    message = wanted_status(world.state, job)["message"]
+    message = desired_status(world.state, job)["message"]
     assert message == (
         "the leader's pod ended (Evicted); scheduled again; the pods of the earlier attempt have to go first"
     )
     world.apply()
-    assert "earlier attempt" not in wanted_status(world.state, job)["message"]
+    assert "earlier attempt" not in desired_status(world.state, job)["message"]
 
 
 def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
@@ -760,7 +760,7 @@ def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
     world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(0, 0), 422, "Invalid", "no such field", True))
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "PodRefused")
-    assert "no such field" in wanted_status(world.state, job)["message"]
+    assert "no such field" in desired_status(world.state, job)["message"]
 
 
 # --- whatever happened before -------------------------------------------------------------------------------------
@@ -854,4 +854,4 @@ def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_the
     assert job.leader.address == ""
     world.claim_pods()
     assert job.leader.address == "10.0.0.7" and job.uid in world.changes.jobs
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 0)]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0)]

@@ -3,7 +3,7 @@
 import pytest
 
 from arranger.events import kinds as k
-from arranger.lifecycle.wanted import wanted_pods, wanted_status
+from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import ScheduleState, Stage
 from tests.world import Edited, World, shape
 
@@ -45,11 +45,11 @@ def test_a_job_grown_from_two_to_six_and_shrunk_to_three_keeps_its_leader_and_it
     assert elastic.workers == [0, 1, 2, 3, 4, 5] and job.schedule_state == ScheduleState.SUCCEED
     assert first.items() <= job.bound.items()
     elastic.edit(workers=3)
-    assert [pod.owner.index for pod in wanted_pods(elastic.world.state, job).delete if pod.owner] == [5, 4, 3]
+    assert [pod.owner.index for pod in desired_pods(elastic.world.state, job).delete if pod.owner] == [5, 4, 3]
     elastic.settle()
     assert elastic.workers == [0, 1, 2] and first.items() <= job.bound.items()
     assert (job.stage, job.attempt, job.schedule_state) == (Stage.RUNNING, 0, ScheduleState.SUCCEED)
-    status = wanted_status(elastic.world.state, job)
+    status = desired_status(elastic.world.state, job)
     assert (status["ready"], status["observedGeneration"]) == ("3/3", 3)
 
 
@@ -69,7 +69,7 @@ def test_what_more_workers_lack_room_for_is_told_and_tried_again() -> None:
     elastic.settle()
     job = elastic.job
     assert elastic.workers == [0, 1, 2] and job.schedule_state == ScheduleState.PARTLY and job.waits is not None
-    assert job.stage == Stage.RUNNING and "further pods" in wanted_status(elastic.world.state, job)["message"]
+    assert job.stage == Stage.RUNNING and "further pods" in desired_status(elastic.world.state, job)["message"]
     elastic.world.node("n1", cpu=4)
     elastic.settle()
     assert elastic.workers == [0, 1, 2, 3, 4, 5] and job.waits is None
@@ -89,12 +89,12 @@ def test_workers_that_are_refused_and_then_not_wanted_any_more_are_told_no_more(
     world, job = elastic.world, elastic.job
     elastic.edit(workers=4)
     world.cycle()
-    [*_, (slot, _)] = wanted_pods(world.state, job).create
+    [*_, (slot, _)] = desired_pods(world.state, job).create
     world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(*slot), 403, "Forbidden", "exceeded quota", False))
-    assert wanted_status(world.state, job)["message"] == "create refused: exceeded quota"
+    assert desired_status(world.state, job)["message"] == "create refused: exceeded quota"
     elastic.edit(workers=2)
     elastic.settle()
-    assert wanted_status(world.state, job)["message"] == "the leader runs and enough workers are ready"
+    assert desired_status(world.state, job)["message"] == "the leader runs and enough workers are ready"
 
 
 def test_a_pod_created_for_a_place_that_was_given_up_meanwhile_is_deleted() -> None:
@@ -102,11 +102,11 @@ def test_a_pod_created_for_a_place_that_was_given_up_meanwhile_is_deleted() -> N
     world, job = elastic.world, elastic.job
     elastic.edit(workers=4)
     world.cycle()
-    [_, (slot, node)] = wanted_pods(world.state, job).create
+    [_, (slot, node)] = desired_pods(world.state, job).create
     elastic.edit(workers=2)
     world.run_pod(job, slot, node)  # it was on its way
     assert slot not in job.bound
-    assert [pod.owner.index for pod in wanted_pods(world.state, job).delete if pod.owner] == [slot[1]]
+    assert [pod.owner.index for pod in desired_pods(world.state, job).delete if pod.owner] == [slot[1]]
     elastic.settle()
     assert elastic.workers == [0, 1]
 
@@ -116,7 +116,7 @@ def test_a_pod_on_its_way_when_counts_go_down_and_up_again_goes_before_the_one_w
     world, job = elastic.world, elastic.job
     elastic.edit(workers=3)
     world.cycle()
-    [(slot, node)] = wanted_pods(world.state, job).create
+    [(slot, node)] = desired_pods(world.state, job).create
     elastic.edit(workers=2)
     world.node("a", cpu=9)
     world.node("n0", cpu=9, cordoned=True)
@@ -125,8 +125,8 @@ def test_a_pod_on_its_way_when_counts_go_down_and_up_again_goes_before_the_one_w
     assert job.placements[slot] == "a"
     late = world.state.pods[world.run_pod(job, slot, node)]
     assert late.node == "n0" and slot not in job.bound
-    wanted = wanted_pods(world.state, job)
-    assert (wanted.delete, wanted.create) == ([late], [])
+    desired = desired_pods(world.state, job)
+    assert (desired.delete, desired.create) == ([late], [])
     elastic.settle()
     assert elastic.workers == [0, 1, 2]
     assert job.placements[slot] == world.state.pods[job.bound[slot]].node == "a"
@@ -235,4 +235,4 @@ def test_a_failing_worker_that_is_shrunk_away_is_not_replaced_and_its_restarts_s
     world.pass_time(100)
     elastic.settle()
     assert elastic.workers == [0, 1] and job.spent == {"actors": 2}
-    assert wanted_status(world.state, job)["workers"][0]["restarts"] == 2
+    assert desired_status(world.state, job)["workers"][0]["restarts"] == 2

@@ -4,7 +4,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
-from arranger.lifecycle.wanted import expires_ms, wanted_pods, wanted_status
+from arranger.lifecycle.desired import desired_pods, desired_status, expires_ms
 from arranger.model.job import ScheduleState, Stage
 from tests.world import Edited, World
 
@@ -26,7 +26,7 @@ class Asked(Edited):
         return self.job.stage, self.job.decided.reason
 
     def conditions(self) -> dict[str, str]:
-        return {one["type"]: one["status"] for one in wanted_status(self.world.state, self.job)["conditions"]}
+        return {one["type"]: one["status"] for one in desired_status(self.world.state, self.job)["conditions"]}
 
 
 # --- suspend ------------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def test_a_running_job_that_is_suspended_gives_its_nodes_back_and_waits_in_pendi
     job, state = asked.job, asked.world.state
     assert not job.placements and not state.pods and not state.nodes.used.any()
     assert (job.schedule_state, job.times.start_ms, job.leader.address) == (ScheduleState.UNSCHEDULED, 0, "")
-    assert wanted_status(state, job)["message"] == "suspended by spec.suspend; it holds no nodes"
+    assert desired_status(state, job)["message"] == "suspended by spec.suspend; it holds no nodes"
     assert asked.conditions()["Suspended"] == "True" and asked.conditions()["Running"] == "False"
     other = asked.world.job("other", workers=3, min_workers=3)
     asked.settle()
@@ -65,7 +65,7 @@ def test_a_resumed_job_waits_for_the_pods_of_the_suspended_attempt_to_go() -> No
     asked.settle()
     asked.edit(suspend=True)
     asked.world.control()
-    assert len(wanted_pods(asked.world.state, asked.job).delete) == 4
+    assert len(desired_pods(asked.world.state, asked.job).delete) == 4
     asked.edit(suspend=False)
     asked.world.control()
     assert asked.world.cycle() == () and asked.job.stage == Stage.PENDING
@@ -141,7 +141,7 @@ def test_a_suspended_job_stays_suspended_after_the_loss_of_the_log() -> None:
     asked.settle()
     asked.edit(suspend=True)
     asked.settle()
-    status = wanted_status(asked.world.state, asked.job)
+    status = desired_status(asked.world.state, asked.job)
     new = World()
     new.node("n1", cpu=4)
     again = new.job("ppo", workers=3, min_workers=1, suspend=True, status=job_status_seen(status, asked.job.spec))
@@ -163,7 +163,7 @@ def test_a_job_that_is_active_for_too_long_fails_and_not_a_moment_before() -> No
     assert asked.settle() == (Stage.RUNNING, "WorkersReady")
     asked.world.pass_time(0.001)
     assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
-    assert wanted_status(asked.world.state, asked.job)["message"].endswith("activeDeadlineSeconds (100)")
+    assert desired_status(asked.world.state, asked.job)["message"].endswith("activeDeadlineSeconds (100)")
     assert not asked.world.state.pods
 
 

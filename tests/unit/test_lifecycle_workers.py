@@ -6,7 +6,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
-from arranger.lifecycle.wanted import orphans, wanted_pods, wanted_status
+from arranger.lifecycle.desired import desired_pods, desired_status, orphans
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.model.node import Taint
@@ -55,7 +55,7 @@ def decided(world: World) -> k.WorkersReplaced:
 
 def restarts(world: World, job: JobRecord) -> tuple[int, int]:
     """What the status shows in total and what of it is of pods that are gone."""
-    of_set = wanted_status(world.state, job)["workers"][0]
+    of_set = desired_status(world.state, job)["workers"][0]
     return of_set["restarts"], of_set["restartsOfEarlierPods"]
 
 
@@ -74,13 +74,13 @@ def test_the_old_pod_goes_before_the_new_one_comes_because_both_have_one_name() 
     [uid] = fail(world, job, 1)
     world.pass_time(FIRST_S)
     decided(world)
-    wanted = wanted_pods(world.state, job)
-    assert [pod.uid for pod in wanted.delete] == [uid] and wanted.create == []
+    desired = desired_pods(world.state, job)
+    assert [pod.uid for pod in desired.delete] == [uid] and desired.create == []
     world.change_pod(uid, deleting=True)
-    wanted = wanted_pods(world.state, job)
-    assert (wanted.delete, wanted.create) == ([], [])
+    desired = desired_pods(world.state, job)
+    assert (desired.delete, desired.create) == ([], [])
     world.pod_gone(uid)
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 1)] and not job.retired
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 1)] and not job.retired
 
 
 def test_the_room_of_a_replaced_worker_is_held_while_its_old_pod_goes() -> None:
@@ -179,9 +179,9 @@ def test_a_set_over_its_limit_gives_workers_up_and_the_job_goes_on_without() -> 
     [uid] = fail(world, job, 2)
     later(world)
     assert job.slots.given_up == {(1, 2): None} and (1, 2) not in job.placements
-    assert (job.stage, job.schedule_state, job.pods_wanted()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
+    assert (job.stage, job.schedule_state, job.pods_desired()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
     assert world.state.pods[uid].phase == "Failed", "its log can be read"
-    of_set = wanted_status(world.state, job)["workers"][0]
+    of_set = desired_status(world.state, job)["workers"][0]
     assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 2)
     world.pod_gone(uid)
     later(world, 1000)
@@ -212,7 +212,7 @@ def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
     later(world)
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
     assert stage_text(job.decided) == "2 workers are given up (restartLimit is 0) and minWorkersNum is 2"
-    assert wanted_status(world.state, job)["workers"][0]["failed"] == 2
+    assert desired_status(world.state, job)["workers"][0]["failed"] == 2
 
 
 def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_is_given_up_and_deleted() -> None:
@@ -303,7 +303,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     fail(world, job, 2)
     later(world)
     world.change_pod(job.bound[LEADER], restarts=1)
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert (status["restarts"], status["restartsOfEarlierPods"]) == (4, 0)
     new = World()
     new.node("n1", cpu=3)
@@ -314,7 +314,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     assert (again.spent, again.slots.given_up) == ({"actors": 3}, {(1, 2): None}) == (job.spent, job.slots.given_up)
     assert again.placements == job.placements and again.bound.keys() == job.bound.keys()
     new.settle()
-    shown = wanted_status(new.state, again)
+    shown = desired_status(new.state, again)
     assert {name: shown[name] for name in ("restarts", "workers")} == {n: status[n] for n in ("restarts", "workers")}
     new.state.validate()
 
@@ -491,11 +491,11 @@ def test_pods_that_go_on_a_lost_node_are_deleted_without_waiting_for_its_kubelet
     world.pass_time(60)
     decided(world)
     world.change_pod(uid, deleting=True)
-    wanted = wanted_pods(world.state, job)
-    assert ([pod.uid for pod in wanted.force], wanted.delete) == ([uid], [])
+    desired = desired_pods(world.state, job)
+    assert ([pod.uid for pod in desired.force], desired.delete) == ([uid], [])
     world.node("n3", cpu=1)
-    wanted = wanted_pods(world.state, job)
-    assert (wanted.force, wanted.delete) == ([], []), "its kubelet is back and will see to it"
+    desired = desired_pods(world.state, job)
+    assert (desired.force, desired.delete) == ([], []), "its kubelet is back and will see to it"
 
 
 @pytest.mark.parametrize("going", [False, True])
@@ -512,9 +512,9 @@ def test_pods_of_a_job_that_ended_or_is_gone_are_deleted_by_force_where_no_kubel
     lost = uids[(1, 0)]
     if going:
         world.change_pod(lost, deleting=True)
-    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
-    assert [pod.uid for pod in wanted.force] == [lost]
-    assert {pod.uid for pod in wanted.delete} == {uids[LEADER], uids[(1, 1)]}
+    desired = desired_pods(world.state, job, now_ms=world.now_ms)
+    assert [pod.uid for pod in desired.force] == [lost]
+    assert {pod.uid for pod in desired.delete} == {uids[LEADER], uids[(1, 1)]}
     world.job_gone(job)
     left = orphans(world.state, job.uid, now_ms=world.now_ms)
     assert [pod.uid for pod in left.force] == [lost] and lost not in {pod.uid for pod in left.delete}
@@ -526,8 +526,8 @@ def test_what_the_clean_pod_policy_keeps_is_kept_on_a_lost_node_too() -> None:
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.control()
     world.pass_time(60)
-    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
-    assert (job.ended, wanted.delete, wanted.force) == (True, [], [])
+    desired = desired_pods(world.state, job, now_ms=world.now_ms)
+    assert (job.ended, desired.delete, desired.force) == (True, [], [])
 
 
 def test_of_a_job_being_deleted_only_what_was_told_to_go_and_cannot_is_deleted_by_force() -> None:
@@ -538,9 +538,9 @@ def test_of_a_job_being_deleted_only_what_was_told_to_go_and_cannot_is_deleted_b
         world.node(node, cpu=1, ready=False)
     world.pass_time(60)
     world.change_pod(gone, deleting=True)
-    wanted = wanted_pods(world.state, job, now_ms=world.now_ms)
-    assert ([pod.uid for pod in wanted.force], wanted.delete, wanted.create) == ([gone], [], [])
-    assert there not in {pod.uid for pod in wanted.force}, "whoever keeps the pods of a deleted TYJob keeps them"
+    desired = desired_pods(world.state, job, now_ms=world.now_ms)
+    assert ([pod.uid for pod in desired.force], desired.delete, desired.create) == ([gone], [], [])
+    assert there not in {pod.uid for pod in desired.force}, "whoever keeps the pods of a deleted TYJob keeps them"
 
 
 def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -> None:
@@ -558,7 +558,7 @@ def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_neve
     world, job = starting(cpu=2, leader=shape(cpu=2))
     assert job.placements == {LEADER: "n1"}
     world.pod("stranger", "n1", cpu=1)
-    assert wanted_pods(world.state, job).create == []
+    assert desired_pods(world.state, job).create == []
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
     assert (decision.stage, decision.reason) == ("Rescheduling", "RoomTaken")
@@ -576,7 +576,7 @@ def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:
     world.pod_gone(job.bound[slot])
     world.pod("stranger", node, cpu=3)
     assert world.state.nodes.has(node) and job.placements[slot] == node
-    assert wanted_pods(world.state, job).create == []
+    assert desired_pods(world.state, job).create == []
     world.settle()
     assert (job.stage, job.attempt, job.placements[slot], job.spent) == (Stage.RUNNING, 0, "n3", {})
     world.state.validate()
@@ -589,13 +589,13 @@ def test_of_two_jobs_taken_over_for_the_same_room_none_is_created_before_one_has
     first = lost.job("first", leader=shape(cpu=2))
     lost.cycle()
     lost.control()
-    status = job_status_seen(wanted_status(lost.state, first), first.spec)
+    status = job_status_seen(desired_status(lost.state, first), first.spec)
     assert status is not None
     world = World(listed=False)
     world.node("n1", cpu=2)
     jobs = [world.job(name, leader=shape(cpu=2), status=status) for name in ("first", "second")]
     world.list_all()
-    assert [wanted_pods(world.state, job).create for job in jobs] == [[], []]
+    assert [desired_pods(world.state, job).create for job in jobs] == [[], []]
     world.settle()
     world.wait_for_late_pods()
     world.settle()
@@ -620,7 +620,7 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     world.change_pod(uid, deleting=True)
     assert world.control() == []
     world.pod_gone(uid)
-    assert wanted_pods(world.state, job).create == []
+    assert desired_pods(world.state, job).create == []
     [worker] = decided(world).workers
     assert (worker.slot, worker.how, worker.counted) == (k.Slot(1, 1), "Elsewhere", False)
     assert replaced_text(job.replaced.causes, job.spec) == f"workers replaced: lost: actors 1 (node n1 {how})"
@@ -643,7 +643,7 @@ def test_taints_that_keep_no_such_pod_off_close_nothing(taint: Taint) -> None:
     world.node("n1", cpu=4, taints=(taint,))
     world.pod_gone(job.bound[(1, 1)])
     assert world.control() == []
-    assert [slot for slot, _ in wanted_pods(world.state, job).create] == [(1, 1)]
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 1)]
 
 
 def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() -> None:
@@ -664,7 +664,7 @@ def test_a_place_on_a_node_that_flaps_stays_though_its_pod_is_not_there_yet() ->
 def test_a_leader_whose_node_is_closed_before_its_pod_is_there_is_scheduled_again(how: str) -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
     world.node("n1", cpu=2, **CLOSED[how])  # type: ignore[arg-type]
-    assert wanted_pods(world.state, job).create == []
+    assert desired_pods(world.state, job).create == []
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeClosed")
     assert stage_text(job.decided) == f"the leader's node n1 {how}; scheduled again"
@@ -691,7 +691,7 @@ def test_workers_that_fail_while_their_leader_goes_are_another_attempts(
     fail(world, job, 0, 1)
     world.change_pod(job.bound[(1, 2)], restarts=2)
     world.pass_time(30)
-    assert world.control() == [] and wanted_pods(world.state, job).delete == []
+    assert world.control() == [] and desired_pods(world.state, job).delete == []
     world.pass_time(30)
     if not world.control():
         world.pod_gone(job.bound[LEADER])

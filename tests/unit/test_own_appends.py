@@ -15,7 +15,7 @@ from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.own_batches import not_folded
 from tests.servers import RealRedis

@@ -266,7 +266,7 @@ def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> Non
     told = {event.job_uid: event for event in take_cycle(world.state, world.config, world.now_ms)
             if isinstance(event, k.Waits)}  # fmt: skip
     for job in list(world.state.jobs.values()):
-        if job.waits is None and len(job.placements) < job.pods_wanted():
+        if job.waits is None and len(job.placements) < job.pods_desired():
             waiting = explain_waiting(story_of(world, job), job)
             assert waiting is not None
             assert (waiting.shortfall is not None) == (job.uid in told)

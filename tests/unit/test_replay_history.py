@@ -26,8 +26,8 @@ def _at(entries: list[Entry], point: Point, state: State | None = None) -> State
     return journey.state
 
 
-def _lines(entries: list[Entry], **wanted: Any) -> list[Line]:
-    listing = Listing(State(), Filter(**wanted))
+def _lines(entries: list[Entry], **desired: Any) -> list[Line]:
+    listing = Listing(State(), Filter(**desired))
     return [line for entry in entries for line in listing.feed(entry)]
 
 

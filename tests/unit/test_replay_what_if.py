@@ -97,7 +97,7 @@ def test_a_node_that_is_not_there_takes_the_pods_on_it_along() -> None:
     one, other = plans(world, without_nodes=("n1",))
     assert "0 of 6 nodes fit" in of(one, "big").waits and "0 of 5 nodes fit" in of(other, "big").waits
     again = of(other, "small")
-    assert (again.held, again.wanted) == (0, 5) and "required pods fit" in again.waits
+    assert (again.held, again.desired) == (0, 5) and "required pods fit" in again.waits
     _, other = plans(world, without_nodes=("n4",))
     assert of(other, "wide").held == 7, "its quorum stands without the workers there"
 

@@ -67,8 +67,8 @@ async def gone(cluster: DirectCluster, name: str) -> None:
                 await asyncio.sleep(0.005)
 
 
-def phase(wanted: str) -> Callable[[Object], bool]:
-    return lambda status: status.get("phase") == wanted
+def phase(desired: str) -> Callable[[Object], bool]:
+    return lambda status: status.get("phase") == desired
 
 
 async def test_a_pod_runs_with_an_address_of_its_own_until_its_time_is_over() -> None:

@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Position
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
-from arranger.workers.ending import end
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.scheduler import Scheduler
 from tests.parts import parts

@@ -35,7 +35,7 @@ def assert_agrees(world: World, cycles: int) -> None:
         record = world.state.jobs[f"uid-{job.name}"]
         assert job.schedule_state == record.schedule_state
         assert sorted(pod.node for pod in job.placed) == sorted(record.placements.values())
-        assert len(job.placed) + len(job.unplaced) == record.pods_wanted()
+        assert len(job.placed) + len(job.unplaced) == record.pods_desired()
         for pod in job.unplaced:
             assert sum(pod.reasons.values()) == len(nodes)
     for node in outcome.nodes:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from arranger.lifecycle.wanted import wanted_status
+from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.projections import snapshot
 from tests.unit.replay_worlds import verified
@@ -19,7 +19,7 @@ def test_a_job_of_ten_thousand_pods_lives_its_whole_life() -> None:
     job = world.job("large", leader=shape(cpu=0.1), workers=WORKERS, min_workers=WORKERS)
     world.settle()
     assert (job.stage, len(job.bound)) == (Stage.RUNNING, WORKERS + 1)
-    status = wanted_status(world.state, job)
+    status = desired_status(world.state, job)
     assert status["ready"] == f"{WORKERS}/{WORKERS}"
     assert len(msgspec.json.encode(status)) < 20_000
 

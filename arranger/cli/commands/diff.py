@@ -179,7 +179,7 @@ def _simulated(jobs: Sequence[_SimulatedJob]) -> Plan:
             queue=job.queue_position,
             priority=0,
             queue_policy="",
-            wanted=len(job.placed) + len(job.unplaced),
+            desired=len(job.placed) + len(job.unplaced),
             held=0,
             placed=len(job.placed),
             nodes=_by_node(job.placed),

@@ -82,20 +82,20 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
     """
     if follow and options["to"] is not None:
         raise click.UsageError("--follow goes on for ever: leave out --to")
-    wanted = Filter(
+    asked = Filter(
         span=span_of(options["from"], options["to"]),
         job=options["job"],
         node=options["node"],
         pod=options["pod"],
         kinds=tuple(options["chosen"]),
     )
-    asyncio.run(_list(target, settings, wanted, follow=follow, output=output))
+    asyncio.run(_list(target, settings, asked, follow=follow, output=output))
 
 
-async def _list(target: str | None, settings: Settings, wanted: Filter, *, follow: bool, output: str) -> None:
+async def _list(target: str | None, settings: Settings, asked: Filter, *, follow: bool, output: str) -> None:
     async with opened(target, settings) as log:
-        state, position = await begin_at_span(log, wanted.span)
-        listing = Listing(state, wanted)
+        state, position = await begin_at_span(log, asked.span)
+        listing = Listing(state, asked)
         lines: list[Line] = []
         last = position
         printer = _Printer(output)
@@ -119,13 +119,13 @@ async def _list(target: str | None, settings: Settings, wanted: Filter, *, follo
             printer.begin()
         try:
             doing = "reading the log" if output == "table" and not follow else ""
-            await feed(log, position, take, until=wanted.span.last or END, doing=doing)
+            await feed(log, position, take, until=asked.span.last or END, doing=doing)
         finally:
             show(all_of_them=True)
         if follow:
             await _follow(log, last, listing, printer)
         elif not listing.found:
-            await _say_nothing_found(log, listing, wanted)
+            await _say_nothing_found(log, listing, asked)
 
 
 async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printer") -> None:
@@ -135,13 +135,13 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
             printer.now(listing.feed(entry))
 
 
-async def _say_nothing_found(log: Log, listing: Listing, wanted: Filter) -> None:
+async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
     """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
-    if wanted.job and not listing.knows(wanted.job):
+    if asked.job and not listing.knows(asked.job):
         roster = await roster_of(log, END)
-        namespace_given, _, name = wanted.job.rpartition("/")
+        namespace_given, _, name = asked.job.rpartition("/")
         if not any(known == name and namespace_given in ("", namespace) for namespace, known in roster.jobs):
-            raise unknown_job(wanted.job, roster)
+            raise unknown_job(asked.job, roster)
     say("arranger: no such events", err=True)
 
 

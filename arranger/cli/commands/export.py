@@ -25,27 +25,27 @@ from arranger.cli.inputs.reading import (
 )
 from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
 from arranger.errors import LogError, UsageError
+from arranger.events.blob_stores import ZipWriter
 from arranger.events.codec import StoredEntry, encode_batch, next_chain
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.events.shelves import ZipWriter
-from arranger.events.stretches import encode_snapshot_file
+from arranger.events.segments import encode_snapshot_file
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.history import END, Journey, Point
 from arranger.settings import Settings
-from arranger.workers.archiver import Archiver, Source
+from arranger.workers.archive_writer import ArchiveWriter, Source
 
 #: Events of one stretch of an export, and from one of its snapshots to the next.
-_A_STRETCH = 100_000
+_A_SEGMENT = 100_000
 
 #: What concerns a job that came so early is exported with all that came before.
 FROM_THE_START = 100_000
 
 
-class _Wanted(msgspec.Struct):
+class _Asked(msgspec.Struct):
     """The part that is to be exported, as it was asked for."""
 
     job: str
@@ -117,10 +117,10 @@ def command(
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
     given, slash, name = job.rpartition("/")
-    wanted = _Wanted(
+    asked = _Asked(
         name, given if slash else None, point_of(first) if first else None, point_of(last) if last else None, hash_names
     )
-    made = asyncio.run(_export(target, settings, wanted, target_file))
+    made = asyncio.run(_export(target, settings, asked, target_file))
     if output == "json":
         print_json(made)
         return
@@ -133,12 +133,12 @@ def command(
         print_text(f"{made.job} is {made.job_there} in it (the file itself doesn't say so)")
 
 
-async def _export(target: str | None, settings: Settings, wanted: _Wanted, file: Path) -> Made:
+async def _export(target: str | None, settings: Settings, asked: _Asked, file: Path) -> Made:
     async with opened(target, settings) as log:
-        part = await _part(log, wanted)
+        part = await _part(log, asked)
         writer = ZipWriter(file)
         try:
-            told, there = await _write(log, writer, wanted, part)
+            times_ms, there = await _write(log, writer, asked, part)
             writer.finish()
         except BaseException:
             writer.give_up()
@@ -150,8 +150,8 @@ async def _export(target: str | None, settings: Settings, wanted: _Wanted, file:
             after.epoch,
             after.offset + 1,
             part.until,
-            *told,
-            wanted.hashed,
+            *times_ms,
+            asked.hashed,
             ends,
             part.job,
             there,
@@ -168,12 +168,12 @@ class _Part(msgspec.Struct):
     job: str = ""
 
 
-async def _part(log: Copyable, wanted: _Wanted) -> _Part:
+async def _part(log: Copyable, asked: _Asked) -> _Part:
     """What is to be exported, found."""
-    last = wanted.last or END
-    start, end, job = wanted.first, await _offset_at(log, last), ""
-    if wanted.job:
-        job, first, end = await _of_job(log, wanted)
+    last = asked.last or END
+    start, end, job = asked.first, await _offset_at(log, last), ""
+    if asked.job:
+        job, first, end = await _of_job(log, asked)
         # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.
         near = first <= FROM_THE_START and (await log.start()).offset == 0
         start = Point(offset=first - 1) if not near else None
@@ -181,7 +181,7 @@ async def _part(log: Copyable, wanted: _Wanted) -> _Part:
         position = await log.start()
         return _Part(position, end, await _state_there(log, position), job)
     # An offset that is asked for is the first to be exported: the state is that before it.
-    before = Point(offset=start.offset - 1) if start.offset is not None and not wanted.job else start
+    before = Point(offset=start.offset - 1) if start.offset is not None and not asked.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
     journey = _Journey(state, before, position)
     if position.offset < end:
@@ -238,20 +238,20 @@ async def _offset_at(log: Copyable, point: Point) -> int:
     return reached
 
 
-async def _of_job(log: Copyable, wanted: _Wanted) -> tuple[str, int, int]:
+async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
     """The job as NAMESPACE/NAME, and the first and the last offset that concern it; of several of one name the
     latest."""
-    concerning = Concerning(wanted.job, wanted.namespace)
+    concerning = Concerning(asked.job, asked.namespace)
     await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
     if not concerning.found:
-        label = f"{wanted.namespace}/{wanted.job}" if wanted.namespace else wanted.job
+        label = f"{asked.namespace}/{asked.job}" if asked.namespace else asked.job
         raise unknown_job(label, await roster_of(log, END))
-    stretches = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
-    if len(stretches) > 1:
-        known = ", ".join(f"{namespace}/{wanted.job}" for namespace in sorted(stretches))
-        raise NotFound(f"there are several jobs {wanted.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
-    ((namespace, (first, end)),) = stretches.items()
-    return f"{namespace}/{wanted.job}", first, end
+    segments = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
+    if len(segments) > 1:
+        known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(segments))
+        raise NotFound(f"there are several jobs {asked.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
+    ((namespace, (first, end)),) = segments.items()
+    return f"{namespace}/{asked.job}", first, end
 
 
 class _Renamed:
@@ -296,7 +296,7 @@ class _Renamed:
         return found
 
 
-async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part) -> tuple[tuple[int, int], str]:
+async def _write(log: Copyable, writer: ZipWriter, asked: _Asked, part: _Part) -> tuple[tuple[int, int], str]:
     """The snapshot before the stretch, the stretch, and snapshots in it; answers the first and last time told, and what
     the job that it is about is called there, if otherwise."""
     after, state, there = part.after, part.state, ""
@@ -305,7 +305,7 @@ async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part)
         return await log.read_stored(position, limit=limit)
 
     source: Source = read
-    if wanted.hashed:
+    if asked.hashed:
         renamed = _Renamed(log, part)
         state = await renamed.collect()
         source = renamed.read
@@ -313,14 +313,14 @@ async def _write(log: Copyable, writer: ZipWriter, wanted: _Wanted, part: _Part)
     if state is not None and after.offset:
         name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.time_ms)
         writer.put(name, content)
-    archiver = Archiver(writer, every_events=_A_STRETCH)
-    told: list[int] = []
+    archive_writer = ArchiveWriter(writer, every_events=_A_SEGMENT)
+    times_ms: list[int] = []
     done = after.offset
     with progress("exporting", part.until - after.offset) as moved:
-        async for put in archiver.archive(source, after, part.until, state=state):
+        async for put in archive_writer.archive(source, after, part.until, state=state):
             moved(put.position.offset - done)
             done = put.position.offset
-            told += put.told
-    about = {"by": f"arranger {__version__}", "job": bool(wanted.job), "hashed": wanted.hashed}
+            times_ms += put.times_ms
+    about = {"by": f"arranger {__version__}", "job": bool(asked.job), "hashed": asked.hashed}
     writer.put("about.json", msgspec.json.encode(about))
-    return (told[0], max(told)), there
+    return (times_ms[0], max(times_ms)), there

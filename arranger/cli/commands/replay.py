@@ -97,7 +97,7 @@ def _others(seen: Overview) -> str:
 
 
 def _job_cells(job: JobLine) -> tuple[object, ...]:
-    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_wanted}"
+    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
     name = f"{job.namespace}/{job.name}"
     return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
 

@@ -55,8 +55,8 @@ class Otherwise(msgspec.Struct, frozen=True):
         )
 
 
-def _job(state: State, wanted: str) -> str:
-    namespace, _, name = wanted.rpartition("/")
+def _job(state: State, asked: str) -> str:
+    namespace, _, name = asked.rpartition("/")
     found = jobs_named(state, name, namespace or None)
     if len(found) > 1:
         labels = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
@@ -64,7 +64,7 @@ def _job(state: State, wanted: str) -> str:
     if not found:
         known = {job.seen.name for job in state.jobs.values()}
         hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
-        raise NotFound(f"there is no job {wanted!r} at offset {state.offset}", hint=hint)
+        raise NotFound(f"there is no job {asked!r} at offset {state.offset}", hint=hint)
     return found[0].uid
 
 

@@ -396,10 +396,10 @@ def _s(count: int) -> str:
 
 def _pods(job: Standing) -> str:
     if not job.ended:
-        return f"{job.pods_placed} of {job.pods_wanted} have nodes, {job.pods_seen} were seen"
+        return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
     left = job.pods_present
     still = f"{left} of its pods {'is' if left == 1 else 'are'} still there" if left else "its pods are gone"
-    return f"{job.pods_wanted} wanted; the job has ended, {still}"
+    return f"{job.pods_desired} wanted; the job has ended, {still}"
 
 
 def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:

@@ -122,9 +122,9 @@ class Screen(TextIOBase):
 
 
 @contextlib.contextmanager
-def paged(*, wanted: bool) -> Iterator[None]:
+def paged(*, asked: bool) -> Iterator[None]:
     """For as long as this lasts, standard output is a `Screen`, if it is a terminal and there is a pager."""
-    pager = pager_command(os.environ) if wanted and sys.stdout.isatty() else []
+    pager = pager_command(os.environ) if asked and sys.stdout.isatty() else []
     if not pager:
         yield
         return

@@ -40,7 +40,7 @@ def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[objec
 def _row(plan: JobPlan | None, job: str, head: str) -> tuple[object, ...]:
     if plan is None:
         return (job, head, "-", "-", "it isn't in the plan")
-    return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.wanted}", _words(plan))
+    return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.desired}", _words(plan))
 
 
 def _weights(plan: Plan) -> str:

@@ -31,11 +31,11 @@ class Layout:
         #: The columns of each line of a row; those after the first line are indented.
         self.lines: list[list[int]] = [[]]
         taken = 0
-        for column, wanted in enumerate(widths):
-            needed = min(wanted, _LEAST_LAST) if column == len(widths) - 1 else wanted
+        for column, each in enumerate(widths):
+            needed = min(each, _LEAST_LAST) if column == len(widths) - 1 else each
             if self.lines[-1] and taken + _GAP + needed > width:
                 self.lines.append([])
-            taken = taken + _GAP + wanted if self.lines[-1] else self._indent * (len(self.lines) > 1) + wanted
+            taken = taken + _GAP + each if self.lines[-1] else self._indent * (len(self.lines) > 1) + each
             self.lines[-1].append(column)
 
     def row(self, cells: Sequence[str]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def waits(job: k.JobSeen, reason: str = "") -> Condition:
     about this (`Reason.about`)."""
 
     def test(job: JobRecord) -> bool:
-        if job.waits is None or job.ended or len(job.placements) >= job.pods_wanted():
+        if job.waits is None or job.ended or len(job.placements) >= job.pods_desired():
             return False
         return not reason or any(of.about(reason) for of, _ in job.waits.shortage.reasons)
 
@@ -85,12 +85,12 @@ def facts_of_job(state: State, uid: str) -> Facts:
     facts = {
         "stage": str(job.stage),
         "schedule": str(job.schedule_state),
-        "pods": f"{len(job.placements)} of {job.pods_wanted()} have nodes",
+        "pods": f"{len(job.placements)} of {job.pods_desired()} have nodes",
         "attempt": str(job.attempt),
     }
     if job.spec is not None:
         facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {job.spec.min_workers} workers"
         facts["spec"] += ", suspended" if job.spec.suspend else ""
-    if job.waits is not None and len(job.placements) < job.pods_wanted():
+    if job.waits is not None and len(job.placements) < job.pods_desired():
         facts["waits"] = shortage_text(job.waits.shortage)
     return facts

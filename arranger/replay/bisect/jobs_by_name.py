@@ -21,8 +21,8 @@ class Namesakes:
     """Reads on, folding nothing, and keeps the jobs of a name, `name` or `namespace/name`. Each is a job of its own:
     who asks by the name means the newest."""
 
-    def __init__(self, wanted: str, state: State) -> None:
-        self._namespace, _, self._name = wanted.rpartition("/")
+    def __init__(self, asked: str, state: State) -> None:
+        self._namespace, _, self._name = asked.rpartition("/")
         #: By UID, in the order in which they came.
         self._jobs: dict[str, FirstSeen] = {}
         for job in sorted(state.jobs.values(), key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid)):

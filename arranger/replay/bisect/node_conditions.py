@@ -56,15 +56,15 @@ def node_there(node: str) -> Condition:
     return NodeIs(node, "is there", lambda state, row: True)
 
 
-def free(node: str, resource: str, sign: str, wanted: int) -> Condition:
+def free(node: str, resource: str, sign: str, desired: int) -> Condition:
     """What is free of a resource on the node, in its unit, compares so; `*/gpu` is every resource that ends so."""
     compare = COMPARISONS[sign]
 
     def test(state: State, row: int) -> bool:
         amounts = state.nodes.amounts(row).items()
-        return compare(sum(there_is - used for name, (used, there_is) in amounts if _is(name, resource)), wanted)
+        return compare(sum(there_is - used for name, (used, there_is) in amounts if _is(name, resource)), desired)
 
-    return NodeIs(node, f"has {resource} free {sign} {amount_text(resource, wanted)}", test)
+    return NodeIs(node, f"has {resource} free {sign} {amount_text(resource, desired)}", test)
 
 
 def _is(name: str, resource: str) -> bool:

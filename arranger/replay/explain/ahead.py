@@ -30,8 +30,8 @@ class QueueKeys:
 
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         self._shares = Shares(ClusterView(state.nodes))
-        #: Job UID → the policy that gives it its turns, and the stretch of the line in which it does.
-        self._stretches = {
+        #: Job UID → the policy that gives it its turns, and the segment of the line in which it does.
+        self._segments = {
             job.uid: (name, (number, position))
             for number, level in enumerate(in_line(waiting, config, policies))
             for position, (name, jobs) in enumerate(level)
@@ -41,11 +41,11 @@ class QueueKeys:
     def between(self, other: JobRecord, job: JobRecord) -> str:
         """The key that puts `other` before `job`, with both values."""
         assert other.spec is not None and job.spec is not None
-        (name, stretch), (_, of_job) = self._stretches[other.uid], self._stretches[job.uid]
-        if stretch == of_job and name not in BUILT_IN.queue:
+        (name, segment), (_, of_job) = self._segments[other.uid], self._segments[job.uid]
+        if segment == of_job and name not in BUILT_IN.queue:
             return f"by the queue policy {name}"
         share = ""
-        if stretch == of_job and name == "DRF":
+        if segment == of_job and name == "DRF":
             share = self._by_share("has", self._shares.allocated(other), self._shares.allocated(job))
             if not share and other.back_offs.held_back != job.back_offs.held_back:
                 return _HELD_BACK

@@ -42,7 +42,7 @@ class Standing(msgspec.Struct, frozen=True):
     created_at: int
     version: int
     leader_address: str
-    pods_wanted: int
+    pods_desired: int
     pods_placed: int
     pods_seen: int
     min_workers: int
@@ -125,7 +125,9 @@ class Roster:
     def nearest(self, name: str) -> list[str]:
         """Labels of jobs whose name is like this one."""
         close = nearest(name, {known for _, known in self.jobs})
-        return [f"{namespace}/{known}" for wanted in close for namespace, known in sorted(self.jobs) if known == wanted]
+        return [
+            f"{namespace}/{known}" for desired in close for namespace, known in sorted(self.jobs) if known == desired
+        ]
 
 
 def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
@@ -242,7 +244,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         created_at=story.created_at,
         version=job.version,
         leader_address=job.leader.address,
-        pods_wanted=job.pods_wanted(),
+        pods_desired=job.pods_desired(),
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         min_workers=spec.min_workers if spec is not None else 0,

@@ -118,7 +118,7 @@ class ChoiceWitness(Witness):
 
     def __init__(self, placement: Placement, slot: SlotKey | None, compare: str = "") -> None:
         self._placement = placement
-        self._wanted = expand(placement.pods)
+        self._desired = expand(placement.pods)
         self._slot = slot
         self._compare = compare
         self.choices: list[Choice] = []
@@ -167,7 +167,7 @@ class ChoiceWitness(Witness):
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
         """Whether this pod, of those that go to the same node, is one to be explained."""
         if self._slot is None:
-            return index == run[0] and (group, index) in self._wanted
+            return index == run[0] and (group, index) in self._desired
         return self._slot == (group, index)
 
     def _next_row(self, policy: PodPolicy, view: ClusterView, ask: Ask, left: dict[int, int]) -> int:
@@ -201,7 +201,7 @@ class ChoiceWitness(Witness):
             compared = self._compared(policy, ask, order, view=view, filters=filters)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
-            node=self._wanted.get(slot, ""),
+            node=self._desired.get(slot, ""),
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,
             cycle=placement.cycle,

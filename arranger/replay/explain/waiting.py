@@ -54,7 +54,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     The cycle is taken by the policies of the last recorded one, or by all of these where some of those are missing.
     """
     state, spec = story.state, job.spec
-    if spec is None or job.ended or len(job.placements) >= job.pods_wanted():
+    if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
     policies = policies.closest(story.config or CycleConfig())
     config = policies.usable(story.config or CycleConfig())
@@ -146,7 +146,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
 
 def _room(job: JobRecord, gets: int) -> str:
     """That a cycle would give it nodes now, and to how many of its pods."""
-    lacks = job.pods_wanted() - len(job.placements)
+    lacks = job.pods_desired() - len(job.placements)
     what = ("the rest of it" if job.placements else "it") + f" ({gets} pod{'' if gets == 1 else 's'})"
     if gets < lacks:
         what = f"{gets} of the {lacks} pods that have no node" if job.placements else f"{gets} of its {lacks} pods"

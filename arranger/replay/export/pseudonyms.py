@@ -23,7 +23,7 @@ import msgspec
 from arranger.events import facts as f
 from arranger.events import kinds as k
 from arranger.events.log import EPOCH_WRITER
-from arranger.lifecycle.workers import NOT_ITS_DOING
+from arranger.lifecycle.replacements import NOT_ITS_DOING
 from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.lifecycle.wanted import back_off_text
+from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
@@ -43,7 +43,7 @@ def message_of(job: JobRecord) -> str:
 
 def waits_last(job: JobRecord) -> bool:
     """Whether the last thing decided about it is why it waits."""
-    return job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()
+    return job.waits is not None and not job.ended and len(job.placements) < job.pods_desired()
 
 
 def label_of(state: State, uid: str) -> str:

@@ -120,13 +120,13 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
 def _job(job: JobRecord) -> JobPicture:
     facts = {"stage": str(job.stage), "schedule": str(job.schedule_state)}
     facts["attempt"] = str(job.attempt or "")
-    facts["pods with nodes"] = f"{len(job.placements)} of {job.pods_wanted()}"
+    facts["pods with nodes"] = f"{len(job.placements)} of {job.pods_desired()}"
     facts["pods seen"] = str(len(job.bound) or "")
     if job.spec is not None:
         facts["priority"] = str(job.spec.priority)
         facts["quorum"] = f"leader and {job.spec.min_workers} workers"
         facts["suspended"] = "yes" if job.spec.suspend else ""
-    waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_wanted()
+    waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_desired()
     facts["waits"] = shortage_text(job.waits.shortage) if waits and job.waits is not None else ""
     return JobPicture(facts, job.spec, dict(job.placements))
 

@@ -44,11 +44,11 @@ class Line(msgspec.Struct, frozen=True):
 class Listing:
     """Folds what it is fed, and answers the lines that the filter wants."""
 
-    def __init__(self, state: State, wanted: Filter) -> None:
+    def __init__(self, state: State, asked: Filter) -> None:
         self.state = state
         #: How many lines were answered so far.
         self.found = 0
-        self._filter = wanted
+        self._filter = asked
         #: Labels of all jobs that were seen: events about a job go on after it is gone.
         self._labels = {uid: label(job) for uid, job in state.jobs.items()}
 
@@ -60,7 +60,7 @@ class Listing:
         if not self._filter.span.meets(entry):
             advance(self.state, entry, Changes())
             return []
-        judged = fold_judged(self.state, entry, Changes(), self._wanted)
+        judged = fold_judged(self.state, entry, Changes(), self._asked_for)
         lines = [self._line(one, entry) for one in judged if self._filter.span.holds(entry, one.offset)]
         self.found += len(lines)
         return lines
@@ -69,16 +69,16 @@ class Listing:
         """Whether a job of this name, or namespace/name, was come across."""
         return any(_named(job, label) for label in self._labels.values())
 
-    def _wanted(self, event: k.Event, job_uid: str) -> bool:
+    def _asked_for(self, event: k.Event, job_uid: str) -> bool:
         """Asked before the event is folded."""
-        wanted = self._filter
-        if wanted.kinds and k.kind_of(event) not in wanted.kinds:
+        asked = self._filter
+        if asked.kinds and k.kind_of(event) not in asked.kinds:
             return False
-        if wanted.job and not _named(wanted.job, self._labels.get(job_uid, "")):
+        if asked.job and not _named(asked.job, self._labels.get(job_uid, "")):
             return False
-        if wanted.node and wanted.node not in nodes_of(event, self.state):
+        if asked.node and asked.node not in nodes_of(event, self.state):
             return False
-        return not wanted.pod or wanted.pod in self._pods(event)
+        return not asked.pod or asked.pod in self._pods(event)
 
     def _pods(self, event: k.Event) -> tuple[str, ...]:
         """Names of the pods that an event is about or gives a node to."""
@@ -127,5 +127,5 @@ class Listing:
         return job
 
 
-def _named(wanted: str, label: str) -> bool:
-    return wanted in (label, label.partition("/")[2])
+def _named(asked: str, label: str) -> bool:
+    return asked in (label, label.partition("/")[2])

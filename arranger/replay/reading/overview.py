@@ -28,7 +28,7 @@ class JobLine(msgspec.Struct, frozen=True):
     priority: int
     attempt: int
     restarts: int
-    pods_wanted: int
+    pods_desired: int
     pods_placed: int
     pods_seen: int
     created_ms: int
@@ -122,7 +122,7 @@ def _job_line(job: JobRecord, position: int) -> JobLine:
         priority=job.spec.priority if job.spec is not None else 0,
         attempt=job.attempt,
         restarts=job.leader.restarts,
-        pods_wanted=job.pods_wanted(),
+        pods_desired=job.pods_desired(),
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         created_ms=job.seen.created_ms,

@@ -32,12 +32,12 @@ class Judged(msgspec.Struct):
     superseded: bool = False
 
 
-Wanted = Callable[[k.Event, str], bool]
+Asked = Callable[[k.Event, str], bool]
 
 
-def fold_judged(state: State, entry: Entry, changes: Changes, wanted: Wanted) -> list[Judged]:
-    """Fold one entry; answers those of its events that are `wanted(event, job UID)`, with their verdicts."""
-    numbers = [number for number, event in enumerate(entry.batch.events) if wanted(event, job_uid_of(event, state))]
+def fold_judged(state: State, entry: Entry, changes: Changes, asked: Asked) -> list[Judged]:
+    """Fold one entry; answers those of its events that are `asked(event, job UID)`, with their verdicts."""
+    numbers = [number for number, event in enumerate(entry.batch.events) if asked(event, job_uid_of(event, state))]
     return fold_noting(state, entry, changes, numbers)
 
 

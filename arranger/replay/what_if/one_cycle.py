@@ -55,15 +55,15 @@ class Variation(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """What a cycle does for one job. `queue` is its position, from 1; 0 for one that wants no nodes. `held` of `wanted`
-    pods had nodes before; `nodes` are the nodes of the pods that it places, each with its pods in words; `waits` says
-    why the rest, or all of it, waits."""
+    """What a cycle does for one job. `queue` is its position, from 1; 0 for one that wants no nodes. `held` of
+    `desired` pods had nodes before; `nodes` are the nodes of the pods that it places, each with its pods in words;
+    `waits` says why the rest, or all of it, waits."""
 
     job: str
     queue: int
     priority: int
     queue_policy: str
-    wanted: int
+    desired: int
     held: int
     placed: int
     nodes: dict[str, str]
@@ -172,7 +172,7 @@ def _job_plan(
         queue=position,
         priority=job.valid_spec.priority,
         queue_policy=queue_policy,
-        wanted=job.pods_wanted(),
+        desired=job.pods_desired(),
         held=len(job.placements),
         placed=len(expand(pods)),
         nodes=by_node,

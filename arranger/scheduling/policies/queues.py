@@ -125,7 +125,7 @@ class _Fair(JobQueue):
             heapq.heappush(self._heap, self._entry(turn.job, requested, Turn(turn.job, quorum=False, pods=1)))
 
 
-class Stretch:
+class Segment:
     """Jobs of one policy that stand together in the line of all jobs: the policy gives them their turns."""
 
     def __init__(self, queue: JobQueue, jobs: int) -> None:
@@ -137,19 +137,19 @@ class Stretch:
 class MergedQueues:
     """The turns of all policies in one cycle, so that naming another policy brings no job forward.
 
-    `levels` come one after the other. Within one, each stretch gives all its quorum turns before the next stretch
+    `levels` come one after the other. Within one, each segment gives all its quorum turns before the next segment
     begins, with what further pods the policy puts between them; the further pods that are left come last.
     """
 
-    def __init__(self, levels: Iterable[Iterable[Stretch]]) -> None:
+    def __init__(self, levels: Iterable[Iterable[Segment]]) -> None:
         self._quorums = deque(deque(level) for level in levels)
-        self._further: deque[Stretch] = deque()
+        self._further: deque[Segment] = deque()
         self._turn: Turn | None = None
 
     def head(self) -> Turn | None:
         """Whose turn it is; None when all queues are empty."""
-        while (stretch := self._stretch()) is not None:
-            self._turn = stretch.queue.head()
+        while (segment := self._segment()) is not None:
+            self._turn = segment.queue.head()
             if self._turn is not None:
                 return self._turn
             self._leave()
@@ -157,16 +157,16 @@ class MergedQueues:
 
     def taken(self, *, more: bool) -> None:
         """The head has had its turn."""
-        stretch, turn = self._stretch(), self._turn
-        assert stretch is not None and turn is not None
-        stretch.queue.taken(more=more)
-        stretch.quorums -= turn.quorum
-        if turn.quorum and not stretch.quorums:
+        segment, turn = self._segment(), self._turn
+        assert segment is not None and turn is not None
+        segment.queue.taken(more=more)
+        segment.quorums -= turn.quorum
+        if turn.quorum and not segment.quorums:
             self._leave()
-            self._further.append(stretch)
+            self._further.append(segment)
 
-    def _stretch(self) -> Stretch | None:
-        """Which stretch gives the next turn."""
+    def _segment(self) -> Segment | None:
+        """Which segment gives the next turn."""
         while self._quorums and not self._quorums[0] and not self._further:
             self._quorums.popleft()
         if self._quorums and self._quorums[0]:

@@ -128,13 +128,13 @@ def _labelled(
 ) -> NodeFacts:
     """The labels that the pod's nodeSelector wants; for required node affinity, those that the node had."""
     labels = dict(facts.labels)
-    wanted = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
+    desired = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
     turns = case.around.turns.get(name, [])
-    if wanted:
-        said = ",".join(f"{key}={value}" for key, value in wanted.items())
+    if desired:
+        said = ",".join(f"{key}={value}" for key, value in desired.items())
         words.append(("label", f"label {name} {said}"))
-        undone.append((_lost_labels(turns, wanted), f"{name} lost the label {said}"))
-        return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **wanted}.items())))
+        undone.append((_lost_labels(turns, desired), f"{name} lost the label {said}"))
+        return msgspec.structs.replace(facts, labels=tuple(sorted({**labels, **desired}.items())))
     turn = _since(turns, "labels")
     asks = case.shape.required_terms is not None or case.shape.rules is not None
     if asks and turn is not None and turn.before is not None:
@@ -159,7 +159,7 @@ def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
     return None
 
 
-def _lost_labels(turns: Sequence[Turn], wanted: Mapping[str, str]) -> Turn | None:
+def _lost_labels(turns: Sequence[Turn], desired: Mapping[str, str]) -> Turn | None:
     """The last turn with which a node lost any of these labels; None if it never had them all."""
     lost: dict[str, Turn] = {}
     for number, turn in enumerate(turns):
@@ -167,8 +167,8 @@ def _lost_labels(turns: Sequence[Turn], wanted: Mapping[str, str]) -> Turn | Non
         if before is None or after is None:
             continue
         had, has = dict(before.labels), dict(after.labels)
-        lost.update({key: turn for key, value in wanted.items() if had.get(key) == value != has.get(key)})
-    return max(lost.values(), key=lambda turn: turn.offset) if lost and len(lost) == len(wanted) else None
+        lost.update({key: turn for key, value in desired.items() if had.get(key) == value != has.get(key)})
+    return max(lost.values(), key=lambda turn: turn.offset) if lost and len(lost) == len(desired) else None
 
 
 def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:

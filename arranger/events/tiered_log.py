@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 from arranger.errors import DamagedEntry, EntriesTrimmed, UsageError
 from arranger.events.archive import ArchiveLog
+from arranger.events.blob_stores import BlobStore
 from arranger.events.codec import StoredEntry
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
-from arranger.events.shelves import Shelf
 
 
-class JoinedLog(OnlyRead):
+class TieredLog(OnlyRead):
     """The log `live` (open) with the archive of its epoch behind it. Nothing is ever written."""
 
-    def __init__(self, live: Copyable, shelf: Shelf) -> None:
+    def __init__(self, live: Copyable, blob_store: BlobStore) -> None:
         self._live = live
-        self._shelf = shelf
+        self._blob_store = blob_store
         self._archive: ArchiveLog | None = None
         self._looked = False
 
@@ -32,7 +32,7 @@ class JoinedLog(OnlyRead):
     async def _archived(self, *, again: bool = False) -> ArchiveLog | None:
         """The archive of the live log's epoch; None where it has none."""
         if not self._looked:
-            archive = ArchiveLog(self._shelf, epoch=(await self._live.end()).epoch)
+            archive = ArchiveLog(self._blob_store, epoch=(await self._live.end()).epoch)
             try:
                 await archive.open()
                 self._archive = archive
@@ -83,7 +83,9 @@ class JoinedLog(OnlyRead):
             if after.offset >= archive.reach[1]:
                 lacking = f"offsets {after.offset + 1} to {live.offset} were trimmed from the stream"
                 raise DamagedEntry(
-                    after.offset + 1, f"{lacking}, and the archive at {self._shelf.where} lacks them", hint=_RESTORE
+                    after.offset + 1,
+                    f"{lacking}, and the archive at {self._blob_store.where} lacks them",
+                    hint=_RESTORE,
                 )
         return archive
 

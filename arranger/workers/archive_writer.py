@@ -1,8 +1,8 @@
-"""Putting stretches of the log into an archive, with a snapshot at the end of each.
+"""Putting segments of the log into an archive, with a snapshot at the end of each.
 
-A stretch is read from the log behind what the archive has, checked entry by entry, and put there whole, after the
+A segment is read from the log behind what the archive has, checked entry by entry, and put there whole, after the
 snapshot at its end. Nothing is remembered that the archive's own names don't say, so it goes on after any crash, and
-two processes that do it at once put the same there twice. Where many stretches are behind (the archive is new, or was
+two processes that do it at once put the same there twice. Where many segments are behind (the archive is new, or was
 away), and for an epoch that has ended, the state is folded along, so that these get their snapshots too.
 """
 
@@ -14,10 +14,10 @@ import msgspec
 
 from arranger.errors import DamagedEntry
 from arranger.events.archive import ArchiveLog, Contents, contents_of
+from arranger.events.blob_stores import BlobStore
 from arranger.events.codec import StoredEntry, verified
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.events.shelves import Shelf
-from arranger.events.stretches import encode_snapshot_file, encode_stretch
+from arranger.events.segments import encode_segment, encode_snapshot_file
 from arranger.logs import log_event
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -33,31 +33,31 @@ Source = Callable[[Position, int], Awaitable[Sequence[StoredEntry]]]
 
 
 class Put(msgspec.Struct, frozen=True):
-    """One more stretch is in the archive, up to a position. `size` are the bytes of it and its snapshot, `told` are the
-    first and the last time told in it."""
+    """One more segment is in the archive, up to a position. `size` are the bytes of it and its snapshot, `times_ms` are
+    the first and the last time in it."""
 
     position: Position
     size: int
-    told: tuple[int, int]
+    times_ms: tuple[int, int]
 
 
-class Archiver:
-    """Puts stretches on a shelf: of `every_events` events at least, or of what there is where that is less."""
+class ArchiveWriter:
+    """Puts segments into a blob store: of `every_events` events at least, or of what there is where that is less."""
 
-    def __init__(self, shelf: Shelf, *, every_events: int) -> None:
-        self.shelf = shelf
+    def __init__(self, blob_store: BlobStore, *, every_events: int) -> None:
+        self.blob_store = blob_store
         self._every_events = every_events
 
     async def contents(self, epoch: int) -> Contents:
         """What the archive has of an epoch."""
-        found = await asyncio.to_thread(contents_of, self.shelf)
+        found = await asyncio.to_thread(contents_of, self.blob_store)
         return found.get(epoch, Contents(epoch, ()))
 
     async def end(self, epoch: int) -> Position | None:
         """Up to where the archive has an epoch; None if it has nothing of it."""
-        if not (await self.contents(epoch)).stretches:
+        if not (await self.contents(epoch)).segments:
             return None
-        archive = ArchiveLog(self.shelf, epoch=epoch)
+        archive = ArchiveLog(self.blob_store, epoch=epoch)
         try:
             return await archive.open()
         finally:
@@ -72,47 +72,47 @@ class Archiver:
         *,
         state: State | None = None,
     ) -> AsyncGenerator[Put, None]:
-        """Archive the entries after `begin` up to offset `until`, the end of one; tells of each stretch that is there.
+        """Archive the entries after `begin` up to offset `until`, the end of one; tells of each segment that is there.
 
         `newest` is a snapshot at `until`, `state` that at `begin` where the caller has it to give away. Raises what
-        reading and the shelf raise.
+        reading and the blob store raise.
         """
-        stretches = _Stretches(begin, self._every_events)
+        segments = _Segments(begin, self._every_events)
         far = until - begin.offset >= 2 * self._every_events
         if state is None and (far or newest is None):
             state = await self._state_at(begin)
-        while stretches.position.offset < until:
-            stored = await source(stretches.position, _AT_ONCE)
+        while segments.position.offset < until:
+            stored = await source(segments.position, _AT_ONCE)
             if not stored:
-                raise DamagedEntry(stretches.position.offset + 1, f"nothing follows here up to offset {until}")
+                raise DamagedEntry(segments.position.offset + 1, f"nothing follows here up to offset {until}")
             for one in stored:
                 if one.last > until:
                     break
-                entry = stretches.add(one)
+                entry = segments.add(one)
                 if state is not None:
                     apply_entry(state, entry, Changes())
-                if one.last == until or (stretches.full and until - one.last >= self._every_events):
+                if one.last == until or (segments.full and until - one.last >= self._every_events):
                     size = 0
                     if newest is not None and one.last == until:
                         size = await self._put_snapshot(newest)
                     elif state is not None:
-                        size = await self._put_snapshot(StoredSnapshot(stretches.position, snapshot.encode(state)))
-                    written, told = await self._put(stretches)
-                    yield Put(stretches.position, size + written, told)
+                        size = await self._put_snapshot(StoredSnapshot(segments.position, snapshot.encode(state)))
+                    written, times_ms = await self._put(segments)
+                    yield Put(segments.position, size + written, times_ms)
             await asyncio.sleep(0)
 
-    async def _put(self, stretches: "_Stretches") -> tuple[int, tuple[int, int]]:
-        before, entries, told = stretches.take()
-        name, content = await asyncio.to_thread(encode_stretch, before, entries, told)
-        await asyncio.to_thread(self.shelf.put, name, content)
-        events = stretches.position.offset - before.offset
-        log_event(_log, "stretch archived", file=name, events=events, bytes=len(content))
-        return len(content), told
+    async def _put(self, segments: "_Segments") -> tuple[int, tuple[int, int]]:
+        before, entries, times_ms = segments.take()
+        name, content = await asyncio.to_thread(encode_segment, before, entries, times_ms)
+        await asyncio.to_thread(self.blob_store.put, name, content)
+        events = segments.position.offset - before.offset
+        log_event(_log, "segment archived", file=name, events=events, bytes=len(content))
+        return len(content), times_ms
 
     async def _put_snapshot(self, stored: StoredSnapshot) -> int:
         time_ms = snapshot.time_ms(stored.content)
         name, content = await asyncio.to_thread(encode_snapshot_file, stored, time_ms)
-        await asyncio.to_thread(self.shelf.put, name, content)
+        await asyncio.to_thread(self.blob_store.put, name, content)
         return len(content)
 
     async def _state_at(self, position: Position) -> State | None:
@@ -121,7 +121,7 @@ class Archiver:
             return State()
         for name in (await self.contents(position.epoch)).snapshots:
             if name.offset == position.offset:
-                archive = ArchiveLog(self.shelf, epoch=position.epoch)
+                archive = ArchiveLog(self.blob_store, epoch=position.epoch)
                 try:
                     await archive.refresh()
                     stored = await archive.newest_snapshot(at_most=position.offset)
@@ -133,8 +133,8 @@ class Archiver:
         return None
 
 
-class _Stretches:
-    """Collects entries, checked, until a stretch is full."""
+class _Segments:
+    """Collects entries, checked, until a segment is full."""
 
     def __init__(self, begin: Position, every_events: int) -> None:
         self.position = begin
@@ -145,7 +145,7 @@ class _Stretches:
 
     @property
     def full(self) -> bool:
-        """Whether it has as many events as a stretch is to have."""
+        """Whether it has as many events as a segment is to have."""
         return self.position.offset - self._begin.offset >= self._every_events
 
     def add(self, stored: StoredEntry) -> Entry:

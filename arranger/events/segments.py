@@ -1,13 +1,13 @@
-"""What an archive is made of: stretches of the log and snapshots, each one compressed and checksummed file.
+"""What an archive is made of: segments of the log and snapshots, each one compressed and checksummed file.
 
 A file's name says what is in it, so that a listing of names is the index; nothing else needs to be kept or can get out
 of date. `1763621911000-000000000001-000000100000-1763621911000-1763622011000.events` is an epoch, the first and last
 offset, and the first and last time told; a snapshot's name has the epoch, the offset and the time told.
 
 Both begin with a magic line and a head (MessagePack, with its length and CRC before it), and go on with a body that
-zstandard has compressed and whose SHA-256 stands in the head. A stretch's body holds the lengths of all payloads, then
-the numbers of their events, then the payloads. The chain of each entry follows from the chain before the stretch and
-the payloads, so it isn't kept; the chain after the stretch is, and has to come out.
+zstandard has compressed and whose SHA-256 stands in the head. A segment's body holds the lengths of all payloads, then
+the numbers of their events, then the payloads. The chain of each entry follows from the chain before the segment and
+the payloads, so it isn't kept; the chain after the segment is, and has to come out.
 """
 
 import hashlib
@@ -39,11 +39,11 @@ _WINDOW_LOG = 25
 _STRETCH_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{12,})-(\d{13,})-(\d{13,})\.events")
 _SNAPSHOT_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{13,})\.snapshot")
 
-_Head = TypeVar("_Head", "StretchHead", "_SnapshotHead")
+_Head = TypeVar("_Head", "SegmentHead", "_SnapshotHead")
 
 
-class StretchName(msgspec.Struct, frozen=True, order=True):
-    """What the name of a stretch's file says."""
+class SegmentName(msgspec.Struct, frozen=True, order=True):
+    """What the name of a segment's file says."""
 
     epoch: int
     first: int
@@ -53,8 +53,8 @@ class StretchName(msgspec.Struct, frozen=True, order=True):
 
     @property
     def file(self) -> str:
-        told = f"{self.first_time_ms:013}-{self.last_time_ms:013}"
-        return f"{self.epoch:013}-{self.first:012}-{self.last:012}-{told}.events"
+        times_ms = f"{self.first_time_ms:013}-{self.last_time_ms:013}"
+        return f"{self.epoch:013}-{self.first:012}-{self.last:012}-{times_ms}.events"
 
 
 class SnapshotName(msgspec.Struct, frozen=True, order=True):
@@ -69,22 +69,22 @@ class SnapshotName(msgspec.Struct, frozen=True, order=True):
         return f"{self.epoch:013}-{self.offset:012}-{self.time_ms:013}.snapshot"
 
 
-def parsed_name(file: str) -> StretchName | SnapshotName | None:
+def parsed_name(file: str) -> SegmentName | SnapshotName | None:
     """What a file is by its name; None for one that isn't part of an archive."""
     match = _STRETCH_NAME.fullmatch(file)
     if match is not None:
-        return StretchName(*map(int, match.groups()))
+        return SegmentName(*map(int, match.groups()))
     match = _SNAPSHOT_NAME.fullmatch(file)
     return SnapshotName(*map(int, match.groups())) if match is not None else None
 
 
-class StretchHead(msgspec.Struct, frozen=True, array_like=True):
-    """What stands before a stretch's body; `told` are the first and the last time told, in milliseconds since 1970."""
+class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
+    """What stands before a segment's body; `times_ms` are the first and the last time in it, since 1970."""
 
     epoch: int
     first: int
     last: int
-    told: tuple[int, int]
+    times_ms: tuple[int, int]
     chain_before: str
     chain_after: str
     entries: int
@@ -93,12 +93,12 @@ class StretchHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def before(self) -> Position:
-        """The position that the stretch follows."""
+        """The position that the segment follows."""
         return Position(self.epoch, self.first - 1, self.chain_before)
 
     @property
     def after(self) -> Position:
-        """The position after the stretch."""
+        """The position after the segment."""
         return Position(self.epoch, self.last, self.chain_after)
 
 
@@ -111,10 +111,10 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     sha256: bytes
 
 
-class Stretch:
-    """Entries of a stretch that was read: payloads and where each ends; chains are worked out as far as needed."""
+class Segment:
+    """Entries of a segment that was read: payloads and where each ends; chains are worked out as far as needed."""
 
-    def __init__(self, head: StretchHead, body: bytes, file: str) -> None:
+    def __init__(self, head: SegmentHead, body: bytes, file: str) -> None:
         self.head = head
         self.file = file
         table = numpy.frombuffer(body, dtype="<u4", count=2 * head.entries).astype(numpy.int64)
@@ -142,7 +142,7 @@ class Stretch:
         return self._counts[number]
 
     def chain(self, number: int) -> str:
-        """The chain after the entry of this number; -1 stands for what is before the stretch."""
+        """The chain after the entry of this number; -1 stands for what is before the segment."""
         if number < 0:
             return self.head.chain_before
         chains = self._chains
@@ -155,19 +155,19 @@ class Stretch:
         return chains[number]
 
 
-def encode_stretch(before: Position, entries: Sequence[StoredEntry], told: tuple[int, int]) -> tuple[str, bytes]:
-    """Name and content of the file for entries that follow a position and are right; `told` as in `StretchHead`."""
+def encode_segment(before: Position, entries: Sequence[StoredEntry], times_ms: tuple[int, int]) -> tuple[str, bytes]:
+    """Name and content of the file for entries that follow a position and are right; `times_ms` as in `SegmentHead`."""
     lengths = numpy.array([len(entry.payload) for entry in entries], dtype="<u4")
     counts = numpy.array([entry.count for entry in entries], dtype="<u4")
     raw = b"".join((lengths.tobytes(), counts.tobytes(), *(entry.payload for entry in entries)))
     last = entries[-1]
     body = _compressed(raw)
-    name = StretchName(before.epoch, before.offset + 1, last.last, *told)
-    head = StretchHead(
+    name = SegmentName(before.epoch, before.offset + 1, last.last, *times_ms)
+    head = SegmentHead(
         epoch=before.epoch,
         first=name.first,
         last=last.last,
-        told=told,
+        times_ms=times_ms,
         chain_before=before.chain,
         chain_after=last.chain,
         entries=len(entries),
@@ -177,17 +177,17 @@ def encode_stretch(before: Position, entries: Sequence[StoredEntry], told: tuple
     return name.file, _framed("events", head) + body
 
 
-def decode_stretch(name: StretchName, content: bytes) -> Stretch:
-    """What `encode_stretch` wrote. Raises `DamagedEntry`, which names the file."""
-    head, body = _opened("events", StretchHead, content, name.first, name.file)
+def decode_segment(name: SegmentName, content: bytes) -> Segment:
+    """What `encode_segment` wrote. Raises `DamagedEntry`, which names the file."""
+    head, body = _opened("events", SegmentHead, content, name.first, name.file)
     if (head.epoch, head.first, head.last) != (name.epoch, name.first, name.last):
         raise DamagedEntry(name.first, f"{name.file} holds offsets {head.first} to {head.last}", hint=_RESTORE)
-    return Stretch(head, body, name.file)
+    return Segment(head, body, name.file)
 
 
-def decode_stretch_head(name: StretchName, begin: bytes) -> StretchHead:
+def decode_segment_head(name: SegmentName, begin: bytes) -> SegmentHead:
     """The head alone, from the first `HEAD_BYTES` of the file."""
-    return _head("events", StretchHead, begin, name.first, name.file)[0]
+    return _head("events", SegmentHead, begin, name.first, name.file)[0]
 
 
 def encode_snapshot_file(snapshot: StoredSnapshot, time_ms: int) -> tuple[str, bytes]:

@@ -13,24 +13,24 @@ from arranger.events.codec import StoredEntry
 from arranger.events.log import Position, StoredSnapshot
 from arranger.logs import log_event
 from arranger.projections import snapshot
-from arranger.workers.archiver import Archiver
+from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.member_problems import ProblemKind
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
-#: After a failure it waits longer: a stretch is read and packed for each try.
+#: After a failure it waits longer: a segment is read and packed for each try.
 AGAIN_S = 30.0
 #: Failures for so long are a problem of this process: by then they don't pass by themselves.
 _FAILING_S = 120.0
 
 
-class Archiving:
+class ArchiveRole:
     """Archives what the log has more than the archive: by number of events, and by time if there was any event."""
 
-    def __init__(self, parts: Parts, archiver: Archiver) -> None:
-        self._archiver = archiver
+    def __init__(self, parts: Parts, archive_writer: ArchiveWriter) -> None:
+        self._archive_writer = archive_writer
         self._problems = parts.problems
         self._follower = parts.follower
         self._stream = parts.stream
@@ -75,8 +75,8 @@ class Archiving:
 
     async def _present(self) -> None:
         epoch = self._follower.state.epoch
-        contents = await self._archiver.contents(epoch)
-        done = contents.stretches[-1] if contents.stretches else None
+        contents = await self._archive_writer.contents(epoch)
+        done = contents.segments[-1] if contents.segments else None
         archived = done.last if done is not None else 0
         self._metrics.archived.set(archived)
         position = self._follower.position
@@ -90,16 +90,16 @@ class Archiving:
         async def read(after: Position, limit: int) -> Sequence[StoredEntry]:
             return await self._stream.read_stored(after, limit=limit)
 
-        async with aclosing(self._archiver.archive(read, begin, position.offset, newest)) as puts:
+        async with aclosing(self._archive_writer.archive(read, begin, position.offset, newest)) as puts:
             async for put in puts:
                 self._metrics.archived.set(put.position.offset)
                 self._metrics.archived_bytes.inc(put.size)
         self._metrics.archiving.labels("ok").inc()
 
     async def _begin(self, epoch: int) -> Position:
-        """Where the next stretch begins: behind the archive, or where the log does if that was trimmed further."""
+        """Where the next segment begins: behind the archive, or where the log does if that was trimmed further."""
         start = await self._stream.start()
-        end = await self._archiver.end(epoch)
+        end = await self._archive_writer.end(epoch)
         if end is None or start.offset > end.offset:
             if start.offset:
                 lacking = f"{end.offset + 1 if end is not None else 1}-{start.offset}"
@@ -114,10 +114,10 @@ class Archiving:
             return
         for old in await self._stream.old_epochs():
             before, last = await self._stream.old_end(old)
-            begin = await self._archiver.end(old) or Position(old, 0, "")
+            begin = await self._archive_writer.end(old) or Position(old, 0, "")
             if begin.offset < before:
                 log_event(_log, "an old epoch can't be archived", level=logging.WARNING, epoch=old, trimmed=before)
             elif begin.offset < last:
-                async for put in self._archiver.archive(self._stream.read_old, begin, last):
+                async for put in self._archive_writer.archive(self._stream.read_old, begin, last):
                     self._metrics.archived_bytes.inc(put.size)
         self._looked_back = epoch

@@ -20,7 +20,7 @@ from arranger.errors import LogUnavailable, UsageError
 _PART = ".part"
 
 
-class Shelf(Protocol):
+class BlobStore(Protocol):
     """A flat set of named files. Calls block; who serves an event loop calls them in a thread."""
 
     @property
@@ -45,7 +45,7 @@ class Shelf(Protocol):
         ...
 
 
-class FolderShelf:
+class FolderStore:
     """Files in a folder of this machine; it is made when the first is put there."""
 
     def __init__(self, folder: Path) -> None:
@@ -97,7 +97,7 @@ class FolderShelf:
             raise LogUnavailable(f"the archive in {self.where} can't be {done}: {error.strerror}") from error
 
 
-class RemoteShelf:
+class RemoteStore:
     """Files at a URL, through fsspec. Raises `UsageError` for a scheme that isn't installed."""
 
     def __init__(self, url: str) -> None:
@@ -148,7 +148,7 @@ class RemoteShelf:
             raise LogUnavailable(f"the archive at {self.where} can't be {done}: {line}") from error
 
 
-class ZipShelf:
+class ZipStore:
     """Files in one zip file, as they are (they are compressed already). A new one is written, an old one only read."""
 
     def __init__(self, path: Path) -> None:
@@ -243,12 +243,12 @@ def local_path(target: str) -> Path:
     return Path(target.removeprefix("file://"))
 
 
-def shelf_at(target: str, name: str) -> Shelf:
+def blob_store_at(target: str, name: str) -> BlobStore:
     """The folder of this name below a path or URL."""
     if is_remote(target):
         base, question, options = target.partition("?")
-        return RemoteShelf(f"{base.rstrip('/')}/{name}{question}{options}")
-    return FolderShelf(local_path(target) / name)
+        return RemoteStore(f"{base.rstrip('/')}/{name}{question}{options}")
+    return FolderStore(local_path(target) / name)
 
 
 def shown_url(url: str) -> str:

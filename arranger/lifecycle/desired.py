@@ -13,8 +13,8 @@ import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.lifecycle.workers import again_ms, closed
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import encode_allocations, text_of
@@ -29,7 +29,7 @@ from arranger.projections.state import State
 MESSAGE_LIMIT = 1000
 
 
-class Wanted(msgspec.Struct):
+class Desired(msgspec.Struct):
     """Pods to create (slot → node, leader first) and to delete. Both are done once the status is stored.
 
     `force` are pods to delete on nodes that are lost: nobody is there to confirm it, so they go without waiting.
@@ -40,27 +40,27 @@ class Wanted(msgspec.Struct):
     force: list[PodSeen] = msgspec.field(default_factory=list)
 
 
-def wanted_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Wanted:
+def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
     """The difference between the job's accepted decisions and its pods as observed. `now_ms` tells, with the state's
     own time, which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
     if not state.synced:
-        return Wanted([], [])
+        return Desired([], [])
     if job.seen.deleting:  # its pods follow it by owner reference, but for those that nobody is there to stop
         return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
     if job.ended:
         return _without([pod for pod in pods if _cleaned(job, pod)], state, now_ms, lost_ms)
     stale = [pod for pod in pods if not (_in_slot(job, pod) or _shows_why(job, pod))]
     gone = _without(stale, state, now_ms, lost_ms)
-    return Wanted(_missing(state, job), gone.delete, gone.force)
+    return Desired(_missing(state, job), gone.delete, gone.force)
 
 
-def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Wanted:
+def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Desired:
     """What makes these pods go: those on lost nodes by force, also if they are being deleted; the others once."""
     now_ms = max(now_ms, state.time_ms)
     force = [pod for pod in pods if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
     forced = {pod.uid for pod in force}
-    return Wanted([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
+    return Desired([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
 
 
 def expires_ms(job: JobRecord) -> int | None:
@@ -70,10 +70,10 @@ def expires_ms(job: JobRecord) -> int | None:
     return job.times.completion_ms + job.spec.ttl_s * 1000
 
 
-def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Wanted:
+def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
     """Pods whose TYJob is gone: deleted here too, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
-        return Wanted([], [])
+        return Desired([], [])
     pods = sorted(state.pods_of.get(job_uid, {}).values(), key=_highest_first)
     return _without(pods, state, now_ms, lost_ms)
 
@@ -140,7 +140,7 @@ def _occupied(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
 # --- status ------------------------------------------------------------------------------------------------
 
 
-def wanted_status(state: State, job: JobRecord) -> dict[str, Any]:
+def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
     """The TYJob's whole status, as JSON. Absent fields are unset."""
     counts = worker_counts(state, job) if job.spec is not None else []
     ready = sum(of_set.ready for of_set in counts)
@@ -226,7 +226,7 @@ def _waits(job: JobRecord) -> str:
 
 def back_off_text(job: JobRecord) -> str:
     """That no nodes are sought for the job, or for its further pods, and until when; empty if a cycle has said more."""
-    if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_wanted():
+    if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_desired():
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
         return f"{replaced_text(job.replaced.causes, job.spec)}; placed again from {_from(job.not_before_ms)}"
