@@ -18,7 +18,7 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Toleration
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
-from arranger.scheduling.policies.base import Ask
+from arranger.scheduling.policies.base import PlacementRequest
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.view import ClusterView
 from benchmarks.report import Figure
@@ -225,7 +225,7 @@ def _scan(state: State, shapes: Sequence[PodShape]) -> Counter[str]:
     for shape in shapes:
         request = view.request(shape)
         fits = (view.free >= request).all(axis=1)
-        scores = np.where(fits, BinPack().scores(view, Ask(shape, 1, leader=False), _CONFIG), -1)
+        scores = np.where(fits, BinPack().scores(view, PlacementRequest(shape, 1, leader=False), _CONFIG), -1)
         row = int(scores.argmax())
         view.take([(row, 1)], request)
         pods[view.names[row]] += 1

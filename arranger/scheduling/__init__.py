@@ -3,13 +3,13 @@
 Other packages import from here alone; import-linter holds it. Experiments on traces have their own face, `experiment`.
 """
 
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of
 from arranger.scheduling.filters import Filter, Filters
 from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy
+from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
+from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.queues import QueuePolicy
 from arranger.scheduling.queue import in_line, in_order, waiting_jobs
 from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
@@ -24,16 +24,17 @@ __all__ = [
     "GPU_MILLI",
     "ONE",
     "WHOLE",
-    "Ask",
-    "Attempt",
     "Chosen",
     "ClusterView",
+    "CycleObserver",
     "Cycles",
     "Filter",
     "Filters",
     "Mix",
     "Neighbour",
     "NodeStates",
+    "PlacementRequest",
+    "PlacementTry",
     "PodPolicy",
     "Policies",
     "Policy",
@@ -44,7 +45,6 @@ __all__ = [
     "Shares",
     "Shortage",
     "Taken",
-    "Witness",
     "attracts",
     "covering",
     "facts_of",

@@ -15,7 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.projections.state import State
 from arranger.scheduling import queue
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
+from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import MergedQueues, Turn
 from arranger.scheduling.refusals import next_end_ms
@@ -36,17 +36,17 @@ def take_cycle(
     state: State,
     config: CycleConfig,
     time_ms: int,
-    witness: Witness | None = None,
+    observer: CycleObserver | None = None,
     *,
     policies: Policies = BUILT_IN,
 ) -> tuple[Event, ...]:
     """All events of one cycle on `state`, or nothing when there is nothing to say."""
-    return _plan(state, config, time_ms, witness, policies).events
+    return _plan(state, config, time_ms, observer, policies).events
 
 
 def turn_of(
     state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
-) -> Attempt | None:
+) -> PlacementTry | None:
     """What a cycle would do for one job's quorum, with the jobs before it in the queue served first; with `further`,
     for all of the job.
 
@@ -57,8 +57,8 @@ def turn_of(
         return None
     placer = Placer(state, config, policies, time_ms=time_ms)
     turns = queue.queues(jobs, config, policies, placer.shares)
-    attempts = _take_turns(placer, turns, until=uid, further=further)
-    return next(attempt for attempt in attempts if attempt.job.uid == uid)
+    tries = _take_turns(placer, turns, until=uid, further=further)
+    return next(tried for tried in tries if tried.job.uid == uid)
 
 
 class Cycles:
@@ -83,17 +83,17 @@ class Cycles:
         return plan.events
 
 
-def _plan(state: State, config: CycleConfig, time_ms: int, witness: Witness | None, policies: Policies) -> Plan:
+def _plan(state: State, config: CycleConfig, time_ms: int, observer: CycleObserver | None, policies: Policies) -> Plan:
     jobs = queue.waiting_jobs(state, time_ms)
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, time_ms))
-    placer = Placer(state, config, policies, time_ms=time_ms, witness=witness)
-    attempts = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
+    placer = Placer(state, config, policies, time_ms=time_ms, observer=observer)
+    tries = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
-    decisions = [event for attempt in attempts for event in _decisions(placer, attempt, reasons)]
+    decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config), *decisions))
-    due_ms = min((_due_ms(attempt, reasons) for attempt in attempts), default=math.inf)
+    due_ms = min((_due_ms(tried, reasons) for tried in tries), default=math.inf)
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms)))
 
@@ -108,11 +108,11 @@ class _Reasons:
         #: Jobs that may still be told other reasons in this cycle.
         self._left = config.reasons_a_second or waiting
 
-    def news(self, attempt: Attempt, shortage: Shortage) -> Waits | None:
+    def news(self, tried: PlacementTry, shortage: Shortage) -> Waits | None:
         """The reason, if it is to be told now. A first reason always is, and so is another state."""
-        waits = self.of(attempt, shortage)
-        rest_ms = self.rest_ms(attempt.job.waits, waits)
-        if self.time_ms - attempt.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
+        waits = self.of(tried, shortage)
+        rest_ms = self.rest_ms(tried.job.waits, waits)
+        if self.time_ms - tried.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
             return None
         self._left -= rest_ms >= 0
         return waits
@@ -130,76 +130,76 @@ class _Reasons:
         same = was.amounts() == found.amounts()
         return math.inf if same else max(self.config.reasons_refresh_ms, self._apart_ms)
 
-    def of(self, attempt: Attempt, shortage: Shortage) -> Waits:
-        job = attempt.job
-        state = ScheduleState.PARTLY if attempt.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
+    def of(self, tried: PlacementTry, shortage: Shortage) -> Waits:
+        job = tried.job
+        state = ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
         if shortage.infeasible and job.times.infeasible_ms:
             overdue = self.time_ms - job.times.infeasible_ms >= self.config.infeasible_grace_ms
             state = ScheduleState.FAILED if overdue else state
-        return Waits(job.uid, job.version, state, facts_of(attempt, shortage))
+        return Waits(job.uid, job.version, state, facts_of(tried, shortage))
 
 
-def _due_ms(attempt: Attempt, reasons: _Reasons) -> float:
+def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     """When a job about which there is nothing to say now will have something to say by time alone."""
-    job, shortage, due_ms = attempt.job, attempt.shortage, math.inf
+    job, shortage, due_ms = tried.job, tried.shortage, math.inf
     if shortage is None:
         return due_ms
     due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
     if shortage.infeasible and job.times.infeasible_ms and job.schedule_state != ScheduleState.FAILED:
         due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
-    return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(attempt, shortage)))
+    return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(tried, shortage)))
 
 
-def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[Attempt]:
+def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[PlacementTry]:
     """Give every job its turns, up to the quorum of the job `until`, or with `further` to the last of its pods; answers
     what came of them, in the order of first turns."""
-    attempts: dict[str, Attempt] = {}
+    tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
-        more = _take_turn(placer, turn, attempts)
+        more = _take_turn(placer, turn, tries)
         if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more)
-    return list(attempts.values())
+    return list(tries.values())
 
 
-def _take_turn(placer: Placer, turn: Turn, attempts: dict[str, Attempt]) -> bool:
+def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> bool:
     """Give a job its turn; answers whether it may want more."""
     uid = turn.job.uid
     if turn.quorum:
-        attempt = attempts[uid] = placer.quorum(turn.job)
-        done, more = 0, attempt.quorum_stands
+        tried = tries[uid] = placer.quorum(turn.job)
+        done, more = 0, tried.quorum_stands
     else:
-        attempt = attempts[uid]
-        done = len(attempt.pieces)
-        more = placer.further(attempt, turn.pods)
-    placer.shares.give(turn.job, attempt.pieces[done:])
+        tried = tries[uid]
+        done = len(tried.pieces)
+        more = placer.further(tried, turn.pods)
+    placer.shares.give(turn.job, tried.pieces[done:])
     return more
 
 
-def _decisions(placer: Placer, attempt: Attempt, reasons: _Reasons) -> list[Event]:
+def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:
     """The events for one job. A reason goes before the placement, which makes the version it is based on old."""
-    job = attempt.job
+    job = tried.job
     events: list[Event] = []
-    if attempt.shortage is not None:
-        waits = reasons.news(attempt, attempt.shortage)
+    if tried.shortage is not None:
+        waits = reasons.news(tried, tried.shortage)
         if waits is not None:
             events.append(waits)
-    if attempt.pieces:
-        pods = placer.placed_pods(attempt)
-        whole = len(job.placements) + attempt.pods == job.pods_desired()
+    if tried.pieces:
+        pods = placer.placed_pods(tried)
+        whole = len(job.placements) + tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
         events.append(Placed(job.uid, job.version, job.attempt, state, pods))
     return events
 
 
-def facts_of(attempt: Attempt, shortage: Shortage) -> ShortageFacts:
+def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
     """What is recorded of where placing a job stopped."""
     return ShortageFacts(
         # A quota is lacking for all that is asked for, whichever set the next pod is of.
-        group="" if shortage.quota is not None else attempt.groups[shortage.group].name,
+        group="" if shortage.quota is not None else tried.groups[shortage.group].name,
         found=shortage.found,
         asked=shortage.asked,
-        further=attempt.quorum_stands,
+        further=tried.quorum_stands,
         infeasible=shortage.infeasible,
         reasons=shortage.reasons,
         quota=shortage.quota,

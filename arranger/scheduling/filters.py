@@ -90,7 +90,7 @@ class NodeReady(Filter):
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         """Ready nodes."""
-        return view.roster.ready
+        return view.node_index.ready
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         return Reason(ReasonKind.NOT_READY)
@@ -106,7 +106,7 @@ class NodeSchedulable(Filter):
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         """Nodes that aren't cordoned."""
-        return ~view.roster.cordoned
+        return ~view.node_index.cordoned
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         return Reason(ReasonKind.CORDONED)
@@ -124,7 +124,7 @@ class TaintToleration(Filter):
         """Asked once for each different set of taints."""
         answers: dict[tuple[Taint, ...], bool] = {}
         found = np.ones(len(view), bool)
-        for row, taints in view.roster.tainted:
+        for row, taints in view.node_index.tainted:
             if taints not in answers:
                 answers[taints] = untolerated(self._counted(taints), shape) is None
             found[row] = answers[taints]
@@ -158,7 +158,7 @@ class NodeSelector(Filter):
         """Nodes that have all the labels."""
         found = np.ones(len(view), bool)
         for key, value in shape.node_selector:
-            label = view.roster.label(key)
+            label = view.node_index.label(key)
             found &= label.codes == label.numbers.get(value, _NO_VALUE)
         return found
 
@@ -207,7 +207,7 @@ class NodePreference(Filter):
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
         """Twice what is preferred, less three times what is advised against."""
-        if not len(view) or not (shape.preferred or view.roster.advised):
+        if not len(view) or not (shape.preferred or view.node_index.advised):
             return None
         key = (self.name, shape.preferred, shape.tolerations)
         found = view.derived(key, lambda: self._preference(view, shape))
@@ -247,7 +247,7 @@ def _holding(view: ClusterView, requirement: Requirement) -> Mask:
 
     Asked for each different value of the label at once: a term may have many requirements, and each many values.
     """
-    label = view.roster.name_column() if requirement.field else view.roster.label(requirement.key)
+    label = view.node_index.name_column() if requirement.field else view.node_index.label(requirement.key)
     found = np.zeros(len(label.numbers) + 1, bool)
     match requirement.operator:
         case "In" | "NotIn":

@@ -6,9 +6,9 @@ import numpy as np
 
 from arranger.model.job import LEADER_GROUP, PodGroup
 from arranger.projections.jobs import LEADER, JobRecord
-from arranger.scheduling.attempt import Piece
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of, selected_by
+from arranger.scheduling.placement_try import Piece
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.view import ClusterView
 

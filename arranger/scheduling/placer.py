@@ -8,8 +8,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
-from arranger.scheduling.attempt import Attempt, Piece, Shortage, Witness
 from arranger.scheduling.needs import Needs, free_indices, quorum_needs
+from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.quorum_memory import QuorumMemory
 from arranger.scheduling.quorum_search import QuorumSearch
@@ -28,99 +28,99 @@ class Placer:
         policies: Policies,
         *,
         time_ms: int | None = None,
-        witness: Witness | None = None,
+        observer: CycleObserver | None = None,
     ) -> None:
         time_ms = state.time_ms if time_ms is None else time_ms
-        self._placing = Placing(state, config, policies, time_ms=time_ms, witness=witness)
+        self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer)
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
         self.view = self._placing.view
         self.shares = Shares(self.view)
 
-    def quorum(self, job: JobRecord) -> Attempt:
+    def quorum(self, job: JobRecord) -> PlacementTry:
         """Place what the job's quorum still lacks, whole or not at all."""
-        attempt = self._begin(job)
-        if self._memory.again(attempt):
-            return attempt
-        needs = quorum_needs(job, attempt.policy)
-        attempt.shortage = self._beyond_quota(attempt, needs)
-        if attempt.shortage is not None:
-            return attempt
+        tried = self._begin(job)
+        if self._memory.again(tried):
+            return tried
+        needs = quorum_needs(job, tried.policy)
+        tried.shortage = self._beyond_quota(tried, needs)
+        if tried.shortage is not None:
+            return tried
         key = self._memory.key(job)
-        if not job.placements and self._placing.witness is None:
-            attempt.shortage = self._memory.failed(key)
-            if attempt.shortage is not None:
-                return attempt
-        shortage = self._search.place(attempt, needs)
-        attempt.quorum_stands = shortage is None
+        if not job.placements and self._placing.observer is None:
+            tried.shortage = self._memory.failed(key)
+            if tried.shortage is not None:
+                return tried
+        shortage = self._search.place(tried, needs)
+        tried.quorum_stands = shortage is None
         if shortage is None:
-            self._memory.keep_placed(attempt)
-            return attempt
+            self._memory.keep_placed(tried)
+            return tried
         # A job that has nodes ran on them: whatever its quorum has grown to since, it can wait for more.
-        shortage.infeasible = not shortage.quota and not job.placements and self._memory.never_fits(job, attempt.policy)
-        attempt.shortage = shortage
+        shortage.infeasible = not shortage.quota and not job.placements and self._memory.never_fits(job, tried.policy)
+        tried.shortage = shortage
         if not job.placements:
             self._memory.keep_failed(key, shortage)
-        return attempt
+        return tried
 
     def fits(self, job: JobRecord) -> bool:
         """Whether the job's quorum would find room now. Nothing is held afterwards."""
-        attempt = self._begin(job)
-        needs = quorum_needs(job, attempt.policy)
-        if self._beyond_quota(attempt, needs) is not None:
+        tried = self._begin(job)
+        needs = quorum_needs(job, tried.policy)
+        if self._beyond_quota(tried, needs) is not None:
             return False
         mark = self._placing.mark()
-        found = self._search.place(attempt, needs) is None
-        self._placing.undo(attempt, mark)
+        found = self._search.place(tried, needs) is None
+        self._placing.undo(tried, mark)
         return found
 
-    def _begin(self, job: JobRecord) -> Attempt:
+    def _begin(self, job: JobRecord) -> PlacementTry:
         config = self._placing.config
         groups = wary_groups(job, config, self._placing.time_ms)
-        return Attempt(job, self._placing.policies.pod_policy(job, config), groups)
+        return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
 
-    def _beyond_quota(self, attempt: Attempt, needs: Needs) -> Shortage | None:
+    def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
         """What the namespace's quotas don't leave for a quorum, whichever workers make it up: no node is looked at."""
-        job, quotas = attempt.job, self._placing.quotas
+        job, quotas = tried.job, self._placing.quotas
         if not quotas.limits(job):
             return None
         pods = {group: len(indices) for group, indices in needs.items()}
-        free = free_indices(job, range(1, len(attempt.groups)))
-        any_set = not attempt.policy.whole and len(free) > 1
+        free = free_indices(job, range(1, len(tried.groups)))
+        any_set = not tried.policy.whole and len(free) > 1
         lack = quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
         if lack is None:
             return None
-        return self._placing.short_of_quota(attempt, min(pods), lack, found=0, asked=sum(pods.values()))
+        return self._placing.short_of_quota(tried, min(pods), lack, found=0, asked=sum(pods.values()))
 
-    def further(self, attempt: Attempt, pods: int | None) -> bool:
+    def further(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place up to `pods` pods beyond a standing quorum (None: all), one set after the other.
 
         True if some were placed and there are more to try.
         """
-        if attempt.left is None:
-            free = free_indices(attempt.job, range(len(attempt.groups)), attempt.pieces)
-            attempt.left = {group: (indices, len(indices)) for group, indices in free.items()}
+        if tried.left is None:
+            free = free_indices(tried.job, range(len(tried.groups)), tried.pieces)
+            tried.left = {group: (indices, len(indices)) for group, indices in free.items()}
         placing = self._placing
-        while attempt.left:
-            group, (indices, asked) = next(iter(attempt.left.items()))
+        while tried.left:
+            group, (indices, asked) = next(iter(tried.left.items()))
             desired = indices if pods is None else indices[:pods]
-            placed = placing.place(placing.filters, attempt, group, desired)
+            placed = placing.place(placing.filters, tried, group, desired)
             rest = indices[placed:]
             if placed < len(desired):
-                short = placing.short(placing.filters, attempt, group, found=asked - len(rest), asked=asked)
-                attempt.shortage = attempt.shortage or short
+                short = placing.short(placing.filters, tried, group, found=asked - len(rest), asked=asked)
+                tried.shortage = tried.shortage or short
             if placed == len(desired) and rest:
-                attempt.left[group] = (rest, asked)
+                tried.left[group] = (rest, asked)
             else:
-                del attempt.left[group]
+                del tried.left[group]
             if pods is not None and placed:
-                return bool(attempt.left)
+                return bool(tried.left)
         return False
 
-    def placed_pods(self, attempt: Attempt) -> tuple[PlacedPods, ...]:
-        """The attempt's placements as an event tells them: by node name, then group, indices in runs."""
+    def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
+        """The try's placements as an event tells them: by node name, then group, indices in runs."""
         by_slot: dict[tuple[int, int], list[Piece]] = {}
-        for piece in attempt.pieces:
+        for piece in tried.pieces:
             by_slot.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
         return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))

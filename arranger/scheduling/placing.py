@@ -12,13 +12,13 @@ from arranger.model.quota import QuotaLack
 from arranger.model.reasons import beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.attempt import Attempt, Piece, Shortage, Witness
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import free_indices
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy, Typical, Unplaced
+from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typical, Unplaced
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.registry import Policies
@@ -29,12 +29,12 @@ class Placing:
     """The view and the quotas of one cycle, and pods placed by them: of one group of a job at a time."""
 
     def __init__(
-        self, state: State, config: CycleConfig, policies: Policies, *, time_ms: int, witness: Witness | None
+        self, state: State, config: CycleConfig, policies: Policies, *, time_ms: int, observer: CycleObserver | None
     ) -> None:
         self.time_ms = time_ms
         self.config = config
         self.policies = policies
-        self.witness = witness
+        self.observer = observer
         self.view = ClusterView.of(state)
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
@@ -48,73 +48,79 @@ class Placing:
         """A point that `undo` can return to."""
         return self.view.mark(), self.quotas.mark()
 
-    def undo(self, attempt: Attempt, mark: tuple[int, int]) -> None:
-        """Give back all that the attempt placed since `mark`; there it had placed nothing."""
-        self.view.give_back(mark[0], attempt.taken)
+    def undo(self, tried: PlacementTry, mark: tuple[int, int]) -> None:
+        """Give back all that the try placed since `mark`; there it had placed nothing."""
+        self.view.give_back(mark[0], tried.taken)
         self.quotas.give_back(mark[1])
-        attempt.undo()
+        tried.undo()
 
     # --- placing -------------------------------------------------------------------------------------------
 
-    def place(self, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
+    def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as the quotas leave and as find a node; answers how many."""
-        if not self.quotas.limits(attempt.job):
-            return self._place_on_nodes(filters, attempt, group, indices)
-        indices = indices[: self.quotas.room(attempt.job, group, len(indices))]
-        placed = self._place_on_nodes(filters, attempt, group, indices) if indices else 0
-        self.quotas.take(attempt.job, group, placed)
+        if not self.quotas.limits(tried.job):
+            return self._place_on_nodes(filters, tried, group, indices)
+        indices = indices[: self.quotas.room(tried.job, group, len(indices))]
+        placed = self._place_on_nodes(filters, tried, group, indices) if indices else 0
+        self.quotas.take(tried.job, group, placed)
         return placed
 
-    def _place_on_nodes(self, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
-        if not self._one_by_one(attempt, group):
-            return self._place_equal(filters, attempt, group, indices)
+    def _place_on_nodes(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
+        if not self._one_by_one(tried, group):
+            return self._place_equal(filters, tried, group, indices)
         for at in range(len(indices)):
-            if not self._place_equal(filters, attempt, group, indices[at : at + 1]):
+            if not self._place_equal(filters, tried, group, indices[at : at + 1]):
                 return at
-            attempt.steps += 1
+            tried.steps += 1
         return len(indices)
 
-    def _one_by_one(self, attempt: Attempt, group: int) -> bool:
+    def _one_by_one(self, tried: PlacementTry, group: int) -> bool:
         """Whether each pod placed may change where the next one of its group may go, or what a policy sees of that.
 
         Host ports alone don't ask for it: they only keep a second pod off a node.
         """
         if self.view.neighbours is None:
             return False
-        groups = attempt.groups
-        asking = groups if not attempt.policy.local else groups[group : group + 1]
+        groups = tried.groups
+        asking = groups if not tried.policy.local else groups[group : group + 1]
         rules = [of.shape.rules for of in asking]
         return any(of is not None and (of.affinity or of.anti_affinity or of.spread) for of in rules)
 
-    def _place_equal(self, filters: Filters, attempt: Attempt, group: int, indices: Sequence[int]) -> int:
+    def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """The same for pods that ask nothing of each other: all at once."""
-        ask = self._ask(filters, attempt, group, len(indices))
+        request = self._request(filters, tried, group, len(indices))
         known = filters is self.filters
-        chosen = self._choose(attempt.policy, ask) if known else self._fill(filters, attempt.policy, ask)
+        chosen = self._choose(tried.policy, request) if known else self._fill(filters, tried.policy, request)
         view = self.view
-        if self.witness is not None:
-            self.witness.placing(attempt, group, ask=ask, indices=indices, chosen=chosen, view=view, filters=filters)
-        request = view.request(ask.shape)
-        view.take(chosen, request, ask.pod)
-        attempt.taken.append((chosen, request))
+        if self.observer is not None:
+            self.observer.placing(
+                tried, group, request=request, indices=indices, chosen=chosen, view=view, filters=filters
+            )
+        amounts = view.request(request.shape)
+        view.take(chosen, amounts, request.pod)
+        tried.taken.append((chosen, amounts))
         begin = 0
         for row, count in chosen:
-            attempt.pieces.append(Piece(row, group, indices[begin : begin + count]))
+            tried.pieces.append(Piece(row, group, indices[begin : begin + count]))
             begin += count
-            if attempt.of_job is not None:
-                attempt.of_job[row] += count
+            if tried.of_job is not None:
+                tried.of_job[row] += count
         return begin
 
-    def _fill(self, filters: Filters, policy: PodPolicy, ask: Ask) -> Chosen:
-        room = filters.room(ask.shape, ask.pod)
-        return policy.fill(self.view, ask, room, self.config) if room.any() else []
+    def _fill(self, filters: Filters, policy: PodPolicy, request: PlacementRequest) -> Chosen:
+        room = filters.room(request.shape, request.pod)
+        return policy.fill(self.view, request, room, self.config) if room.any() else []
 
-    def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
+    def _choose(self, policy: PodPolicy, request: PlacementRequest) -> Chosen:
         """Nodes on this cycle's view; shapes that come again are ranked once and kept up to date."""
-        if not (policy.local and policy.rising) or self.concerned(ask.shape, ask.pod):
-            return self._fill(self.filters, policy, ask)
-        ranking = self._rankings.of(policy, ask)
-        return ranking.choose(self.filters, ask.count) if ranking is not None else self._fill(self.filters, policy, ask)
+        if not (policy.local and policy.rising) or self.concerned(request.shape, request.pod):
+            return self._fill(self.filters, policy, request)
+        ranking = self._rankings.of(policy, request)
+        return (
+            ranking.choose(self.filters, request.count)
+            if ranking is not None
+            else self._fill(self.filters, policy, request)
+        )
 
     def concerned(self, shape: PodShape, pod: Neighbour | None) -> bool:
         """Whether other pods have a say in where such a pod may go."""
@@ -125,16 +131,16 @@ class Placing:
 
     # --- what a policy is asked ----------------------------------------------------------------------------
 
-    def _ask(self, filters: Filters, attempt: Attempt, group: int, count: int) -> Ask:
-        shape = attempt.groups[group].shape
+    def _request(self, filters: Filters, tried: PlacementTry, group: int, count: int) -> PlacementRequest:
+        shape = tried.groups[group].shape
         unplaced: tuple[Unplaced, ...] = ()
-        if not attempt.policy.local:
-            if attempt.of_job is None:
-                attempt.of_job = self._count(attempt)
-            unplaced = self._unplaced(filters, attempt, group)
-        leader, typical = group == LEADER_GROUP, self._typical(attempt.policy)
-        pod, preference = self._pod(attempt.job, group), filters.preference(shape)
-        return Ask(shape, count, leader, attempt.of_job, unplaced, typical, pod, preference)
+        if not tried.policy.local:
+            if tried.of_job is None:
+                tried.of_job = self._count(tried)
+            unplaced = self._unplaced(filters, tried, group)
+        leader, typical = group == LEADER_GROUP, self._typical(tried.policy)
+        pod, preference = self._pod(tried.job, group), filters.preference(shape)
+        return PlacementRequest(shape, count, leader, tried.of_job, unplaced, typical, pod, preference)
 
     def _pod(self, job: JobRecord, group: int) -> Neighbour | None:
         """A pod of the group as other pods see it, where that matters."""
@@ -149,46 +155,46 @@ class Placing:
             self._mix = tuple(Typical(shape, pods, self.filters.static(shape)) for shape, pods in mix)
         return self._mix
 
-    def _count(self, attempt: Attempt) -> Scores:
+    def _count(self, tried: PlacementTry) -> Scores:
         """The job's pods by row, those placed in this cycle included."""
         counts = np.zeros(len(self.view), np.int64)
-        rows = self.view.roster.rows()
-        for node in attempt.job.placements.values():
+        rows = self.view.node_index.rows()
+        for node in tried.job.placements.values():
             if node in rows:
                 counts[rows[node]] += 1
-        for piece in attempt.pieces:
+        for piece in tried.pieces:
             counts[piece.row] += len(piece.indices)
         return counts
 
-    def _unplaced(self, filters: Filters, attempt: Attempt, group: int) -> tuple[Unplaced, ...]:
+    def _unplaced(self, filters: Filters, tried: PlacementTry, group: int) -> tuple[Unplaced, ...]:
         """What of the job has no node yet, the pods of this group first."""
-        groups = attempt.groups
-        free = free_indices(attempt.job, range(len(groups)), attempt.pieces)
+        groups = tried.groups
+        free = free_indices(tried.job, range(len(groups)), tried.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
         return tuple(
             Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape, pod), pod)
             for of in in_turn
-            for pod in [self._pod(attempt.job, of)]
+            for pod in [self._pod(tried.job, of)]
         )
 
     # --- falling short -------------------------------------------------------------------------------------
 
-    def short(self, filters: Filters, attempt: Attempt, group: int, *, found: int, asked: int) -> Shortage:
+    def short(self, filters: Filters, tried: PlacementTry, group: int, *, found: int, asked: int) -> Shortage:
         """Why the group's next pod found no node."""
         if filters is not self.filters:
             # The reasons of one place among others are told to nobody.
             return Shortage(group, (), found, asked)
-        lack = self.quotas.lack(attempt.job, {group: 1})
+        lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None:
-            return self.short_of_quota(attempt, group, lack, found=found, asked=asked)
-        reasons = filters.reasons(attempt.groups[group].shape, self._pod(attempt.job, group))
-        return self._told(attempt, Shortage(group, reasons, found, asked))
+            return self.short_of_quota(tried, group, lack, found=found, asked=asked)
+        reasons = filters.reasons(tried.groups[group].shape, self._pod(tried.job, group))
+        return self._told(tried, Shortage(group, reasons, found, asked))
 
-    def short_of_quota(self, attempt: Attempt, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
+    def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
         """A quota doesn't leave enough: no node is looked at."""
-        return self._told(attempt, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
+        return self._told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
 
-    def _told(self, attempt: Attempt, shortage: Shortage) -> Shortage:
-        if self.witness is not None:
-            self.witness.fell_short(attempt, shortage, view=self.view, filters=self.filters)
+    def _told(self, tried: PlacementTry, shortage: Shortage) -> Shortage:
+        if self.observer is not None:
+            self.observer.fell_short(tried, shortage, view=self.view, filters=self.filters)
         return shortage

@@ -143,7 +143,7 @@ class TopologySpread(PodFilter):
 
 def domains_of(view: ClusterView, key: str) -> Counts:
     """The domains of a topology, numbered from 1, by node; 0 for nodes without the label. Don't write to it."""
-    return view.roster.label(key).codes
+    return view.node_index.label(key).codes
 
 
 def _labelled(view: ClusterView, keys: tuple[str, ...]) -> Mask:

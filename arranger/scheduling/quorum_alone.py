@@ -9,14 +9,14 @@ from arranger.model.job import LEADER_GROUP
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
-from arranger.scheduling.attempt import Attempt
 from arranger.scheduling.filters import Filters
+from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.view import ClusterView, Mask
 
 
-def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> Attempt:
+def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> PlacementTry:
     """What a cycle would do for the job's quorum if the job were the first in the queue."""
     return Placer(state, config, policies).quorum(job)
 

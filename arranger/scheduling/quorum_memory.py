@@ -9,10 +9,10 @@ import numpy as np
 from arranger.model.job import JobSpec
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
-from arranger.scheduling.attempt import Attempt, Piece, Shortage
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import lacks_room
 from arranger.scheduling.neighbours import neighbour_of
+from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.refusals import wary_groups
@@ -95,52 +95,52 @@ class QuorumMemory:
 
     # --- the last quorum -----------------------------------------------------------------------------------
 
-    def keep_placed(self, attempt: Attempt) -> None:
+    def keep_placed(self, tried: PlacementTry) -> None:
         """Keep a quorum that went to one node by a local, rising score: an equal job's would go there too.
 
         Its node has only risen since in the scores of all its pods, and no other node has changed: while the whole
         quorum fits there, one by one would choose that node again for each of its pods.
         """
-        policy, view = attempt.policy, self._placing.view
-        rows = {piece.row for piece in attempt.pieces}
+        policy, view = tried.policy, self._placing.view
+        rows = {piece.row for piece in tried.pieces}
         self._repeat = None
-        if not (policy.local and policy.rising) or len(rows) != 1 or attempt.job.placements or self._placing.witness:
+        if not (policy.local and policy.rising) or len(rows) != 1 or tried.job.placements or self._placing.observer:
             return
-        if not attempt.as_given:
+        if not tried.as_given:
             return
-        if self._alike(attempt.job) is not attempt.job.valid_spec:
+        if self._alike(tried.job) is not tried.job.valid_spec:
             return
         total = np.zeros(view.free.shape[1], np.int64)
-        for chosen, amounts in attempt.taken:
+        for chosen, amounts in tried.taken:
             total += amounts * sum(count for _, count in chosen)
-        self._repeat = _Repeat(attempt.job.valid_spec, rows.pop(), total, attempt.pieces, view.content)
+        self._repeat = _Repeat(tried.job.valid_spec, rows.pop(), total, tried.pieces, view.content)
 
-    def again(self, attempt: Attempt) -> bool:
+    def again(self, tried: PlacementTry) -> bool:
         """Place an equal job's quorum where the last one went, if all of it fits there."""
         repeat, view, quotas = self._repeat, self._placing.view, self._placing.quotas
-        if repeat is None or repeat.content != view.content or attempt.job.placements:
+        if repeat is None or repeat.content != view.content or tried.job.placements:
             return False
-        if attempt.job.spec is not repeat.spec and attempt.job.spec != repeat.spec:
+        if tried.job.spec is not repeat.spec and tried.job.spec != repeat.spec:
             return False
         asked = repeat.total > 0
         if (repeat.total > view.free[repeat.row])[asked].any():
             return False
-        if self._alike(attempt.job) is not attempt.job.spec:
+        if self._alike(tried.job) is not tried.job.spec:
             return False
         pods = _by_group(repeat.pieces)
-        if quotas.lack(attempt.job, pods) is not None:
+        if quotas.lack(tried.job, pods) is not None:
             return False
         for group, count in pods.items():
-            quotas.take(attempt.job, group, count)
+            quotas.take(tried.job, group, count)
         view.take([(repeat.row, 1)], repeat.total)
         repeat.content = view.content
         if view.neighbours is not None:
             for piece in repeat.pieces:
-                pod = neighbour_of(attempt.job, piece.group)
+                pod = neighbour_of(tried.job, piece.group)
                 view.neighbours.place(pod, [(piece.row, len(piece.indices))], view.content)
-        attempt.taken.append(([(repeat.row, 1)], repeat.total))
-        attempt.pieces = list(repeat.pieces)
-        attempt.quorum_stands = True
+        tried.taken.append(([(repeat.row, 1)], repeat.total))
+        tried.pieces = list(repeat.pieces)
+        tried.quorum_stands = True
         return True
 
 

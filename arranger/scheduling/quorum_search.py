@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, JobSpec
-from arranger.scheduling.attempt import Attempt, Shortage
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, free_indices, joining
+from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.pod_filters import domains_of
 from arranger.scheduling.policies.base import weight_of
@@ -26,48 +26,48 @@ class QuorumSearch:
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
 
-    def place(self, attempt: Attempt, needs: Needs) -> Shortage | None:
+    def place(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
         """All of the needs, or another split of as many workers over the sets, or nothing."""
         placing = self._placing
         mark = placing.mark()
         shortage = None
-        for filters, split in self._ways(attempt, needs):
-            if shortage is not None and 0 < placing.config.tried_pods <= attempt.steps:
+        for filters, split in self._ways(tried, needs):
+            if shortage is not None and 0 < placing.config.tried_pods <= tried.steps:
                 break  # in every cycle, for as long as the job waits
-            failed = self._place_all(filters, attempt, needs, split)
+            failed = self._place_all(filters, tried, needs, split)
             if failed is None:
-                attempt.as_given = split is None and filters is placing.filters
+                tried.as_given = split is None and filters is placing.filters
                 return None
             shortage = shortage or failed
-            placing.undo(attempt, mark)
-            if placing.witness is not None:
-                placing.witness.undone(attempt)
+            placing.undo(tried, mark)
+            if placing.observer is not None:
+                placing.observer.undone(tried)
         return shortage
 
-    def _ways(self, attempt: Attempt, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
+    def _ways(self, tried: PlacementTry, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
         """Every split on all nodes, then, for pods that must be together, in one domain of their topology at a time.
 
         The first pod chooses its node without regard to those that must join it, so its domain may be too small.
         """
         placing = self._placing
-        for split in self._splits(attempt, needs):
+        for split in self._splits(tried, needs):
             yield placing.filters, split
-        if placing.view.neighbours is not None and not attempt.job.placements:
+        if placing.view.neighbours is not None and not tried.job.placements:
             asked = sum(len(indices) for indices in needs.values())
-            for domain in self._domains_together(attempt, asked):
+            for domain in self._domains_together(tried, asked):
                 narrowed = Filters(placing.view, placing.policies.filters, only=domain)
-                for split in self._splits(attempt, needs):
+                for split in self._splits(tried, needs):
                     yield narrowed, split
 
-    def _domains_together(self, attempt: Attempt, asked: int) -> Iterator[Mask]:
+    def _domains_together(self, tried: PlacementTry, asked: int) -> Iterator[Mask]:
         """Where a quorum of which pods must join others could be: domains that hold so many of the job's pods counted
         shape by shape, at most `DOMAINS`, the roomiest for those pods first."""
-        found = joining(attempt.job)
+        found = joining(tried.job)
         if found is None:
             return
         number, key = found
         domains = domains_of(self._placing.view, key)
-        filters, groups = self._placing.filters, attempt.groups
+        filters, groups = self._placing.filters, tried.groups
         rooms = np.array(
             [
                 np.bincount(domains, weights=np.minimum(filters.room(group.shape), group.count), minlength=1)
@@ -80,15 +80,15 @@ class QuorumSearch:
         for domain in ranked[enough[ranked]][:DOMAINS].tolist():
             yield domains == domain
 
-    def _splits(self, attempt: Attempt, needs: Needs) -> Iterator[Sequence[int] | None]:
+    def _splits(self, tried: PlacementTry, needs: Needs) -> Iterator[Sequence[int] | None]:
         """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
 
         By the smallest pods first, by the largest first, and by the order given begun at each set: at most `SPLITS`.
         """
         yield None
-        spec = attempt.job.valid_spec
+        spec = tried.job.valid_spec
         sets = range(1, len(spec.groups))
-        if attempt.policy.whole or len(sets) < 2:
+        if tried.policy.whole or len(sets) < 2:
             return
         by_size = sorted(sets, key=lambda group: (self._size(spec, group), group))
         orders = [by_size, by_size[::-1], *([*sets[at:], *sets[:at]] for at in range(len(sets)))]
@@ -106,24 +106,24 @@ class QuorumSearch:
         return size
 
     def _place_all(
-        self, filters: Filters, attempt: Attempt, needs: Needs, order: Sequence[int] | None
+        self, filters: Filters, tried: PlacementTry, needs: Needs, order: Sequence[int] | None
     ) -> Shortage | None:
         """Group by group; with an `order` the workers needed may come from any sets, in that order."""
         asked = sum(len(indices) for indices in needs.values())
         if order is None:
             turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
         else:
-            free = free_indices(attempt.job, order)
+            free = free_indices(tried.job, order)
             turns = [(group, needs[group]) for group in (LEADER_GROUP,) if group in needs]
             turns += [(group, free[group]) for group in order if group in free]
         found = 0
         shortage = None
         for group, indices in turns:
             desired = indices[: asked - found]
-            placed = self._placing.place(filters, attempt, group, desired)
+            placed = self._placing.place(filters, tried, group, desired)
             found += placed
             if placed < len(desired):
-                shortage = shortage or self._placing.short(filters, attempt, group, found=found, asked=asked)
+                shortage = shortage or self._placing.short(filters, tried, group, found=found, asked=asked)
                 if order is None or group == LEADER_GROUP:
                     return shortage
             if found == asked:

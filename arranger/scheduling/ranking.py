@@ -12,7 +12,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.filters import Filters, fitting
 from arranger.scheduling.placement import NONE, Scores, fill
-from arranger.scheduling.policies.base import Ask, PodPolicy
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.view import Chosen, ClusterView, Part
 
 #: How many shapes' rankings are kept at once.
@@ -25,18 +25,20 @@ _FEW_PODS = 8
 class Ranking:
     """One shape's room and scores by row, as of some point in the view's journal."""
 
-    def __init__(self, view: ClusterView, filters: Filters, policy: PodPolicy, ask: Ask, config: CycleConfig) -> None:
+    def __init__(
+        self, view: ClusterView, filters: Filters, policy: PodPolicy, request: PlacementRequest, config: CycleConfig
+    ) -> None:
         self._view = view
         self._policy = policy
         self._config = config
-        self._ask = ask
-        self._static = filters.static(ask.shape)
+        self._request = request
+        self._static = filters.static(request.shape)
         self._take_all(filters)
 
     def _take_all(self, filters: Filters) -> None:
         self._seen = len(self._view.journal)
-        self._room: Scores = filters.room(self._ask.shape)
-        scores = self._ask.preferring(self._policy.scores(self._view, self._ask, self._config))
+        self._room: Scores = filters.room(self._request.shape)
+        scores = self._request.preferring(self._policy.scores(self._view, self._request, self._config))
         self._offers: Scores = np.where(self._room > 0, scores, NONE)
 
     def choose(self, filters: Filters, count: int) -> Chosen:
@@ -67,7 +69,7 @@ class Ranking:
         self._seen += len(changed)
         rows = np.array(sorted(set(changed)), np.int64)
         part = Part(self._view, rows)
-        room = fitting(part, self._ask.shape)
+        room = fitting(part, self._request.shape)
         room *= self._static[rows]
         self._room[rows] = room
         self._offers[rows] = NONE
@@ -75,9 +77,9 @@ class Ranking:
             self._offer(rows, room, part)
 
     def _offer(self, rows: Scores, room: Scores, part: Part) -> None:
-        scores = self._policy.scores(part, self._ask, self._config)
-        if self._ask.preference is not None:
-            scores = replace(self._ask, preference=self._ask.preference[rows]).preferring(scores)
+        scores = self._policy.scores(part, self._request, self._config)
+        if self._request.preference is not None:
+            scores = replace(self._request, preference=self._request.preference[rows]).preferring(scores)
         self._offers[rows] = np.where(room > 0, scores, NONE)
 
 
@@ -91,15 +93,15 @@ class Rankings:
         self._met: set[tuple[str, PodShape]] = set()
         self._rankings: dict[tuple[str, PodShape], Ranking] = {}
 
-    def of(self, policy: PodPolicy, ask: Ask) -> Ranking | None:
+    def of(self, policy: PodPolicy, request: PlacementRequest) -> Ranking | None:
         """The ranking of the shape that is asked for; None if the policy sees it for the first time."""
-        key = (policy.name, ask.shape)
+        key = (policy.name, request.shape)
         ranking = self._rankings.get(key)
         if ranking is None:
             if key not in self._met:
                 self._met.add(key)
                 return None
-            ranking = self._rankings[key] = Ranking(self._view, self._filters, policy, ask, self._config)
+            ranking = self._rankings[key] = Ranking(self._view, self._filters, policy, request, self._config)
             if len(self._rankings) > RANKINGS:
                 del self._rankings[next(iter(self._rankings))]
         return ranking

@@ -34,7 +34,7 @@ class RefusedRecently(Filter):
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         found = np.ones(len(view), bool)
-        rows = view.roster.rows()
+        rows = view.node_index.rows()
         for name in shape.avoid if isinstance(shape, WaryShape) else ():
             if name in rows:
                 found[rows[name]] = False

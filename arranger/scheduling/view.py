@@ -87,7 +87,7 @@ def integer(text: str) -> int | None:
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
-class Roster:
+class NodeIndex:
     """What the present nodes are, by row; made anew when a fact changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
@@ -136,8 +136,8 @@ class ClusterView:
     def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
         self.neighbours: Neighbours | None = None
-        self._roster: Roster = self.derived("roster", lambda: Roster(nodes))
-        rows = self._roster.table_rows
+        self._node_index: NodeIndex = self.derived("node index", lambda: NodeIndex(nodes))
+        rows = self._node_index.table_rows
         #: Names the present content of `free`; going back to an earlier content goes back to its number.
         self.content = 0
         self._contents = 0
@@ -154,23 +154,23 @@ class ClusterView:
     def of(cls, state: State) -> "ClusterView":
         """The state's nodes, with the pods on them where a pod asks something of others."""
         view = cls(state.nodes)
-        view.neighbours = around(state, view.roster.rows())
+        view.neighbours = around(state, view.node_index.rows())
         return view
 
     def __len__(self) -> int:
-        return len(self._roster.names)
+        return len(self._node_index.names)
 
     @property
-    def roster(self) -> Roster:
-        return self._roster
+    def node_index(self) -> NodeIndex:
+        return self._node_index
 
     @property
     def names(self) -> list[str]:
-        return self._roster.names
+        return self._node_index.names
 
     @property
     def facts(self) -> list[NodeFacts]:
-        return self._roster.facts
+        return self._node_index.facts
 
     def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
         """Something that follows from the nodes' facts alone, kept until one of them changes."""
@@ -184,7 +184,7 @@ class ClusterView:
 
     def count_free(self, node: str, requests: Requests) -> None:
         """Count what is held on a node for a pod as free: it won't come."""
-        row = self._roster.rows().get(node)
+        row = self._node_index.rows().get(node)
         if row is not None:
             amounts = self._table.vector(requests).copy()
             amounts[self._table.columns[NOWHERE]] = 0
@@ -254,7 +254,7 @@ class Part(ClusterView):
 
     def __init__(self, whole: ClusterView, rows: npt.NDArray[np.int64]) -> None:
         self._table = whole._table
-        self._roster = whole._roster
+        self._node_index = whole._node_index
         self._whole = whole
         self._at = rows
         self.allocatable = whole.allocatable[rows]

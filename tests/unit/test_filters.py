@@ -26,12 +26,12 @@ from arranger.model.pod import (
 )
 from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling.attempt import Attempt, Shortage, Witness
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of
+from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.policies.base import Ask
+from arranger.scheduling.policies.base import PlacementRequest
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen, ClusterView
 from tests.unit.replay_worlds import explained
@@ -740,7 +740,7 @@ class There:
     leaving: bool = False
 
 
-class Literal(Witness):
+class Literal(CycleObserver):
     """Reads Kubernetes' rules literally, for one pod and one node at a time, and looks on at every placement."""
 
     def __init__(self, world: World) -> None:
@@ -755,32 +755,32 @@ class Literal(Witness):
         self.of_attempt: list[There] = []
 
     def placing(
-        self, attempt: Attempt, group: int, *, ask: Ask, indices: Sequence[int], chosen: Chosen,
+        self, tried: PlacementTry, group: int, *, request: PlacementRequest, indices: Sequence[int], chosen: Chosen,
         view: ClusterView, filters: Filters,
     ) -> None:  # fmt: skip
         """Each pod must be allowed where it goes, at its turn."""
-        if not attempt.pieces:
+        if not tried.pieces:
             self.of_attempt = []  # a new attempt has nothing to give back
-        pod = neighbour_of(attempt.job, group)
+        pod = neighbour_of(tried.job, group)
         for row, count in chosen:
             for _ in range(count):
                 node = view.names[row]
-                assert self.refuses(node, ask.shape, pod) == "", (node, ask.shape, pod)
+                assert self.refuses(node, request.shape, pod) == "", (node, request.shape, pod)
                 self.there.append(There(node, pod))
                 self.of_attempt.append(self.there[-1])
                 self.room[node] -= 1
 
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """No node may take the pod that found none."""
-        assert attempt.job.spec is not None
-        shape_of = attempt.job.spec.groups[shortage.group].shape
-        pod = neighbour_of(attempt.job, shortage.group)
+        assert tried.job.spec is not None
+        shape_of = tried.job.spec.groups[shortage.group].shape
+        pod = neighbour_of(tried.job, shortage.group)
         for name in self.names:
             assert self.refuses(name, shape_of, pod) != "", (name, shape_of, pod)
         assert sum(count for _, count in shortage.reasons) == len(self.names)
         assert FITS not in dict(shortage.reasons)
 
-    def undone(self, attempt: Attempt) -> None:
+    def undone(self, tried: PlacementTry) -> None:
         """What was tried for the quorum is given back."""
         for one in self.of_attempt:
             self.there.remove(one)
@@ -876,7 +876,7 @@ def test_no_pod_is_placed_where_kubernetes_would_not_allow_it_and_none_waits_tha
                   namespace=namespace, policy=policy, created=number)  # fmt: skip
     literal = Literal(world)
     events = take_cycle(world.state, world.config, world.now_ms, literal)
-    assert take_cycle(world.state, world.config, world.now_ms) == events, "with and without a witness"
+    assert take_cycle(world.state, world.config, world.now_ms) == events, "with and without an observer"
     placed = [event for event in events if isinstance(event, k.Placed)]
     assert sum(last - first + 1 for event in placed for of in event.pods for first, last in of.indices) == len(
         literal.there

@@ -17,10 +17,10 @@ from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodTerm, PodTraits, Requirement
 from arranger.model.reasons import Reason, ReasonKind
-from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import Taking, around, neighbour_of
+from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.view import ClusterView
 from tests.unit.tyjob_table import REQUIRED, Object, tyjob
 from tests.world import World, shape
@@ -172,7 +172,7 @@ def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[Host
         world.pod(f"p{number}", f"n{number % 3}", traits=PodTraits((), ports))
     job = world.job("asking", leader=shape(rules=PodRules(host_ports=desired or (HostPort(9),))))
     view = ClusterView(world.state.nodes)
-    neighbours = around(world.state, view.roster.rows())
+    neighbours = around(world.state, view.node_index.rows())
     assert neighbours is not None
     pod = neighbour_of(job, 0)
     left = [True] * 3
@@ -184,13 +184,13 @@ def test_each_node_has_the_first_port_that_is_taken_there(there: list[tuple[Host
         left = [one and not of for one, of in zip(left, taken, strict=True)]
 
 
-class Tries(Witness):
+class Tries(CycleObserver):
     """Counts how often a quorum was tried in vain."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def undone(self, attempt: Attempt) -> None:
+    def undone(self, tried: PlacementTry) -> None:
         self.count += 1
 
 

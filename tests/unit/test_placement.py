@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.projections.jobs import expand
 from arranger.scheduling import placer
-from arranger.scheduling.attempt import Attempt, Witness
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placement import Scores, fill, fill_by_margins
+from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.policies.base import Ask, PodPolicy
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.quorum_memory import QuorumMemory
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.view import Chosen
@@ -102,7 +102,7 @@ def test_many_jobs_alike_are_placed_as_each_for_itself(data: st.DataObject) -> N
             world.job(f"j{kind}-{copy}", leader=leader, workers=sets, min_workers=quorum, policy=policy)
     jobs = [world.state.jobs[uid] for uid in sorted(world.state.jobs)]
     expected = counted(OneByOne(world).plan(jobs))
-    assert take_cycle(world.state, world.config, world.now_ms, Witness()) == world.cycle()
+    assert take_cycle(world.state, world.config, world.now_ms, CycleObserver()) == world.cycle()
     assert counted({job.uid: job.placements for job in jobs}) == expected
 
 
@@ -166,17 +166,17 @@ def test_a_plan_without_simd_is_one_where_it_was_switched_off() -> None:
 class PodByPod(Placing):
     """Places every pod for itself."""
 
-    def _one_by_one(self, attempt: Attempt, group: int) -> bool:
+    def _one_by_one(self, tried: PlacementTry, group: int) -> bool:
         return True
 
-    def _choose(self, policy: PodPolicy, ask: Ask) -> Chosen:
-        return self._fill(self.filters, policy, ask)
+    def _choose(self, policy: PodPolicy, request: PlacementRequest) -> Chosen:
+        return self._fill(self.filters, policy, request)
 
 
 class NothingRemembered(QuorumMemory):
     """Every quorum is sought as if it were the first of its kind."""
 
-    def again(self, attempt: Attempt) -> bool:
+    def again(self, tried: PlacementTry) -> bool:
         return False
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.projections.jobs import JobRecord, SlotKey, expand
-from arranger.replay.explain.choices import ChoiceWitness
+from arranger.replay.explain.choices import ChoiceObserver
 from arranger.replay.explain.story import Placement, Story
 from arranger.replay.explain.surroundings import Surroundings
 from arranger.replay.explain.waiting import explain_waiting
-from arranger.scheduling.attempt import Witness
 from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.placement_try import CycleObserver
 from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import (
     ALL_POLICIES,
@@ -41,7 +41,7 @@ def assert_as_one_by_one(world: World) -> None:
     jobs = [world.state.jobs[uid] for uid in sorted(world.state.jobs)]
     expected = counted(OneByOne(world).plan(jobs))
     world.verdicts.clear()
-    watched = take_cycle(world.state, world.config, world.now_ms, Witness())
+    watched = take_cycle(world.state, world.config, world.now_ms, CycleObserver())
     assert world.cycle() == watched
     assert counted({job.uid: job.placements for job in jobs}) == expected
     assert all(verdict.accepted for verdict in world.verdicts)
@@ -193,9 +193,9 @@ def explained_winners(world: World) -> tuple[dict[tuple[str, SlotKey], str], dic
         placement = Placement(0, 0, base, world.now_ms, world.config, world.now_ms, job.seen.name, job.uid,
                               job.attempt, job.spec, event.pods)  # fmt: skip
         for slot, node in expand(event.pods).items():
-            witness = ChoiceWitness(placement, slot)
-            take_cycle(world.state, world.config, world.now_ms, witness)
-            (choice,) = witness.choices
+            observer = ChoiceObserver(placement, slot)
+            take_cycle(world.state, world.config, world.now_ms, observer)
+            (choice,) = observer.choices
             assert choice.node == choice.retaken_on == node
             assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
             recorded[job.uid, slot], shown[job.uid, slot] = node, choice.ranking[0].node

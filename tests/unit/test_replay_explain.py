@@ -13,8 +13,8 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import Roster, explanation, nearest_pods
-from arranger.replay.explain.choices import ChoiceWitness
+from arranger.replay.explain.answer import JobIndex, explanation, nearest_pods
+from arranger.replay.explain.choices import ChoiceObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
 from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
@@ -374,7 +374,7 @@ def test_looking_on_changes_nothing_in_the_cycle() -> None:
     for entry in world.entries:
         if entry.last <= placement.base:
             apply_entry(state, entry, Changes())
-    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ChoiceWitness(placement, None))
+    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ChoiceObserver(placement, None))
     assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
 
 
@@ -489,23 +489,23 @@ def test_the_timeline_has_everything_about_the_job_and_nothing_else() -> None:
 
 def test_names_like_the_one_that_is_unknown_are_offered() -> None:
     world = crowded()
-    roster = Roster()
+    job_index = JobIndex()
     for entry in world.entries:
-        roster.feed(entry)
-    assert roster.nearest("smal") == ["default/small"]
-    assert roster.nearest("zzzz") == []
+        job_index.feed(entry)
+    assert job_index.nearest("smal") == ["default/small"]
+    assert job_index.nearest("zzzz") == []
     story = lives_of(world.entries, "wide").stories["uid-wide"]
     assert "wide-actors-3" in nearest_pods(story, story.state.jobs["uid-wide"], "wide-actor-3")
 
 
-def test_a_job_that_is_gone_is_in_the_roster_with_the_offset_where_it_went() -> None:
+def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> None:
     world = World()
     job = world.job("j")
     world.job_gone(job)
-    roster = Roster()
+    job_index = JobIndex()
     for entry in world.entries:
-        roster.feed(entry)
-    assert roster.jobs["default", "j"] == ("uid-j", world.state.offset)
+        job_index.feed(entry)
+    assert job_index.jobs["default", "j"] == ("uid-j", world.state.offset)
 
 
 @settings(max_examples=60, deadline=None)

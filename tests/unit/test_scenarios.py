@@ -15,7 +15,7 @@ from arranger.model.pod import PodShape
 from arranger.model.reasons import Reason, ReasonKind, insufficient
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import take_cycle
-from arranger.scheduling.policies.base import Ask, weight_of
+from arranger.scheduling.policies.base import PlacementRequest, weight_of
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.view import ClusterView
 from tests.random_clusters import POD_POLICIES
@@ -235,8 +235,8 @@ def test_a_weighted_resource_that_a_node_has_nothing_of_adds_nothing_but_its_wei
     config = CycleConfig(weights=(("cpu", 2), ("memory", 3), ("foo", 8)))
     world = World()
     bare_node(world, "n2", cpu=4, memory=16)
-    ask = Ask(shape(cpu=3, memory=4, foo=3), 1, leader=False)
-    assert BinPack().scores(ClusterView(world.state.nodes), ask, config).tolist() == [173_076]
+    request = PlacementRequest(shape(cpu=3, memory=4, foo=3), 1, leader=False)
+    assert BinPack().scores(ClusterView(world.state.nodes), request, config).tolist() == [173_076]
 
 
 def test_a_resource_without_a_weight_has_no_say_and_every_gpu_has_that_of_gpus() -> None:

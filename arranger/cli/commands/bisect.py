@@ -17,10 +17,10 @@ from arranger.cli.inputs.reading import (
     begin_early,
     did_you_mean,
     feed,
+    job_index_of,
     opened,
     point_option,
     position_before,
-    roster_of,
     span_of,
     unknown_job,
 )
@@ -298,7 +298,7 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     namesakes = Namesakes(asked.job, state)
     await feed(log, position, namesakes.feed, until=span.last or END, doing="looking for the job")
     if not namesakes.all:
-        raise unknown_job(asked.job, await roster_of(log, span.last or END))
+        raise unknown_job(asked.job, await job_index_of(log, span.last or END))
     *earlier, newest = namesakes.all
     if earlier:
         others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"

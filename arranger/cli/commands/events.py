@@ -10,10 +10,10 @@ import click
 from arranger.cli.inputs.reading import (
     begin_at_span,
     feed,
+    job_index_of,
     log_options,
     opened,
     point_option,
-    roster_of,
     span_of,
     unknown_job,
 )
@@ -138,10 +138,10 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
 async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
     """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
     if asked.job and not listing.knows(asked.job):
-        roster = await roster_of(log, END)
+        job_index = await job_index_of(log, END)
         namespace_given, _, name = asked.job.rpartition("/")
-        if not any(known == name and namespace_given in ("", namespace) for namespace, known in roster.jobs):
-            raise unknown_job(asked.job, roster)
+        if not any(known == name and namespace_given in ("", namespace) for namespace, known in job_index.jobs):
+            raise unknown_job(asked.job, job_index)
     say("arranger: no such events", err=True)
 
 

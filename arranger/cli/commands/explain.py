@@ -12,11 +12,11 @@ from arranger.cli.inputs.reading import (
     begin_without,
     did_you_mean,
     feed,
+    job_index_of,
     log_options,
     opened,
     point_of,
     point_option,
-    roster_of,
     unknown_job,
 )
 from arranger.cli.rendering.explain_page import Page
@@ -148,14 +148,14 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
     """Where the last job of that name went, of those that are not in the state at the point any more."""
     if not state.offset:
         raise await before_beginning(log)
-    roster = await roster_of(log, point)
+    job_index = await job_index_of(log, point)
     gone = [
         went
-        for (namespace, name), (_, went) in roster.jobs.items()
+        for (namespace, name), (_, went) in job_index.jobs.items()
         if name == asked.name and asked.namespace in (None, namespace)
     ]
     if not gone:
-        raise unknown_job(_label(asked), roster)
+        raise unknown_job(_label(asked), job_index)
     return max(gone)
 
 

@@ -14,13 +14,13 @@ from arranger.cli.inputs.reading import (
     begin_early,
     end_offset,
     feed,
+    job_index_of,
     log_options,
     opened,
     point_of,
     point_option,
     position_before,
     progress,
-    roster_of,
     unknown_job,
 )
 from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
@@ -245,7 +245,7 @@ async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
     await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
     if not concerning.found:
         label = f"{asked.namespace}/{asked.job}" if asked.namespace else asked.job
-        raise unknown_job(label, await roster_of(log, END))
+        raise unknown_job(label, await job_index_of(log, END))
     segments = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
     if len(segments) > 1:
         known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(segments))

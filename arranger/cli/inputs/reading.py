@@ -20,7 +20,7 @@ from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Roster
+from arranger.replay.explain.answer import JobIndex
 from arranger.replay.reading.history import Journey, Point, Span
 from arranger.settings import Settings
 
@@ -328,11 +328,11 @@ async def before_beginning(log: Log) -> LogError:
     return LogError("nothing has been said in this log yet", hint="run workers, or arranger demo, to begin one")
 
 
-async def roster_of(log: Log, until: Point) -> Roster:
+async def job_index_of(log: Log, until: Point) -> JobIndex:
     """All jobs that the log tells of up to a point, those from before a trimmed stretch left out."""
-    roster = Roster()
-    await feed(log, await log.start(), roster.feed, until=until, doing="looking for the job")
-    return roster
+    job_index = JobIndex()
+    await feed(log, await log.start(), job_index.feed, until=until, doing="looking for the job")
+    return job_index
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
@@ -340,8 +340,8 @@ def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
-def unknown_job(name: str, roster: Roster) -> NotFound:
+def unknown_job(name: str, job_index: JobIndex) -> NotFound:
     """The error for a job that the log doesn't know, `name` or `namespace/name`."""
-    close = roster.nearest(name.rpartition("/")[2])
+    close = job_index.nearest(name.rpartition("/")[2])
     hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
     return NotFound(f"the log knows no job {name!r} up to there", hint=hint)

@@ -72,9 +72,9 @@ class _Configured(Condition):
         facts = facts_of_job(state, job.uid)
         if job.spec is None or job.ended or job.quorum_placed():
             return facts
-        attempt = place_alone(state, job, self._config, self._policies)
+        tried = place_alone(state, job, self._config, self._policies)
         facts["its quorum alone"] = (
-            shortage_text(facts_of(attempt, attempt.shortage)) if attempt.shortage is not None else "fits"
+            shortage_text(facts_of(tried, tried.shortage)) if tried.shortage is not None else "fits"
         )
         if job.uid in state.jobs:
             facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
@@ -192,11 +192,11 @@ class WouldBePlaced(_Configured):
         if only_for_now:
             state.jobs[job.uid] = job
         try:
-            attempt = turn_of(state, job.uid, self._config, state.time_ms, policies=self._policies)
+            tried = turn_of(state, job.uid, self._config, state.time_ms, policies=self._policies)
         finally:
             if only_for_now:
                 del state.jobs[job.uid]
-        return attempt is not None and attempt.quorum_stands
+        return tried is not None and tried.quorum_stands
 
 
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:

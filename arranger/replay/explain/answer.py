@@ -108,7 +108,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
 
 
-class Roster:
+class JobIndex:
     """The jobs that a reading came across, by namespace and name, for finding one that isn't there any more."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Why a pod is on its node: the cycle that placed it is taken again, with a witness that keeps the scores.
+"""Why a pod is on its node: the cycle that placed it is taken again, with an observer that keeps the scores.
 
 The pods of one group are placed together, but in the same order and with the same result as one by one; what is
 shown for a pod are the scores at its own turn, when those before it in the cycle were already held.
@@ -21,16 +21,16 @@ from arranger.replay.explain.surroundings import Placement
 from arranger.scheduling import (
     BUILT_IN,
     ONE,
-    Ask,
-    Attempt,
     Chosen,
     ClusterView,
+    CycleObserver,
     Filters,
+    PlacementRequest,
+    PlacementTry,
     PodPolicy,
     Policies,
     Scores,
     Taken,
-    Witness,
     take_cycle,
 )
 
@@ -107,13 +107,13 @@ def choices_of(
 
     None of the policy versions that the cycle was taken with may be missing.
     """
-    witness = ChoiceWitness(placement, slot, compare)
+    observer = ChoiceObserver(placement, slot, compare)
     recorded = policies.recorded(placement.config)
-    take_cycle(state, placement.config, placement.cycle_time_ms, witness, policies=recorded)
-    return witness.choices
+    take_cycle(state, placement.config, placement.cycle_time_ms, observer, policies=recorded)
+    return observer.choices
 
 
-class ChoiceWitness(Witness):
+class ChoiceObserver(CycleObserver):
     """Keeps the scores of one job's placement while its cycle is taken."""
 
     def __init__(self, placement: Placement, slot: SlotKey | None, compare: str = "") -> None:
@@ -125,19 +125,19 @@ class ChoiceWitness(Witness):
 
     def placing(
         self,
-        attempt: Attempt,
+        tried: PlacementTry,
         group: int,
         *,
-        ask: Ask,
+        request: PlacementRequest,
         indices: Sequence[int],
         chosen: Chosen,
         view: ClusterView,
         filters: Filters,
     ) -> None:
         """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
-        if attempt.job.uid != self._placement.job_uid:
+        if tried.job.uid != self._placement.job_uid:
             return
-        request, mark = view.request(ask.shape), view.mark()
+        amounts, mark = view.request(request.shape), view.mark()
         ends = list(accumulate(count for _, count in chosen))
         run_of = {row: indices[end - count : end] for (row, count), end in zip(chosen, ends, strict=True)}
         asked_about = sum(self._explains(group, index, run) for run in run_of.values() for index in run)
@@ -145,23 +145,23 @@ class ChoiceWitness(Witness):
         left = dict(chosen)
         taken: list[Taken] = []
         while asked_about:
-            at = _at_turn(ask, taken, filters)
-            row = self._next_row(attempt.policy, view, at, left)
+            at = _at_turn(request, taken, filters)
+            row = self._next_row(tried.policy, view, at, left)
             run, turn = run_of[row], len(run_of[row]) - left[row]
             if self._explains(group, run[turn], run):
                 asked_about -= 1
                 self.choices.append(
-                    self._choice(attempt.policy, at, group, run, turn, row=row, view=view, filters=filters)
+                    self._choice(tried.policy, at, group, run, turn, row=row, view=view, filters=filters)
                 )
-            taken.append(([(row, 1)], request))
-            view.take(*taken[-1], ask.pod)
+            taken.append(([(row, 1)], amounts))
+            view.take(*taken[-1], request.pod)
             left[row] -= 1
             if not left[row]:
                 del left[row]
         view.give_back(mark, taken)
 
-    def undone(self, attempt: Attempt) -> None:
-        if attempt.job.uid == self._placement.job_uid:
+    def undone(self, tried: PlacementTry) -> None:
+        if tried.job.uid == self._placement.job_uid:
             self.choices.clear()
 
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
@@ -170,17 +170,17 @@ class ChoiceWitness(Witness):
             return index == run[0] and (group, index) in self._desired
         return self._slot == (group, index)
 
-    def _next_row(self, policy: PodPolicy, view: ClusterView, ask: Ask, left: dict[int, int]) -> int:
+    def _next_row(self, policy: PodPolicy, view: ClusterView, request: PlacementRequest, left: dict[int, int]) -> int:
         """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
         if policy.rising:
             return next(iter(left))
-        scores = ask.preferring(policy.scores(view, ask, self._placement.config))
+        scores = request.preferring(policy.scores(view, request, self._placement.config))
         return min(left, key=lambda row: (-scores[row], row))
 
     def _choice(
         self,
         policy: PodPolicy,
-        ask: Ask,
+        request: PlacementRequest,
         group: int,
         run: Sequence[int],
         turn: int,
@@ -193,12 +193,12 @@ class ChoiceWitness(Witness):
         slot = (group, run[turn])
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
-        room = filters.room(ask.shape, ask.pod)
-        order = _order(policy, view, room, ask, placement.config)
-        ranking = _ranked(policy, view, order[:TOP], ask, placement.config)
+        room = filters.room(request.shape, request.pod)
+        order = _order(policy, view, room, request, placement.config)
+        ranking = _ranked(policy, view, order[:TOP], request, placement.config)
         compared = None
         if self._compare:
-            compared = self._compared(policy, ask, order, view=view, filters=filters)
+            compared = self._compared(policy, request, order, view=view, filters=filters)
         return Choice(
             pod=pod_name(job, name, run[turn], placement.attempt),
             node=self._desired.get(slot, ""),
@@ -209,7 +209,7 @@ class ChoiceWitness(Witness):
             time_ms=placement.cycle_time_ms,
             nodes=len(view),
             passed=int((room > 0).sum()),
-            refused=tuple(one for one in filters.reasons(ask.shape, ask.pod) if one[0].kind != ReasonKind.FITS),
+            refused=tuple(one for one in filters.reasons(request.shape, request.pod) if one[0].kind != ReasonKind.FITS),
             ranking=ranking,
             why=_why(ranking),
             retaken_on=view.names[row],
@@ -217,21 +217,21 @@ class ChoiceWitness(Witness):
         )
 
     def _compared(
-        self, policy: PodPolicy, ask: Ask, order: list[int], *, view: ClusterView, filters: Filters
+        self, policy: PodPolicy, request: PlacementRequest, order: list[int], *, view: ClusterView, filters: Filters
     ) -> Compared:
         """How the node asked about stands among those in `order`."""
-        row = view.roster.rows().get(self._compare)
+        row = view.node_index.rows().get(self._compare)
         if row is None:
             return Compared(self._compare, 0, "there was no such node then", None)
         if row not in order:
-            return Compared(self._compare, 0, node_text(filters.refusal(ask.shape, row, ask.pod)), None)
-        (ranked,) = _ranked(policy, view, [row], ask, self._placement.config)
+            return Compared(self._compare, 0, node_text(filters.refusal(request.shape, row, request.pod)), None)
+        (ranked,) = _ranked(policy, view, [row], request, self._placement.config)
         return Compared(self._compare, order.index(row) + 1, "", ranked)
 
 
-def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
+def _at_turn(request: PlacementRequest, taken: list[Taken], filters: Filters) -> PlacementRequest:
     """What is asked for when those pods have their nodes, one each, and the view holds them."""
-    of_job = ask.of_job
+    of_job = request.of_job
     if of_job is not None:
         of_job = of_job.copy()
         for chosen, _ in taken:
@@ -239,35 +239,37 @@ def _at_turn(ask: Ask, taken: list[Taken], filters: Filters) -> Ask:
     unplaced = tuple(
         dataclasses.replace(
             one,
-            pods=one.pods - (len(taken) if one is ask.unplaced[0] else 0),
+            pods=one.pods - (len(taken) if one is request.unplaced[0] else 0),
             room=filters.room(one.shape, one.pod),
         )
-        for one in ask.unplaced
+        for one in request.unplaced
     )
-    return dataclasses.replace(ask, count=ask.count - len(taken), of_job=of_job, unplaced=unplaced)
+    return dataclasses.replace(request, count=request.count - len(taken), of_job=of_job, unplaced=unplaced)
 
 
-def _order(policy: PodPolicy, view: ClusterView, room: Scores, ask: Ask, config: CycleConfig) -> list[int]:
+def _order(
+    policy: PodPolicy, view: ClusterView, room: Scores, request: PlacementRequest, config: CycleConfig
+) -> list[int]:
     """The nodes with room, by score and then by name."""
-    scores = policy.scores(view, ask, config)
+    scores = policy.scores(view, request, config)
     rows = np.flatnonzero(room > 0)
-    best: list[int] = rows[np.argsort(-ask.preferring(scores)[rows], kind="stable")].tolist()
+    best: list[int] = rows[np.argsort(-request.preferring(scores)[rows], kind="stable")].tolist()
     return best
 
 
 def _ranked(
-    policy: PodPolicy, view: ClusterView, rows: Sequence[int], ask: Ask, config: CycleConfig
+    policy: PodPolicy, view: ClusterView, rows: Sequence[int], request: PlacementRequest, config: CycleConfig
 ) -> tuple[Ranked, ...]:
     """These nodes with their scores, term by term."""
-    scores = policy.scores(view, ask, config)
-    terms = list(policy.terms(view, ask, config))
-    resources = {resource for resource, _ in ask.shape.requests}
+    scores = policy.scores(view, request, config)
+    terms = list(policy.terms(view, request, config))
+    resources = {resource for resource, _ in request.shape.requests}
     return tuple(
         Ranked(
             view.names[row],
             int(scores[row]) * 100 / ONE,
             tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
-            int(ask.preference[row]) if ask.preference is not None else 0,
+            int(request.preference[row]) if request.preference is not None else 0,
         )
         for row in rows
     )

@@ -143,5 +143,5 @@ class _Search:
         state = supposed(case.state, change.events)
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
-        attempt = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)
-        return attempt.pods if attempt is not None else -1
+        tried = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)
+        return tried.pods if tried is not None else -1

@@ -10,7 +10,7 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts, ReasonKind
-from arranger.scheduling import Attempt, ClusterView, Filters, Neighbour, Shortage, Witness, neighbour_of
+from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
 #: Nodes of which it is looked at whether the same rules them out as the closest one.
 _COMPARED = 1000
@@ -58,41 +58,41 @@ class Shortfall(msgspec.Struct, frozen=True):
     quota: QuotaLack | None = None
 
 
-class ShortfallWitness(Witness):
+class ShortfallObserver(CycleObserver):
     """Keeps where one job falls short."""
 
     def __init__(self, uid: str, node: str = "") -> None:
         self._uid = uid
         self._node = node
-        self._attempt: Attempt | None = None
+        self._try: PlacementTry | None = None
         self._found: list[tuple[Shortage, Shortfall]] = []
         #: Jobs that found room in this cycle so far.
-        self._served: dict[str, Attempt] = {}
+        self._served: dict[str, PlacementTry] = {}
 
     @property
     def shortfall(self) -> Shortfall | None:
         """Where the job was left in the end: another split of its quorum may have come about after a first failed."""
-        left = self._attempt.shortage if self._attempt is not None else None
+        left = self._try.shortage if self._try is not None else None
         return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
 
-    def placing(self, attempt: Attempt, group: int, **_: Any) -> None:
+    def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Whoever is served now holds room when it is this job's turn."""
-        self._served[attempt.job.uid] = attempt
+        self._served[tried.job.uid] = tried
 
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Look where the job stops, while what it found is still held."""
-        if attempt.job.uid != self._uid:
+        if tried.job.uid != self._uid:
             return
-        self._attempt = attempt
-        group = attempt.groups[shortage.group]
+        self._try = tried
+        group = tried.groups[shortage.group]
         if shortage.quota is not None:
-            self._found.append((shortage, self._beyond_quota(attempt, shortage, len(view))))
+            self._found.append((shortage, self._beyond_quota(tried, shortage, len(view))))
             return
         shape = group.shape
         request = view.request(shape)
         short = np.maximum(request - view.free, 0) * (request > 0)
         asked = _by_column(view, shape)
-        pod = neighbour_of(attempt.job, shortage.group)
+        pod = neighbour_of(tried.job, shortage.group)
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # What most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
@@ -102,21 +102,21 @@ class ShortfallWitness(Witness):
             asked=shortage.asked,
             nodes=len(view),
             reasons=shortage.reasons,
-            closest=self._closest(attempt, view, filters, shape, pod),
+            closest=self._closest(tried, view, filters, shape, pod),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
             group_number=shortage.group,
-            node=self._asked(attempt, view, filters, shape, pod),
+            node=self._asked(tried, view, filters, shape, pod),
             selector=_selector(shape) if _unselected(shortage.reasons) else "",
-            further=attempt.quorum_stands,
-            others=sum(other.pods for other in self._served.values() if other is not attempt),
+            further=tried.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not tried),
         )
         self._found.append((shortage, shortfall))
 
-    def _beyond_quota(self, attempt: Attempt, shortage: Shortage, nodes: int) -> Shortfall:
+    def _beyond_quota(self, tried: PlacementTry, shortage: Shortage, nodes: int) -> Shortfall:
         """No node was looked at."""
         return Shortfall(
-            group=attempt.groups[shortage.group].name,
+            group=tried.groups[shortage.group].name,
             found=shortage.found,
             asked=shortage.asked,
             nodes=nodes,
@@ -125,42 +125,42 @@ class ShortfallWitness(Witness):
             resources=(),
             candidates=(),
             group_number=shortage.group,
-            further=attempt.quorum_stands,
-            others=sum(other.pods for other in self._served.values() if other is not attempt),
+            further=tried.quorum_stands,
+            others=sum(other.pods for other in self._served.values() if other is not tried),
             quota=shortage.quota,
         )
 
     def _closest(
-        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+        self, tried: PlacementTry, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
     ) -> Closest | None:
         """The node that lacks least, with who got room there before."""
         closest = _closest(view, filters, shape, pod)
         if closest is None:
             return None
-        beside = self._beside(attempt, view.roster.rows()[closest.node])
+        beside = self._beside(tried, view.node_index.rows()[closest.node])
         return msgspec.structs.replace(closest, text=closest.text + beside)
 
-    def _beside(self, attempt: Attempt, row: int) -> str:
+    def _beside(self, tried: PlacementTry, row: int) -> str:
         """Which pods hold room on a node that only this cycle gives them: none of them is there."""
         own, others = 0, 0
         for other in self._served.values():
             pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
-            own, others = (own + pods, others) if other is attempt else (own, others + pods)
+            own, others = (own + pods, others) if other is tried else (own, others + pods)
         told = [(own, "its own"), (others, "other jobs")]
         parts = [f"{pods} pod{'' if pods == 1 else 's'} of {whose}" for pods, whose in told if pods]
         return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
 
     def _asked(
-        self, attempt: Attempt, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+        self, tried: PlacementTry, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
     ) -> NodeAnswer | None:
         """Why the node asked about doesn't take the pod."""
         if not self._node:
             return None
-        row = view.roster.rows().get(self._node)
+        row = view.node_index.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
         refused = node_text(filters.refusal(shape, row, pod), _selector(shape))
-        return NodeAnswer(self._node, refused + self._beside(attempt, row))
+        return NodeAnswer(self._node, refused + self._beside(tried, row))
 
 
 def _unselected(reasons: ReasonCounts) -> bool:

@@ -14,7 +14,7 @@ from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
-from arranger.replay.explain.shortfall import Shortfall, ShortfallWitness
+from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
 from arranger.replay.explain.story import Story
 from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
@@ -60,9 +60,9 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     config = policies.usable(story.config or CycleConfig())
     waiting = in_order(state, config, policies)
     position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
-    witness = ShortfallWitness(job.uid, node)
-    given = _given(take_cycle(state, config, state.time_ms, witness, policies=policies)) if position else {}
-    shortfall = witness.shortfall
+    observer = ShortfallObserver(job.uid, node)
+    given = _given(take_cycle(state, config, state.time_ms, observer, policies=policies)) if position else {}
+    shortfall = observer.shortfall
     before = tuple(waiting[: max(position - 1, 0)])
     case = Case(story, job, config, policies, _lack(shortfall), before)
     sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()

@@ -26,14 +26,14 @@ from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.quota_account import accounted
 from arranger.scheduling import (
     BUILT_IN,
-    Ask,
-    Attempt,
     Chosen,
     ClusterView,
+    CycleObserver,
     Filters,
+    PlacementRequest,
+    PlacementTry,
     Policies,
     Shortage,
-    Witness,
     facts_of,
     in_order,
     take_cycle,
@@ -120,11 +120,11 @@ def take_plan(
     events = take_cycle(state, config, time_ms, turns, policies=policies)
     placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
     ordered = [job.uid for job in in_order(state, config, policies, time_ms=time_ms)] if before else []
-    uids = dict.fromkeys((*turns.attempts, *ordered))
+    uids = dict.fromkeys((*turns.tries, *ordered))
     jobs = [
         _job_plan(
             state.jobs[uid],
-            turns.attempts.get(uid),
+            turns.tries.get(uid),
             placed.get(uid),
             position=position,
             queue_policy=policies.queue_policy_name(state.jobs[uid], config),
@@ -156,7 +156,7 @@ def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
 
 
 def _job_plan(
-    job: JobRecord, attempt: Attempt | None, placed: k.Placed | None, *, position: int, queue_policy: str
+    job: JobRecord, tried: PlacementTry | None, placed: k.Placed | None, *, position: int, queue_policy: str
 ) -> JobPlan:
     pods = placed.pods if placed is not None else ()
     nodes = dict.fromkeys(one.node for one in pods)
@@ -165,8 +165,8 @@ def _job_plan(
         for node in nodes
     }
     waits = ""
-    if attempt is not None and attempt.shortage is not None:
-        waits = shortage_text(facts_of(attempt, attempt.shortage))
+    if tried is not None and tried.shortage is not None:
+        waits = shortage_text(facts_of(tried, tried.shortage))
     return JobPlan(
         job=label(job),
         queue=position,
@@ -180,27 +180,27 @@ def _job_plan(
     )
 
 
-class _Turns(Witness):
+class _Turns(CycleObserver):
     """The attempts of a cycle, in the order of first turns."""
 
     def __init__(self) -> None:
-        self.attempts: dict[str, Attempt] = {}
+        self.tries: dict[str, PlacementTry] = {}
 
     def placing(
         self,
-        attempt: Attempt,
+        tried: PlacementTry,
         group: int,
         *,
-        ask: Ask,
+        request: PlacementRequest,
         indices: Sequence[int],
         chosen: Chosen,
         view: ClusterView,
         filters: Filters,
     ) -> None:
-        self.attempts[attempt.job.uid] = attempt
+        self.tries[tried.job.uid] = tried
 
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        self.attempts[attempt.job.uid] = attempt
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+        self.tries[tried.job.uid] = tried
 
 
 # --- what is otherwise ---------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import message_of
 from arranger.scheduling import (
     BUILT_IN,
-    Attempt,
     ClusterView,
+    CycleObserver,
     Filters,
+    PlacementTry,
     Policies,
     Shortage,
-    Witness,
     neighbour_of,
     take_cycle,
 )
@@ -105,7 +105,7 @@ class Simulation:
         self._config = config
         self._policies = policies
         self._seq = 0
-        self._witness = _Reasons()
+        self._observer = _Reasons()
         #: Jobs by UID in the order of their first turns.
         self._turns: dict[str, None] = {}
         self._say([k.EpochBegun(1, 0, "simulated"), *(k.claim(kind, "simulated") for kind in k.Watched)])
@@ -115,7 +115,7 @@ class Simulation:
 
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one cycle and hold what it decides; answers its record, nothing when there was nothing to say."""
-        events = take_cycle(self.state, self._config, self.time_ms, self._witness, policies=self._policies)
+        events = take_cycle(self.state, self._config, self.time_ms, self._observer, policies=self._policies)
         for event in events:
             if isinstance(event, (k.Placed, k.Waits)):
                 self._turns.setdefault(event.job_uid)
@@ -171,12 +171,12 @@ class Simulation:
             placed=placed,
             unplaced=unplaced,
             message=_message(job, placed, unplaced),
-            found_room=self._witness.room.get(job.uid, 0) if unplaced else 0,
+            found_room=self._observer.room.get(job.uid, 0) if unplaced else 0,
         )
 
     def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
         """Why a pod of this group has no node: as it was at the job's turn; as it is now where it had none."""
-        found = self._witness.found.get((job.uid, group))
+        found = self._observer.found.get((job.uid, group))
         if found is not None:
             return _told(found, NOT_THE_QUORUM)
         return _told(filters.reasons(job.valid_spec.groups[group].shape, neighbour_of(job, group)), HAS_ROOM)
@@ -192,28 +192,28 @@ class Simulation:
         )
 
 
-class _Reasons(Witness):
+class _Reasons(CycleObserver):
     """Keeps why pods found no node, by job and group, as of the last cycle in which they were tried."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int], ReasonCounts] = {}
         #: Job UID → pods of its quorum that found room in vain.
         self.room: dict[str, int] = {}
-        self._last: Attempt | None = None
+        self._last: PlacementTry | None = None
 
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """A quorum may be tried in several splits: the first is the one that is told."""
-        job = attempt.job
-        if not attempt.quorum_stands and self._last is not attempt:
+        job = tried.job
+        if not tried.quorum_stands and self._last is not tried:
             for group, of in enumerate(job.valid_spec.groups):
                 if shortage.quota is not None:
                     self.found[job.uid, group] = shortage.reasons
                     continue
                 self.found[job.uid, group] = filters.reasons(of.shape, neighbour_of(job, group))
-        if attempt.quorum_stands or self._last is not attempt:
-            self.room[job.uid] = 0 if attempt.quorum_stands else shortage.found
+        if tried.quorum_stands or self._last is not tried:
+            self.room[job.uid] = 0 if tried.quorum_stands else shortage.found
             self.found[job.uid, shortage.group] = shortage.reasons
-        self._last = attempt
+        self._last = tried
 
 
 def _told(reasons: ReasonCounts, fits: str) -> dict[str, int]:

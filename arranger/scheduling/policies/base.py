@@ -26,7 +26,7 @@ ONE = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Unplaced:
     """Equal pods of a job that have no node, with how many of them each node would take now, by row; `pod` as in
-    `Ask`."""
+    `PlacementRequest`."""
 
     shape: PodShape
     pods: int
@@ -44,7 +44,7 @@ class Typical:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlacementRequest:
     """What is asked for: `count` equal pods of one job. For policies that aren't local, `of_job` are the job's pods by
     row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`).
     For policies that weigh it, `mix` is what waits and runs in the whole cluster, the same all through a cycle.
@@ -87,26 +87,28 @@ class PodPolicy(ABC):
     rising: ClassVar[bool] = False
     #: Scores follow from node and shape alone: not from the job, and not from what else it asks for.
     local: ClassVar[bool] = False
-    #: Scores look at `Ask.mix`.
+    #: Scores look at `PlacementRequest.mix`.
     weighs_mix: ClassVar[bool] = False
 
     @abstractmethod
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """The score of each node for one more pod after `extra` of them; only nodes with room mean anything."""
 
-    def fill(self, view: ClusterView, ask: Ask, room: Scores, config: CycleConfig) -> Chosen:
-        """Nodes for up to `ask.count` pods, as one by one would choose them."""
+    def fill(self, view: ClusterView, request: PlacementRequest, room: Scores, config: CycleConfig) -> Chosen:
+        """Nodes for up to `request.count` pods, as one by one would choose them."""
         if self.rising:
-            return fill(ask.preferring(self.scores(view, ask, config)), room, ask.count)
-        return fill_by_margins(lambda extra: ask.preferring(self.scores(view, ask, config, extra)), room, ask.count)
+            return fill(request.preferring(self.scores(view, request, config)), room, request.count)
+        return fill_by_margins(
+            lambda extra: request.preferring(self.scores(view, request, config, extra)), room, request.count
+        )
 
-    def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
+    def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
         """What the scores are made of, for explanations: by default the utilisation of each weighted resource."""
-        return utilisation_terms(view, ask.shape, self.weights(ask, config))
+        return utilisation_terms(view, request.shape, self.weights(request, config))
 
-    def weights(self, ask: Ask, config: CycleConfig) -> dict[str, int]:
+    def weights(self, request: PlacementRequest, config: CycleConfig) -> dict[str, int]:
         """Resource → weight for the resources that the pod requests; those of weight 0 are left out."""
-        found = {resource: weight_of(resource, config) for resource, _ in ask.shape.requests}
+        found = {resource: weight_of(resource, config) for resource, _ in request.shape.requests}
         return {resource: weight for resource, weight in found.items() if weight}
 
 

@@ -7,7 +7,7 @@ allocatable_r after placing the pod, 100 · Σ w_r u_r / Σ w_r over the request
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy, utilisation
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, utilisation
 from arranger.scheduling.view import ClusterView
 
 
@@ -16,9 +16,9 @@ class BinPack(PodPolicy):
 
     name, version, rising, local = "BinPack", 1, True, True
 
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """Weighted utilisation after placing the pod."""
-        return utilisation(view, ask.shape, self.weights(ask, config), extra)
+        return utilisation(view, request.shape, self.weights(request, config), extra)
 
 
 class Gang(BinPack):

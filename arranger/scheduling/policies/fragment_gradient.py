@@ -21,7 +21,7 @@ from arranger.model.pod import PodShape
 from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
 from arranger.scheduling.mix import Mix
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Term
+from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, Term
 from arranger.scheduling.view import ClusterView, Levels, Mask
 
 #: Nodes of the view where a shape may run, resources apart.
@@ -40,15 +40,15 @@ class FragmentGradient(PodPolicy):
     name, version, local = "FragmentGradient", 1, True
     weighs_mix: ClassVar[bool] = True
 
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """GPUs that are less of a fragment afterwards than before, in millionths, by steps."""
-        mix = [(one.shape, one.pods) for one in ask.mix]
-        allowed = {one.shape: one.allowed for one in ask.mix}
-        return scores(view, ask.shape, config, mix, extra=extra, allowed=allowed.__getitem__) * STEP
+        mix = [(one.shape, one.pods) for one in request.mix]
+        allowed = {one.shape: one.allowed for one in request.mix}
+        return scores(view, request.shape, config, mix, extra=extra, allowed=allowed.__getitem__) * STEP
 
-    def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
+    def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
         """The gradient is all there is."""
-        yield Term("GPUs less of a fragment", 1, self.scores(view, ask, config))
+        yield Term("GPUs less of a fragment", 1, self.scores(view, request, config))
 
 
 def scores(

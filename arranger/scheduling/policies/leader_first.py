@@ -7,7 +7,7 @@ BinPack, with the weight of cpu raised.
 
 from arranger.model.config import CycleConfig
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, utilisation
+from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, utilisation
 from arranger.scheduling.view import ClusterView
 
 #: How many times its own weight the raised resource has.
@@ -19,14 +19,14 @@ class LeaderFirst(PodPolicy):
 
     name, version = "LeaderFirst", 1
 
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """Lowest utilisation for the leader, highest for workers."""
-        used = utilisation(view, ask.shape, self.weights(ask, config), extra)
-        return ONE - used if ask.leader else used
+        used = utilisation(view, request.shape, self.weights(request, config), extra)
+        return ONE - used if request.leader else used
 
-    def weights(self, ask: Ask, config: CycleConfig) -> dict[str, int]:
+    def weights(self, request: PlacementRequest, config: CycleConfig) -> dict[str, int]:
         """Those of the settings, with GPUs raised for the leader and cpu for workers."""
         return {
-            resource: weight * (RAISED if (resource.endswith("/gpu") if ask.leader else resource == "cpu") else 1)
-            for resource, weight in super().weights(ask, config).items()
+            resource: weight * (RAISED if (resource.endswith("/gpu") if request.leader else resource == "cpu") else 1)
+            for resource, weight in super().weights(request, config).items()
         }

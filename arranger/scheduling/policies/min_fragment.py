@@ -10,7 +10,15 @@ import numpy as np
 
 from arranger.model.config import CycleConfig
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import ONE, Ask, PodPolicy, Term, share, utilisation, utilisation_terms
+from arranger.scheduling.policies.base import (
+    ONE,
+    PlacementRequest,
+    PodPolicy,
+    Term,
+    share,
+    utilisation,
+    utilisation_terms,
+)
 from arranger.scheduling.view import ClusterView
 
 
@@ -19,17 +27,17 @@ class MinFragment(PodPolicy):
 
     name, version, local = "MinFragment", 1, True
 
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """Utilisation times balance. It may rise or fall as a node fills."""
-        used = utilisation(view, ask.shape, self.weights(ask, config), extra)
-        return used * _balance(view, ask, extra) // ONE
+        used = utilisation(view, request.shape, self.weights(request, config), extra)
+        return used * _balance(view, request, extra) // ONE
 
-    def terms(self, view: ClusterView, ask: Ask, config: CycleConfig) -> Iterator[Term]:
+    def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
         """The utilisation of each resource, and the balance that their mean is multiplied with."""
-        yield from utilisation_terms(view, ask.shape, self.weights(ask, config))
-        yield Term("balance of cpu and memory", 1, _balance(view, ask, 0))
+        yield from utilisation_terms(view, request.shape, self.weights(request, config))
+        yield Term("balance of cpu and memory", 1, _balance(view, request, 0))
 
 
-def _balance(view: ClusterView, ask: Ask, extra: int) -> Scores:
-    apart: Scores = np.abs(share(view, "cpu", ask.shape, extra) - share(view, "memory", ask.shape, extra))
+def _balance(view: ClusterView, request: PlacementRequest, extra: int) -> Scores:
+    apart: Scores = np.abs(share(view, "cpu", request.shape, extra) - share(view, "memory", request.shape, extra))
     return ONE - apart

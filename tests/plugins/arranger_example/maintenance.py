@@ -23,7 +23,7 @@ class Maintenance(Filter):
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         """Nodes without the label, or with another value than "true"."""
-        return ~view.roster.labelled(LABEL).get("true", np.zeros(len(view), bool))
+        return ~view.node_index.labelled(LABEL).get("true", np.zeros(len(view), bool))
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         """One for all."""

@@ -2,7 +2,7 @@
 
 from arranger.model.config import CycleConfig
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy, utilisation
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, utilisation
 from arranger.scheduling.view import ClusterView
 
 
@@ -11,9 +11,9 @@ class WorstFit(PodPolicy):
 
     name, version, local = "WorstFit", 1, True
 
-    def scores(self, view: ClusterView, ask: Ask, config: CycleConfig, extra: int = 0) -> Scores:
+    def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
         """Highest wins, so less utilisation is more."""
-        return -utilisation(view, ask.shape, self.weights(ask, config), extra)
+        return -utilisation(view, request.shape, self.weights(request, config), extra)
 
 
 #: An entry point may name an instance too.

@@ -9,7 +9,7 @@ from arranger.model.reasons import ReasonCounts
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
-from arranger.scheduling.policies.base import Ask, PodPolicy
+from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 
@@ -37,12 +37,12 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Attempt:
+class PlacementTry:
     """What a cycle does for one job."""
 
     job: JobRecord
     policy: PodPolicy
-    #: The job's pods as this attempt asks for them.
+    #: The job's pods as this try asks for them.
     groups: tuple[PodGroup, ...]
     pieces: list[Piece] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
@@ -68,15 +68,15 @@ class Attempt:
         self.of_job = None
 
 
-class Witness:
+class CycleObserver:
     """Looks on while a cycle is taken, to explain it. All calls must leave the view as they found it."""
 
     def placing(
         self,
-        attempt: Attempt,
+        tried: PlacementTry,
         group: int,
         *,
-        ask: Ask,
+        request: PlacementRequest,
         indices: Sequence[int],
         chosen: Chosen,
         view: ClusterView,
@@ -84,8 +84,8 @@ class Witness:
     ) -> None:
         """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
 
-    def fell_short(self, attempt: Attempt, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """The group's next pod found no node; what was found before it is held in the view."""
 
-    def undone(self, attempt: Attempt) -> None:
+    def undone(self, tried: PlacementTry) -> None:
         """A quorum didn't come together: all that `placing` told of it is given back."""
