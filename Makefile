@@ -12,8 +12,9 @@ N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
 export JOBS
-# How many workers run tests side by side, a file of tests each; 0: no more than this process.
-WORKERS ?= 0
+# How many workers run tests side by side, a file of tests each; 0: no more than this process. Tests wait for servers
+# most of the time: two processors keep four busy.
+WORKERS ?= 4
 
 .PHONY: demo test test-quick sim trial fuzz history check bench format clean
 

@@ -7,6 +7,9 @@ import pytest
 
 from tests.simulation.guards import GUARDS, seeds_until_caught
 
+#: Seeds run beneath all other tests, so that a result may be long in coming.
+pytestmark = pytest.mark.timeout(1800)
+
 
 @pytest.fixture(scope="module")
 def begun(executor: Executor) -> Iterator[dict[str, Future[tuple[int, str]]]]:

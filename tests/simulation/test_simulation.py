@@ -11,6 +11,9 @@ from tests.simulation.run import run_seed
 from tests.simulation.seeds import FIXED, FRESH, Running
 from tests.simulation.specs import JUNK, wild
 
+#: Seeds run beneath all other tests, so that a result may be long in coming.
+pytestmark = pytest.mark.timeout(1800)
+
 
 def _assert_well(simulated: Running, seed: int) -> None:
     outcome = simulated.outcome(seed)
