@@ -111,7 +111,7 @@ def test_what_blocked_a_job_that_has_its_nodes_now_is_told_with_when_that_was_ov
     assert head.startswith("the quorum of default/train finds no room since this event (sought")
     assert times.startswith(f"it held 2 times at offsets {since} to {over - 1} and {again} on: told is")
     answer = json.loads(run(capsys, *log, "--job", "train", "--blocked", "-o", "json")[1])
-    assert answer["holds"] is False and answer["spells"][-1] == {"first": again, "last": at_last - 1}
+    assert answer["holds"] is False and answer["intervals"][-1] == {"first": again, "last": at_last - 1}
 
 
 def test_what_was_over_before_the_job_came_does_not_block_it(
