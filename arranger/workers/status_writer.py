@@ -53,7 +53,7 @@ _URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class QueuePositions:
-    """Positions in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
+    """Positions in the queue, worked out again once in a while. `order` gives the waiting jobs in their order."""
 
     def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
         self._order = order
@@ -112,7 +112,7 @@ class StatusWriter:
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         progress.based_on, progress.position = seen_version, position
         await self._reporter.report(job, progress.told)
-        if not look.current():  # decided anew meanwhile: that status isn't stored yet
+        if not look.current():  # decided again meanwhile: that status isn't stored yet
             self._queue.look_again(job.uid, 0.0)
             return False
         return True

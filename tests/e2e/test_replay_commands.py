@@ -664,7 +664,7 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
     number = entry_with(entries, k.Placed, last=True)
     log = to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
     run = Run(capsys, "bisect", *log, "--job", "big", "--blocked")
-    assert run.status == 1 and "the quorum of default/big finds no room: it holds all along" in run.out
+    assert run.status == 1 and "the quorum of default/big doesn't fit: it holds all along" in run.out
     run = Run(capsys, "bisect", *log, "--job", "big", "--waits", "-o", "json")
     assert run.status == 0 and run.json["from"] == entries[number].last + 1
     run = Run(capsys, "what-if", *log, "--at", str(entries[number].first))

@@ -6,7 +6,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Negated
-from arranger.replay.bisect.cycle_conditions import FindsRoom, HypotheticalJob, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
 from arranger.replay.bisect.search import Refinement, Search
 from arranger.replay.explain.answer import Explanation, explanation
 from arranger.replay.explain.job_history import Asked, JobHistories
@@ -66,7 +66,7 @@ def _bisected(entries: list[Entry]) -> int:
 
     def conditions() -> list[Condition]:
         hypothetical = HypotheticalJob(first)
-        return [Negated(FindsRoom(hypothetical)), Negated(WouldBePlaced(hypothetical, FindsRoom(hypothetical)))]
+        return [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))]
 
     search = Search(State(), conditions(), Span(first=Point(offset=offset)), first_only=False)
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Explain: why a job waits and why its pods are where they are, computed anew at a point and true there."""
+"""Explain: why a job waits and why its pods are where they are, computed again at a point and true there."""
 
 import pytest
 from hypothesis import given, settings

@@ -35,7 +35,7 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import FindsRoom, HypotheticalJob, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
@@ -67,7 +67,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option("--waits", is_flag=True, help="… a cycle said why it, or the rest of it, waits.")
 @click.option("--reason", metavar="TEXT", help="… and a reason is of this kind (Insufficient) or names this (gpu).")
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
-@click.option("--fits", is_flag=True, help="… its quorum finds room if nobody goes before it; takes cycles.")
+@click.option("--fits", is_flag=True, help="… its quorum fits if nobody goes before it; takes cycles.")
 @click.option("--would-place", is_flag=True, help="… a cycle would place its quorum, in its turn; takes cycles.")
 @click.option(
     "--blocked", is_flag=True, help="… what blocks its quorum, or did last: --not --fits or --not --would-place."
@@ -116,7 +116,7 @@ def command(
     Exit status: 0 if it was found, 1 if not.
 
     \b
-      arranger bisect --job train --blocked                the event since which train finds no room or no turn
+      arranger bisect --job train --blocked                the event since which train doesn't fit or gets no turn
       arranger bisect --job train --blocked --to "1h ago"  the same, as it was an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
@@ -166,13 +166,13 @@ class _Question:
             raise click.UsageError(f"name what to seek: {known}")
 
     def conditions(self, job: k.JobSeen | None) -> Make:
-        """Makes the conditions anew, for each reading; `job` is how the job was first seen, None for a node."""
+        """Makes the conditions again, for each reading; `job` is how the job was first seen, None for a node."""
 
         def make() -> list[Condition]:
             if job is not None and self.blocked:
                 hypothetical = HypotheticalJob(job, installed())
-                room = FindsRoom(hypothetical)
-                blocked = [Negated(FindsRoom(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
+                room = QuorumFits(hypothetical)
+                blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
                 return [*blocked, job_conditions.Infeasible(job)]
             all_of = self._of_job(job) if job is not None else self._of_node()
             one = all_of[0] if len(all_of) == 1 else All(all_of)
@@ -191,9 +191,9 @@ class _Question:
         if options["placed"]:
             found.append(job_conditions.placed(job))
         if options["fits"]:
-            found.append(FindsRoom(hypothetical))
+            found.append(QuorumFits(hypothetical))
         if options["would_place"]:
-            found.append(WouldBePlaced(hypothetical, FindsRoom(hypothetical)))
+            found.append(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))
         if options["gone"]:
             found.append(Negated(job_conditions.there(job)))
         return found

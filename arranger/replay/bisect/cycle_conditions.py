@@ -89,8 +89,8 @@ class _Configured(Condition):
         return self._hypothetical.first.uid
 
 
-class FindsRoom(_Configured):
-    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes.
+class QuorumFits(_Configured):
+    """That a job's quorum would fit if nobody went before it. Holds too where it has its nodes.
 
     What it depends on is compared, not counted: most events move nothing for good.
     """
@@ -102,18 +102,18 @@ class FindsRoom(_Configured):
         self._asked: tuple[Any, ...] = ()
         self._answer = False
         self._alone = QuorumAlone()
-        #: How often it was asked anew: an equal number means that room has not changed.
+        #: How often it was asked again: an equal number means that room has not changed.
         self.times = 0
 
     @property
     def text(self) -> str:
         """That there is room."""
-        return f"the quorum of {self._hypothetical.name} finds room"
+        return f"the quorum of {self._hypothetical.name} fits"
 
     @property
     def denied(self) -> str:
         """That there is none."""
-        return f"the quorum of {self._hypothetical.name} finds no room"
+        return f"the quorum of {self._hypothetical.name} doesn't fit"
 
     def holds(self, state: State) -> bool:
         job = self._hypothetical.job(state)
@@ -149,9 +149,9 @@ class FindsRoom(_Configured):
 
 
 class WouldBePlaced(_Configured):
-    """That a cycle would place a job's quorum: it finds room, and does so after those before it in the queue."""
+    """That a cycle would place a job's quorum: it fits, and does so after those before it in the queue."""
 
-    def __init__(self, hypothetical: HypotheticalJob, room: FindsRoom, config: CycleConfig | None = None) -> None:
+    def __init__(self, hypothetical: HypotheticalJob, room: QuorumFits, config: CycleConfig | None = None) -> None:
         super().__init__(hypothetical, config)
         self._room = room
         self._asked: tuple[Any, ...] = ()

@@ -210,7 +210,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
 
     A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
-    had their leader or their quorum there begin again, others have those slots placed anew.
+    had their leader or their quorum there begin again, others have those slots placed again.
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
         say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
