@@ -76,10 +76,10 @@ def inventory_of(points: Iterable[EntryPoint]) -> Installed:
     added: list[Source] = []
     for point in sorted(points, key=lambda point: (point.group, _package(point), point.name)):
         source = _source(point)
-        rival = by_name.get(source.policy.name)
-        if rival is not None:
+        other = by_name.get(source.policy.name)
+        if other is not None:
             _refuse(
-                point, f"the name {source.policy.name} is that of a {rival.kind} policy or filter of {rival.package}"
+                point, f"the name {source.policy.name} is that of a {other.kind} policy or filter of {other.package}"
             )
         by_name[source.policy.name] = source
         added.append(source)

@@ -3,7 +3,7 @@
 The API server publishes what a pod may have. `reduced` takes the part of it that a template needs, without
 descriptions, defaults and what only built-in kinds may have, and merges `crds/source/pod-rules.yaml` over it: what the
 API server checks beyond its schema. The outcome is written twice: into `crds/tyjob.yaml`, between its marks, and into
-`arranger/model/pod_template.json` for the controller's own check. Tests make both anew and compare.
+`arranger/model/pod_template.json` for the controller's own check. Tests make both again and compare.
 """
 
 import copy
@@ -106,7 +106,7 @@ def _bare(schema: Any) -> Any:
 
 
 def crd_text(text: str, definitions: Mapping[str, Schema]) -> str:
-    """The resource definition with what stands between its marks made anew."""
+    """The resource definition with what stands between its marks made again."""
     blocks = _blocks(text, definitions)
     made: list[str] = []
     skipping = False

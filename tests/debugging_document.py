@@ -1,4 +1,4 @@
-"""The commands in docs/debugging.md and what they print: `python -m tests.debugging_document` writes it anew.
+"""The commands in docs/debugging.md and what they print: `python -m tests.debugging_document` writes it again.
 
 A block that begins with ```console holds commands, each after "$ ", and their output. They run in a folder of their
 own from which `tests` is the repository's, in UTC, with nothing set from outside; `| head -N` is the only pipe.
@@ -27,7 +27,7 @@ def commands(text: str) -> list[str]:
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
 
 
-def written_anew(text: str) -> str:
+def written_again(text: str) -> str:
     """The document with what its commands print now."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -66,4 +66,4 @@ def _output(command: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(written_anew(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(written_again(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,11 +1,11 @@
-"""The run that docs/debugging.md is about: `python -m tests.debugging_run FILE` makes it anew and keeps its log.
+"""The run that docs/debugging.md is about: `python -m tests.debugging_run FILE` makes it again and keeps its log.
 
 Three nodes of 4 GPUs under `arranger demo --keep`, real workers and real kubectl. `eval` holds everything, `sweep` and
 `train` wait; somebody cordons node-3; `eval` ends, `sweep` gets what is left, `train` waits on. Then node-3 is free
 again and `train` starts, and later its leader fails once.
 
 It needs kubectl, on the PATH or in KUBEBUILDER_ASSETS, and about a minute. The committed log is such a run's; another
-one has other offsets, so `python -m tests.debugging_document` writes the document's blocks anew then.
+one has other offsets, so `python -m tests.debugging_document` writes the document's blocks again then.
 """
 
 import json

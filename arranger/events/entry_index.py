@@ -50,7 +50,7 @@ class EntryIndex:
         if entry == len(self) or self.position(entry).offset != offset:
             raise EpochLost(f"the log has no entry that ends at offset {offset}: its tail was lost")
         if self.position(entry).chain != position.chain:
-            raise EpochLost(f"the log up to offset {offset} is not the one that was read: it was written anew")
+            raise EpochLost(f"the log up to offset {offset} is not the one that was read: it was written again")
         return entry + 1
 
     def bounds(self, position: Position, *, limit: int) -> tuple[int, int]:

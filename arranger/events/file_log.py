@@ -141,7 +141,7 @@ class FileLog:
     # --- the file ---
 
     def _refresh(self) -> EntryIndex | None:
-        """Takes in what the file has gained since; begins anew when it is another file or became shorter."""
+        """Takes in what the file has gained since; begins again when it is another file or became shorter."""
         try:
             present = self._path.stat()
         except FileNotFoundError:

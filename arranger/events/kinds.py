@@ -316,7 +316,7 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
-    """Workers that ended alone: their pods are to go, and their slots are filled anew or given up for good. For
+    """Workers that ended alone: their pods are to go, and their slots are filled again or given up for good. For
     `back_off_ms` after it no node is sought for any pod of the job that has none. `verdicts` are the rules by which it
     is judged, as `CycleConfig` has them."""
 

@@ -4,7 +4,7 @@ same log any more.
 Positions. Events are numbered 1, 2, 3 … within an epoch; an entry holds the events of one batch, and
 `Entry.last` is the offset of its last event. Every entry carries a `chain`: the SHA-1 over the chain of the
 entry before it (empty for the first) followed by its own payload. A reader checks it, so an altered, missing
-or reordered entry, or a tail that was lost and written anew, can't go unnoticed.
+or reordered entry, or a tail that was lost and written again, can't go unnoticed.
 
 Epochs. A log that was emptied or lost its tail is not repaired: a new epoch begins, with offsets from 1.
 """

@@ -6,7 +6,7 @@ of its goes into a log that doesn't hold that position.
 
 What a reader concludes, in this order: another epoch or none, or a log that ends before the position or has another
 chain there, is `EpochLost`; a position before the oldest entry is `EntriesTrimmed`. When the next entry doesn't follow
-from the position, the entry at the position decides: if it isn't the one that was read, the tail was written anew
+from the position, the entry at the position decides: if it isn't the one that was read, the tail was written again
 (`EpochLost`), else the next entry is damaged (`DamagedEntry`).
 """
 
@@ -178,7 +178,7 @@ class RedisLog:
         """What is appended after the end of the log as soon as it is, in one round trip; empty after a while.
 
         An entry whose chain follows from the position proves that the log is the one that was read. In slices, because
-        nothing wakes a reader whose stream has been deleted or begun anew.
+        nothing wakes a reader whose stream has been deleted or begun again.
         """
         wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
         with translated(self._where):
@@ -333,7 +333,9 @@ class RedisLog:
         if position.offset == int(meta[3]):
             return
         if not raw or (raw[0][1] or {}).get(b"c") != position.chain.encode():
-            raise EpochLost(f"the log up to offset {position.offset} is not the one that was read: it was written anew")
+            raise EpochLost(
+                f"the log up to offset {position.offset} is not the one that was read: it was written again"
+            )
 
     async def _end(self, *, opening: bool = False) -> Position | None:
         with translated(self._where, opening=opening):
@@ -454,7 +456,7 @@ def _check_position(meta: Sequence[bytes | None], after: Position) -> Position:
         raise EpochLost(f"the log ends at offset {int(end)}; read up to {after.offset}: its tail was lost")
     for offset, known in ((end, chain), (start, start_chain)):
         if after.offset == int(offset) and after.chain.encode() != known:
-            raise EpochLost(f"the log up to offset {after.offset} is not the one that was read: it was written anew")
+            raise EpochLost(f"the log up to offset {after.offset} is not the one that was read: it was written again")
     return Position(after.epoch, int(end), chain.decode())
 
 

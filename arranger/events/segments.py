@@ -36,7 +36,7 @@ _LEVEL = 9
 #: Far enough back to find most pods' earlier sightings in the same file.
 _WINDOW_LOG = 25
 
-_STRETCH_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{12,})-(\d{13,})-(\d{13,})\.events")
+_SEGMENT_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{12,})-(\d{13,})-(\d{13,})\.events")
 _SNAPSHOT_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{13,})\.snapshot")
 
 _Head = TypeVar("_Head", "SegmentHead", "_SnapshotHead")
@@ -71,7 +71,7 @@ class SnapshotName(msgspec.Struct, frozen=True, order=True):
 
 def parsed_name(file: str) -> SegmentName | SnapshotName | None:
     """What a file is by its name; None for one that isn't part of an archive."""
-    match = _STRETCH_NAME.fullmatch(file)
+    match = _SEGMENT_NAME.fullmatch(file)
     if match is not None:
         return SegmentName(*map(int, match.groups()))
     match = _SNAPSHOT_NAME.fullmatch(file)

@@ -45,7 +45,7 @@ class Credentials:
 
 
 class Access:
-    """Credentials that stay valid: looked at again every minute, and read anew when the server rejects them."""
+    """Credentials that stay valid: looked at again every minute, and read again when the server rejects them."""
 
     def __init__(
         self, load: Callable[[], Credentials], *, source: str, clock: Callable[[], float] = time.monotonic
@@ -81,7 +81,7 @@ class Access:
         return self._credentials
 
     async def renewed(self, rejected: Credentials) -> Credentials:
-        """Credentials read anew, a plugin run again, after the server answered 401 to `rejected`.
+        """Credentials read again, a plugin run again, after the server answered 401 to `rejected`.
 
         Of many requests that are rejected together, one reads; the others get what it got.
         """

@@ -1,6 +1,6 @@
 """Since when leaders wait for images that can't be pulled: what the image grace counts from.
 
-The projection has no time of it, so each controller keeps its own. One that takes a job over counts anew: a grace that
+The projection has no time of it, so each controller keeps its own. One that takes a job over counts again: a grace that
 lasts longer than it was set to harms nobody, one that is over at the first hiccup of a registry fails a job for good.
 """
 

@@ -152,7 +152,7 @@ def _leader_lost(
 
 def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
     """The leader's pod has another address than before: where a name stands for it, the workers find it there. Else
-    they have been told one that is no more, and are started anew with it."""
+    they have been told one that is no more, and are started again with it."""
     if leader.ip in ("", job.leader.address):
         return None
     if not job.leader.address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs

@@ -327,7 +327,7 @@ class _Fold(JobLife):
         if event.back_off_ms:
             times = job.back_offs.further.in_a_row(self.time_ms)
             job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
-            job.waits = job.failure = None  # what was said of those pods is said anew when they come again
+            job.waits = job.failure = None  # what was said of those pods is said again when they come again
         self._settle_schedule(job)
         job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)
         job.version = offset

@@ -99,7 +99,7 @@ class JobLife(Slots):
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
-            self._begin_anew(job, before)
+            self._begin_again(job, before)
         if job.ended:
             self._release_all(job, before)
             job.times.completion_ms = self.time_ms
@@ -121,7 +121,7 @@ class JobLife(Slots):
             job.refused = ""
             self._take_spec(job, job.seen.spec)
 
-    def _begin_anew(self, job: JobRecord, before: Stage) -> None:
+    def _begin_again(self, job: JobRecord, before: Stage) -> None:
         """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""
         if before != Stage.PENDING:
             self._begin_attempt(job, before, failed=False)

@@ -190,7 +190,7 @@ class Slots:
 
 
 def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
-    """Whether the pod of a slot that was being filled anew is the old one: it ended, goes, or is somewhere else."""
+    """Whether the pod of a slot that was being filled again is the old one: it ended, goes, or is somewhere else."""
     return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(slot)
 
 

@@ -1,4 +1,4 @@
-"""What of a job still needs nodes, which of its pods must be together, and whether its quorum could ever find room."""
+"""What of a job still needs nodes, which of its pods must be together, and whether its quorum could ever fit."""
 
 from collections.abc import Iterable, Sequence
 

@@ -64,7 +64,7 @@ class Placer:
         return tried
 
     def fits(self, job: JobRecord) -> bool:
-        """Whether the job's quorum would find room now. Nothing is held afterwards."""
+        """Whether the job's quorum would fit now. Nothing is held afterwards."""
         tried = self._begin(job)
         needs = quorum_needs(job, tried.policy)
         if self._beyond_quota(tried, needs) is not None:

@@ -32,7 +32,7 @@ _FEW = 8
 
 
 class _Names:
-    """The present nodes' names, in order; made anew when a node comes or goes."""
+    """The present nodes' names, in order; made again when a node comes or goes."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.table_rows = nodes.by_name()
@@ -88,7 +88,7 @@ def integer(text: str) -> int | None:
 
 
 class NodeIndex:
-    """What the present nodes are, by row; made anew when a fact changes."""
+    """What the present nodes are, by row; made again when a fact changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._names: _Names = remembered(nodes.names_version, "names", lambda: _Names(nodes))

@@ -157,7 +157,7 @@ class _Segments:
         return entry
 
     def take(self) -> tuple[Position, list[StoredEntry], tuple[int, int]]:
-        """What was collected, with the first and last time told; collecting begins anew."""
+        """What was collected, with the first and last time told; collecting begins again."""
         taken = self._begin, self._entries, (self._told[0], max(self._told))
         self._begin, self._entries, self._told = self.position, [], []
         return taken

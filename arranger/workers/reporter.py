@@ -3,7 +3,7 @@
 One Event for each decision on the stage. While a stage lasts, one each for what the job waits for, for the end of that,
 for workers that are replaced and for pods that the API server refuses, brought up to date when there is news (other
 numbers alone are none: the status has them). Names are a function of what an Event is about, so two appliers, or one
-that starts anew, add to the same Event instead of a second one. They begin with the time of the decision, because
+that starts again, add to the same Event instead of a second one. They begin with the time of the decision, because
 Events are listed by name and their times have seconds only: so a listing tells the story in its order. Events are for
 people: a failure to record one is logged and never holds up anything else.
 """

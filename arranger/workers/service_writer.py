@@ -14,7 +14,7 @@ class ServiceWriter:
         self._creation = creation
 
     async def stands(self, look: Look, template: Object) -> bool:
-        """Whether the Service is there or isn't asked for, and the job wasn't decided anew meanwhile."""
+        """Whether the Service is there or isn't asked for, and the job wasn't decided again meanwhile."""
         service, attempt, progress = leader_service(template), look.job.attempt, look.progress
         if service is None or progress.served == attempt:
             return True

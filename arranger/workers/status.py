@@ -149,7 +149,7 @@ async def read_status(
 ) -> Status:
     """Ask Redis. `state` is the log's projection now, `snapshot` what it was restored from, if anything.
 
-    Raises `LogUnavailable`, and `EpochLost` when the log was begun anew meanwhile.
+    Raises `LogUnavailable`, and `EpochLost` when the log was begun again meanwhile.
     """
     start = await log.start()
     members = await read_members(client, cluster)

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 #: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
 _CONFLICT_S = 0.1
 #: What the API server found invalid is tried again after so long.
-_HOPELESS_S = 60.0
+_INVALID_S = 60.0
 #: A job about which more is decided in a moment is told so once: its status waits for that so long.
 _PASSING_S = 1.0
 #: Statuses that differ in counts alone are written at most this often.
@@ -53,7 +53,7 @@ _URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class QueuePositions:
-    """Positions in the queue, worked out anew once in a while. `order` gives the waiting jobs in their order."""
+    """Positions in the queue, worked out again once in a while. `order` gives the waiting jobs in their order."""
 
     def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
         self._order = order
@@ -104,7 +104,7 @@ class StatusWriter:
             self._queue.look_again(job.uid, wait_s)
             return True  # only counts differ
         seen_version = job.seen.resource_version
-        if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _HOPELESS_S:
+        if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _INVALID_S:
             return False
         known = progress.resource_version or seen_version
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
@@ -112,7 +112,7 @@ class StatusWriter:
         progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
         progress.based_on, progress.position = seen_version, position
         await self._reporter.report(job, progress.told)
-        if not look.current():  # decided anew meanwhile: that status isn't stored yet
+        if not look.current():  # decided again meanwhile: that status isn't stored yet
             self._queue.look_again(job.uid, 0.0)
             return False
         return True

@@ -52,7 +52,7 @@ async def test_an_unknown_token_is_unauthorized(kube_server: RealKube, tmp_path:
     assert caught.value.code == 401
 
 
-async def test_a_token_file_that_is_replaced_is_read_anew(kube_server: RealKube, tmp_path: Path) -> None:
+async def test_a_token_file_that_is_replaced_is_read_again(kube_server: RealKube, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("stale")
     async with client(altered(kube_server, tmp_path / "config", user={"tokenFile": str(token)})) as cluster:

@@ -547,7 +547,7 @@ async def test_who_has_asked_only_for_the_end_since_its_tail_was_lost_is_noticed
 
 @many_writers
 @pytest.mark.parametrize("rewritten", [(1, 1), (1, 1, 1), (2,), (3,)], ids=str)
-async def test_a_tail_that_was_lost_and_written_anew_is_noticed(place: Place, rewritten: tuple[int, ...]) -> None:
+async def test_a_tail_that_was_lost_and_written_again_is_noticed(place: Place, rewritten: tuple[int, ...]) -> None:
     async with place.home() as home:
         log = home.log()
         origin = await fill(log, (1, 1, 1))

@@ -138,7 +138,7 @@ async def test_a_server_that_comes_back_without_its_last_entries_is_noticed() ->
             await fresh.read(read)
         another = RedisLog(server.url, "c")  # one that knows nothing of the lost tail
         await another.append(batch(1, writer="another"), epoch=begun.epoch)
-        with pytest.raises(EpochLost, match="written anew"):
+        with pytest.raises(EpochLost, match="written again"):
             await fresh.read(read)
         assert (await log.begin_epoch(lost=begun.epoch, reason="tail lost", time_ms=0)).epoch == begun.epoch + 1
         for one in (log, fresh, another):
@@ -177,16 +177,16 @@ async def test_a_reader_at_the_end_takes_what_comes_in_one_answer(redis_server: 
         await reader.close()
 
 
-async def test_a_log_begun_anew_while_a_reader_waits_at_the_end_is_noticed(redis_server: RealRedis) -> None:
+async def test_a_log_begun_again_while_a_reader_waits_at_the_end_is_noticed(redis_server: RealRedis) -> None:
     async with emptied(redis_server) as url:
         log, reader = RedisLog(url, "default"), RedisLog(url, "default")
         end = await log.open()
         assert list(await reader.read(end)) == []
         waiting = asyncio.create_task(reader.read(end, wait_s=30))
         await asyncio.sleep(0.05)
-        anew = await log.begin_epoch(lost=end.epoch, reason="test", time_ms=0)
+        again = await log.begin_epoch(lost=end.epoch, reason="test", time_ms=0)
         # The new epoch's offsets go on beyond the reader's: it is woken by an entry that doesn't follow.
-        await log.append(batch(1, size=5), epoch=anew.epoch)
+        await log.append(batch(1, size=5), epoch=again.epoch)
         with pytest.raises(EpochLost):
             await waiting
         await log.close()

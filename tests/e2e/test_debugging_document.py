@@ -2,7 +2,7 @@
 
 import re
 
-from tests.debugging_document import DOCUMENT, commands, written_anew
+from tests.debugging_document import DOCUMENT, commands, written_again
 from tests.servers import REPOSITORY
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -14,7 +14,7 @@ def _steady(text: str) -> list[str]:
 
 
 def test_every_command_prints_what_the_document_says() -> None:
-    assert _steady(written_anew(TEXT)) == _steady(TEXT), "python -m tests.debugging_document writes it anew"
+    assert _steady(written_again(TEXT)) == _steady(TEXT), "python -m tests.debugging_document writes it again"
 
 
 def test_the_walkthrough_has_every_step() -> None:

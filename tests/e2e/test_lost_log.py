@@ -105,7 +105,7 @@ def test_an_emptied_redis_costs_no_running_pod(scene: Scene) -> None:
     assert scene.redis.command("FLUSHALL").startswith(b"+OK")
     await_new_epoch(scene, old)
     apply(scene.kube, job("later", workers=1))
-    await_stage(scene.kube, "Running", "later")  # everything was listed and decided on anew
+    await_stage(scene.kube, "Running", "later")  # everything was listed and decided on again
     assert len(pods_of(scene.kube, "later")) == 2
     scene.kube.kubectl("delete", "tyj", "later")
     eventually("its pods are gone", lambda: not pods_of(scene.kube, "later"))
@@ -168,7 +168,7 @@ def test_a_redis_that_lost_its_tail_begins_a_new_epoch(scene: Scene, tmp_path: P
     end_well(scene)
 
 
-def test_a_log_lost_while_no_worker_runs_is_begun_anew(scene: Scene) -> None:
+def test_a_log_lost_while_no_worker_runs_is_begun_again(scene: Scene) -> None:
     run_five(scene)
     for worker in scene.fleet.workers.values():
         assert worker.stop() == 0

@@ -395,8 +395,10 @@ def test_explain_says_why_a_pod_is_where_it_is(written: Writer, capsys: pytest.C
     run = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3")
     assert run.status == 0
     assert "Why wide-actors-3 is on n3: it scores 43.7500 against 21.8750 of n4" in run.out
-    (choice,) = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "-o", "json").json["choices"]
-    assert [ranked["node"] for ranked in choice["ranking"]] == ["n3", "n4"]
+    (of_pod,) = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "-o", "json").json[
+        "placement_explanations"
+    ]
+    assert [ranked["node"] for ranked in of_pod["ranking"]] == ["n3", "n4"]
 
 
 def test_explain_at_an_earlier_point_knows_nothing_of_later(
@@ -405,7 +407,7 @@ def test_explain_at_an_earlier_point_knows_nothing_of_later(
     entries = crowded().entries
     at = next(line.first for line in entries if type(line.batch.events[0]) is k.JobSeen)
     answer = Run(capsys, "explain", "small", *written(entries), "--at", str(at), "-o", "json").json
-    assert answer["offset"] == at and answer["choices"] == []
+    assert answer["offset"] == at and answer["placement_explanations"] == []
     assert answer["waiting"]["why"] == "there is room for it now: the next scheduling cycle places it (5 pods)"
 
 
@@ -414,7 +416,7 @@ def test_explain_begins_at_a_snapshot_from_before_the_job(written: Writer, capsy
     options = written(entries, snapshot_after=12)
     answer = Run(capsys, "explain", "wide", *options, "-o", "json").json
     assert answer["began"] == entries[11].last
-    assert answer["standing"]["pods_placed"] == 11 and len(answer["choices"]) == 4
+    assert answer["standing"]["pods_placed"] == 11 and len(answer["placement_explanations"]) == 4
 
 
 @pytest.mark.parametrize("words", [["wide"], ["wide", "--pod", "wide-actors-3"], ["gone"]], ids=" ".join)
@@ -441,10 +443,10 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
     options = written(crowded().entries)
     compared = {}
     for node in ("n4", "n2", "n5", "n9"):
-        (choice,) = Run(
+        (of_pod,) = Run(
             capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "--node", node, "-o", "json"
-        ).json["choices"]
-        compared[node] = choice["compared"]
+        ).json["placement_explanations"]
+        compared[node] = of_pod["compared"]
     assert (compared["n4"]["rank"], compared["n4"]["ranked"]["node"]) == (2, "n4")
     assert [compared[node]["refused"] for node in ("n2", "n5", "n9")] == [
         "insufficient nvidia.com/gpu (needs 1, 0 free)",
@@ -662,7 +664,7 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
     number = entry_with(entries, k.Placed, last=True)
     log = to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
     run = Run(capsys, "bisect", *log, "--job", "big", "--blocked")
-    assert run.status == 1 and "the quorum of default/big finds no room: it holds all along" in run.out
+    assert run.status == 1 and "the quorum of default/big doesn't fit: it holds all along" in run.out
     run = Run(capsys, "bisect", *log, "--job", "big", "--waits", "-o", "json")
     assert run.status == 0 and run.json["from"] == entries[number].last + 1
     run = Run(capsys, "what-if", *log, "--at", str(entries[number].first))

@@ -315,7 +315,7 @@ class FaultyCluster(DirectCluster):
         self._world = gateway.world
 
     def connect(self, store: Store) -> None:
-        """From now on another API server answers what is asked anew."""
+        """From now on another API server answers what is asked again."""
         self._store = store
 
     def _connected(self, what: str) -> None:

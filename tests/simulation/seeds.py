@@ -14,7 +14,7 @@ STEPS = 3000
 
 FIXED = range(150)
 
-#: How many seeds are drawn anew in every session; the summary of the tests names them, passed or failed.
+#: How many seeds are drawn again in every session; the summary of the tests names them, passed or failed.
 FRESH = 10
 
 

@@ -51,7 +51,7 @@ def failing_leaders(
 
 
 def failing(name: str) -> Job:
-    """A job whose leader ends badly right after it began, and that may start anew as often as it is let."""
+    """A job whose leader ends badly right after it began, and that may start again as often as it is let."""
     made = job(name, workers=1, restartLimit=1000)
     template = pod_template(run_s=0.1, exit_code=1)
     template["spec"]["restartPolicy"] = "Never"

@@ -11,7 +11,7 @@ from arranger.events.log import Entry
 from arranger.model.node import Taint
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, knows_pod
-from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Report, Survey, Verification
 from arranger.scheduling.cycle import take_cycle
@@ -98,22 +98,22 @@ def verified(entries: list[Entry], *, state: State | None = None, span: Span | N
     return verification.report
 
 
-def lives_of(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> Lives:
+def histories_of(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> JobHistories:
     """The lives of the jobs of that name, read to the end of the entries."""
-    lives = Lives(State(), Asked(name, pod=pod, node=node))
+    job_histories = JobHistories(State(), Asked(name, pod=pod, node=node))
     for entry in entries:
-        lives.feed(entry)
-    lives.finish()
-    return lives
+        job_histories.feed(entry)
+    job_histories.finish()
+    return job_histories
 
 
 def explained(entries: list[Entry], name: str, *, pod: str = "", node: str = "") -> Explanation:
     """The explanation of a job at the end of the entries."""
-    lives = lives_of(entries, name, pod=pod, node=node)
-    story = lives.stories[f"uid-{name}"]
+    job_histories = histories_of(entries, name, pod=pod, node=node)
+    story = job_histories.stories[f"uid-{name}"]
     job = story.state.jobs[f"uid-{name}"]
     assert not pod or knows_pod(story, job, pod)
-    return explanation(story, job, lives.retaken(job.uid, None if pod else job.attempt), node=node)
+    return explanation(story, job, job_histories.retaken(job.uid, None if pod else job.attempt), node=node)
 
 
 @st.composite

@@ -610,7 +610,7 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
     assert desired_status(scene.world.state, scene.job)["message"] == f"create refused: {message}"
 
 
-async def test_a_creation_that_begins_after_the_job_was_decided_anew_is_dropped() -> None:
+async def test_a_creation_that_begins_after_the_job_was_decided_again_is_dropped() -> None:
     scene = Scene()
     scene.observe()
     scene.world.cycle()

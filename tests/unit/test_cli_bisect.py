@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_what_blocks_a_job_is_shown_with_what_it_changed(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, *log, "--job", "big", "--blocked")
     assert status == 0
-    assert out.startswith("the quorum of default/big finds no room since this event (sought in offsets 11 to 52)\n")
+    assert out.startswith("the quorum of default/big doesn't fit since this event (sought in offsets 11 to 52)\n")
     row = next(line for line in out.splitlines() if "Placed" in line)
     assert "default/wide" in row and "accepted" in row
     assert any(line.startswith("node n2") and "3 of 4" in line and "0 of 4" in line for line in out.splitlines())
@@ -94,7 +94,7 @@ def test_what_blocked_a_job_that_has_its_nodes_now_is_told_with_when_that_was_ov
     log = to_file(world.entries, tmp_path / "run.log")
     _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(over))
     assert out.startswith(
-        f"the quorum of default/train finds no room from this event to offset {over - 1}; since offset {over} that is "
+        f"the quorum of default/train doesn't fit from this event to offset {over - 1}; since offset {over} that is "
         f"over (sought in offsets 11 to {over})\n\n"
     )
     assert "stranger-1" in out
@@ -108,10 +108,10 @@ def test_what_blocked_a_job_that_has_its_nodes_now_is_told_with_when_that_was_ov
     assert "stranger-2" in out
     _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(again))
     head, times, *_ = out.splitlines()
-    assert head.startswith("the quorum of default/train finds no room since this event (sought")
+    assert head.startswith("the quorum of default/train doesn't fit since this event (sought")
     assert times.startswith(f"it held 2 times at offsets {since} to {over - 1} and {again} on: told is")
     answer = json.loads(run(capsys, *log, "--job", "train", "--blocked", "-o", "json")[1])
-    assert answer["holds"] is False and answer["spells"][-1] == {"first": again, "last": at_last - 1}
+    assert answer["holds"] is False and answer["intervals"][-1] == {"first": again, "last": at_last - 1}
 
 
 def test_what_was_over_before_the_job_came_does_not_block_it(
@@ -129,9 +129,7 @@ def test_what_was_over_before_the_job_came_does_not_block_it(
     log = to_file(world.entries, tmp_path / "run.log")
     status, out, err = run(capsys, *log, "--job", "train", "--blocked")
     assert status == 1
-    assert out.startswith(
-        f"the quorum of default/train finds no room: never since it came at offset {came} (before that"
-    )
+    assert out.startswith(f"the quorum of default/train doesn't fit: never since it came at offset {came} (before that")
     assert err == (
         f"arranger: asked is the job train that came at offset {came}, not 1 earlier job of that name: --to {came - 1} "
         f"asks about the one before\n"
@@ -172,14 +170,14 @@ def test_room_is_not_asked_of_a_job_that_has_ended_nor_before_nodes_were_listed(
     (ended,) = [o for o, e in _events(world) if isinstance(e, k.StageDecided) and e.stage == "Failed"]
     (came,) = [o for o, e in _events(world) if isinstance(e, k.JobSeen) and e.name == "never"]
     status, out, _ = run(capsys, *log, "--job", "never", "--fits")
-    assert status == 1 and f"finds room: it never holds in offsets 11 to {ended - 1}\n" in out
+    assert status == 1 and f"fits: it never holds in offsets 11 to {ended - 1}\n" in out
     status, out, _ = run(capsys, *log, "--job", "never", "--blocked")
     assert status == 1 and f"it has been blocked since it came at offset {came}\n" in out
     assert "not even an empty cluster" in out and f"the job ended at offset {ended}" in out
     status, out, _ = run(capsys, *log, "--job", "last", "--blocked")
-    assert status == 1 and "default/last finds no room: never since it came at offset " in out
+    assert status == 1 and "default/last doesn't fit: never since it came at offset " in out
     _, out, _ = run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1))
-    assert out.endswith("finds room: it can't be asked in that stretch: the job had ended\n")
+    assert out.endswith("fits: it can't be asked in that stretch: the job had ended\n")
     assert "the log knows no job" in run(capsys, *log, "--job", "never", "--fits", "--to", "5")[2]
     answer = json.loads(run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1), "-o", "json")[1])
     assert answer["asked"] is None and answer["found"] is None

@@ -255,7 +255,7 @@ def test_a_job_is_called_impossible_only_if_there_is_no_way_at_all_to_place_its_
         assert not any(holds_in_some_way(nodes, [leader, *some]) for some in combinations(every, needed))
 
 
-def test_the_grace_begins_anew_when_a_node_came_that_could_hold_the_job() -> None:
+def test_the_grace_begins_again_when_a_node_came_that_could_hold_the_job() -> None:
     world = World()
     bare_node(world, "n1", cpu=4)
     job = world.job("j", leader=shape(cpu=5))

@@ -668,20 +668,20 @@ def test_every_pod_placed_one_by_one_is_explained_at_its_own_turn() -> None:
     apart = asking("a", anti_affinity=(AVOID,))
     world.job("j", leader=apart, workers=2, min_workers=2, worker=apart)
     world.cycle()
-    first, second, third = explained(world.entries, "j").choices
-    assert [choice.node for choice in (first, second, third)] == ["n1", "n2", "n3"]
-    assert [choice.passed for choice in (first, second, third)] == [3, 2, 1]
+    first, second, third = explained(world.entries, "j").placement_explanations
+    assert [of_pod.node for of_pod in (first, second, third)] == ["n1", "n2", "n3"]
+    assert [of_pod.passed for of_pod in (first, second, third)] == [3, 2, 1]
     assert third.refused == ((AVOIDED, 2),) and third.why == "the only node that could take it"
-    assert all(choice.node == choice.retaken_on == choice.ranking[0].node for choice in (first, second, third))
+    assert all(of_pod.node == of_pod.retaken_on == of_pod.ranking[0].node for of_pod in (first, second, third))
 
 
 def test_a_node_that_won_by_preference_is_said_to() -> None:
     world = disks(World())
     world.job("j", leader=shape(cpu=1, preferred=[prefers(1, disk="ssd")]))
     world.cycle()
-    (choice,) = explained(world.entries, "j").choices
-    assert choice.node == choice.ranking[0].node == "n2"
-    assert choice.why.endswith("its node is preferred, 200 against 0")
+    (of_pod,) = explained(world.entries, "j").placement_explanations
+    assert of_pod.node == of_pod.ranking[0].node == "n2"
+    assert of_pod.why.endswith("its node is preferred, 200 against 0")
 
 
 # --- pod by pod, on any cluster -----------------------------------------------------------------------------------

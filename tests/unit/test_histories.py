@@ -18,7 +18,7 @@ from arranger.replay.reading.history import Span
 from arranger.replay.reading.recording import Recording
 from arranger.replay.reading.verify import Survey, Verification
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.course import Meter, likeness
+from arranger.replay.what_if.utilisation import Meter, likeness
 
 HISTORIES = Path(__file__).parent.parent / "histories"
 
@@ -90,10 +90,10 @@ def test_a_history_goes_on_as_it_did_when_nothing_is_otherwise(name: str) -> Non
         if entry.first > middle:
             recording.feed(entry)
     recording.finish()
-    future = Future(recording.observations, recording.stints)
+    future = Future(recording.observations, recording.intervals)
     meter = Meter(None, begin_ms)
-    course = Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=recording.end_ms).run()
-    alike = likeness(recording.starts(recording.end_ms), course.starts)
+    utilisation = Continuation(state, future, config, meter, begin_ms=begin_ms, until_ms=recording.end_ms).run()
+    alike = likeness(recording.starts(recording.end_ms), utilisation.starts)
     assert alike.common == alike.equal > 0 and alike.only_log == alike.only_here == 0
     assert Counter(str(job.stage) for job in state.jobs.values() if job.ended) == {
         stage: count for stage, count in ENDS[name][2].items() if stage in ENDED

@@ -6,10 +6,10 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Negated
-from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
-from arranger.replay.bisect.search import Closeup, Search
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.search import Refinement, Search
 from arranger.replay.explain.answer import Explanation, explanation
-from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.reading.history import Point, Span
 from tests.unit.haystack import HAPPENED, WAITS, Haystack, Scene
 
@@ -27,13 +27,13 @@ def _with(scene: Scene, hay: Haystack) -> tuple[list[Entry], int]:
 
 
 def _explained(entries: list[Entry]) -> Explanation:
-    lives = Lives(State(), Asked("victim"))
+    job_histories = JobHistories(State(), Asked("victim"))
     for entry in entries:
-        lives.feed(entry)
-    lives.finish()
-    story = lives.stories["uid-victim"]
+        job_histories.feed(entry)
+    job_histories.finish()
+    story = job_histories.stories["uid-victim"]
     job = story.state.jobs[story.uid]
-    return explanation(story, job, lives.retaken(job.uid, job.attempt))
+    return explanation(story, job, job_histories.retaken(job.uid, job.attempt))
 
 
 @pytest.mark.parametrize("name", list(WAITS))
@@ -65,19 +65,19 @@ def _bisected(entries: list[Entry]) -> int:
     )
 
     def conditions() -> list[Condition]:
-        prospect = Prospect(first)
-        return [Negated(FindsRoom(prospect)), Negated(WouldBePlaced(prospect, FindsRoom(prospect)))]
+        hypothetical = HypotheticalJob(first)
+        return [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))]
 
     search = Search(State(), conditions(), Span(first=Point(offset=offset)), first_only=False)
     for entry in entries:
         search.feed(entry)
     which = next(number for number, run in enumerate(search.runs) if run.holds)
-    closeup = Closeup(State(), conditions()[which], search.runs[which].last)
+    refinement = Refinement(State(), conditions()[which], search.runs[which].last)
     for entry in entries:
-        if not closeup.feed(entry):
+        if not refinement.feed(entry):
             break
-    assert closeup.found is not None
-    return closeup.found.event.offset
+    assert refinement.found is not None
+    return refinement.found.event.offset
 
 
 @pytest.mark.parametrize("name", list(WAITS))

@@ -312,7 +312,7 @@ def accepting(token: str) -> Handler:
     return handler
 
 
-async def test_a_rejected_token_is_read_anew_and_the_request_sent_again() -> None:
+async def test_a_rejected_token_is_read_again_and_the_request_sent_again() -> None:
     requests = Requests()
     async with serving(accepting("new"), access=rotating(["old", "new"]), on_request=requests) as cluster:
         assert await cluster.create(NODES, None, {}) == {"metadata": {"name": "n"}}
@@ -341,7 +341,7 @@ async def test_a_fixed_token_that_is_rejected_is_not_sent_again() -> None:
     assert [code for _, _, code in requests.seen] == [401]
 
 
-async def test_credentials_that_cannot_be_read_anew_are_a_passing_trouble() -> None:
+async def test_credentials_that_cannot_be_read_again_are_a_passing_trouble() -> None:
     async with serving(accepting("new"), access=rotating(["old"])) as cluster:
         with pytest.raises(ClusterUnavailable, match="can't be renewed"):
             await cluster.get(NODES, None, "n")

@@ -166,7 +166,7 @@ def test_no_worker_is_created_before_the_leaders_address_is_in_the_log() -> None
     assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_a_leader_replaced_with_another_address_has_its_workers_started_anew_in_the_next_attempt() -> None:
+def test_a_leader_replaced_with_another_address_has_its_workers_started_again_in_the_next_attempt() -> None:
     world, job = running_world()
     first = set(world.state.pods)
     world.pod_gone(job.bound[LEADER])
@@ -466,7 +466,7 @@ def test_an_ended_job_is_never_reopened() -> None:
     assert (job.stage, job.times.completion_ms, reason(job)) == (Stage.SUCCEEDED, completion, "LeaderSucceeded")
 
 
-def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_starts_anew_with_that() -> None:
+def test_a_job_whose_template_was_edited_before_anybody_was_told_that_it_starts_starts_again_with_that() -> None:
     """The API server takes an edit for as long as the status says Pending; the log may have been further by then."""
     world, job = starting_world()
     world.job("ppo", workers=3, min_workers=2, leader=shape(cpu=2), generation=2)
@@ -743,7 +743,7 @@ def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_hav
     assert "cpu" in message
 
 
-def test_the_message_of_a_job_that_starts_anew_says_that_old_pods_have_to_go_first() -> None:
+def test_the_message_of_a_job_that_starts_again_says_that_old_pods_have_to_go_first() -> None:
     world, job = running_world()
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False, reason="Evicted")
     world.control()

@@ -167,7 +167,7 @@ def test_a_job_that_is_active_for_too_long_fails_and_not_a_moment_before() -> No
     assert not asked.world.state.pods
 
 
-def test_a_new_attempt_does_not_begin_the_deadline_anew_but_a_suspension_does() -> None:
+def test_a_new_attempt_does_not_begin_the_deadline_again_but_a_suspension_does() -> None:
     asked = Asked(deadline_s=100)
     asked.settle()
     asked.world.pass_time(60)

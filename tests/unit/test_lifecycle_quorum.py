@@ -48,7 +48,7 @@ def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() ->
     world.say(refused)
     world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
     assert world.control() == []
-    world.say(refused)  # told again: that doesn't begin the grace anew
+    world.say(refused)  # told again: that doesn't begin the grace again
     world.pass_time(1)
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)

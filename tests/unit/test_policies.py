@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
 from arranger.projections.jobs import JobRecord, SlotKey, expand
-from arranger.replay.explain.choices import ChoiceObserver
+from arranger.replay.explain.cluster_context import ClusterContext
+from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.story import Placement, Story
-from arranger.replay.explain.surroundings import Surroundings
 from arranger.replay.explain.waiting import explain_waiting
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placement_try import CycleObserver
@@ -183,7 +183,7 @@ def test_min_fragment_keeps_cpu_and_memory_in_step() -> None:
 
 
 def explained_winners(world: World) -> tuple[dict[tuple[str, SlotKey], str], dict[tuple[str, SlotKey], str]]:
-    """Of the world's next cycle: where each pod went, and which node its explanation has first."""
+    """Of the world's next cycle: where each pod went, and which node its of_pod has first."""
     base, recorded, shown = world.state.offset, {}, {}
     for event in take_cycle(world.state, world.config, world.now_ms):
         if not isinstance(event, k.Placed):
@@ -193,12 +193,12 @@ def explained_winners(world: World) -> tuple[dict[tuple[str, SlotKey], str], dic
         placement = Placement(0, 0, base, world.now_ms, world.config, world.now_ms, job.seen.name, job.uid,
                               job.attempt, job.spec, event.pods)  # fmt: skip
         for slot, node in expand(event.pods).items():
-            observer = ChoiceObserver(placement, slot)
+            observer = ExplanationObserver(placement, slot)
             take_cycle(world.state, world.config, world.now_ms, observer)
-            (choice,) = observer.choices
-            assert choice.node == choice.retaken_on == node
-            assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
-            recorded[job.uid, slot], shown[job.uid, slot] = node, choice.ranking[0].node
+            (of_pod,) = observer.placement_explanations
+            assert of_pod.node == of_pod.retaken_on == node
+            assert of_pod.passed + sum(count for _, count in of_pod.refused) == of_pod.nodes
+            recorded[job.uid, slot], shown[job.uid, slot] = node, of_pod.ranking[0].node
     return recorded, shown
 
 
@@ -254,7 +254,7 @@ def test_cycles_of_all_policies_come_out_as_recorded(data: st.DataObject) -> Non
 
 def story_of(world: World, job: JobRecord) -> Story:
     """A job's story at the end of the log, where the next cycle would have the world's configuration."""
-    around = Surroundings()
+    around = ClusterContext()
     around.config = world.config
     return Story(world.state, job.uid, around, began=0)
 

@@ -42,7 +42,7 @@ def test_a_refused_worker_goes_elsewhere_at_once_and_eats_no_budget(reason: str)
     assert job.placements[(1, 1)] == "n2" and len(job.bound) == 4
 
 
-def test_a_refused_leader_is_scheduled_anew_on_another_node() -> None:
+def test_a_refused_leader_is_scheduled_again_on_another_node() -> None:
     world, job = running()
     refuse(world, job, (0, 0))
     world.settle()

@@ -11,9 +11,9 @@ from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
-from arranger.replay.bisect.jobs_by_name import Namesakes
-from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.jobs_by_name import JobsByName
+from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Survey, Verification
 from arranger.replay.what_if.overrides import Overrides
@@ -34,11 +34,11 @@ def sought(world: World, make: Make, *, last: bool = False, span: Span | None = 
     if not run.starts:
         return run, None
     state = State()
-    closeup = Closeup(state, make(state), run.last if last else run.first)
+    refinement = Refinement(state, make(state), run.last if last else run.first)
     for entry in world.entries:
-        if not closeup.feed(entry):
+        if not refinement.feed(entry):
             break
-    return run, closeup.found
+    return run, refinement.found
 
 
 def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
@@ -49,29 +49,29 @@ def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
 
 def blocked(world: World, name: str) -> Found | None:
     """What blocks a job's quorum for want of room."""
-    return sought(world, lambda _: Negated(FindsRoom(prospect(world, name))), last=True)[1]
+    return sought(world, lambda _: Negated(QuorumFits(hypothetical(world, name))), last=True)[1]
 
 
 def passed_over(world: World, name: str) -> Found | None:
     """What keeps a job from being placed, others before it included."""
 
     def make(_: State) -> Condition:
-        of = prospect(world, name)
-        return Negated(WouldBePlaced(of, FindsRoom(of)))
+        of = hypothetical(world, name)
+        return Negated(WouldBePlaced(of, QuorumFits(of)))
 
     return sought(world, make, last=True)[1]
 
 
-def prospect(world: World, name: str) -> Prospect:
-    return Prospect(job(world, name))
+def hypothetical(world: World, name: str) -> HypotheticalJob:
+    return HypotheticalJob(job(world, name))
 
 
 def job(world: World, name: str) -> k.JobSeen:
     """The newest job of that name, as it was first seen."""
-    namesakes = Namesakes(name, State())
+    jobs_by_name = JobsByName(name, State())
     for entry in world.entries:
-        namesakes.feed(entry)
-    return namesakes.all[-1].seen
+        jobs_by_name.feed(entry)
+    return jobs_by_name.all[-1].seen
 
 
 def two_nodes() -> World:
@@ -199,7 +199,7 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
     world.job("rival", leader=whole, priority=9, generation=2)
     offset = world.state.offset
     world.pod_gone(world.pod("stranger", "n3", cpu=1))
-    assert FindsRoom(prospect(world, "train")).holds(world.state)
+    assert QuorumFits(hypothetical(world, "train")).holds(world.state)
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     (turn,) = [change for change in found.changed if change.what == "ahead in the queue"]
@@ -224,7 +224,7 @@ def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room()
     world.wait_for_back_offs()
     world.wait_for_late_pods()
     assert passed_over(world, "train") == found
-    assert WouldBePlaced(prospect(world, "train"), FindsRoom(prospect(world, "train"))).holds(world.state)
+    assert WouldBePlaced(hypothetical(world, "train"), QuorumFits(hypothetical(world, "train"))).holds(world.state)
 
 
 def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
@@ -234,7 +234,7 @@ def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
     world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
     world.control()
     world.apply()
-    would = WouldBePlaced(prospect(world, "train"), FindsRoom(prospect(world, "train")))
+    would = WouldBePlaced(hypothetical(world, "train"), QuorumFits(hypothetical(world, "train")))
     assert not would.holds(world.state)
     world.wait_for_back_offs()
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
@@ -245,7 +245,7 @@ def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
     world = two_nodes()
     world.job("never", leader=shape(gpus=64))
     world.settle()
-    run, found = sought(world, lambda _: Negated(FindsRoom(prospect(world, "never"))), last=True)
+    run, found = sought(world, lambda _: Negated(QuorumFits(hypothetical(world, "never"))), last=True)
     assert found is None and run.held_before and run.holds
 
 
@@ -254,7 +254,7 @@ def test_a_job_with_its_nodes_or_at_its_end_is_blocked_by_nothing() -> None:
     world.job("train", leader=shape(gpus=4))
     world.settle()
     world.pod("late", "n2", gpus=4)
-    room = FindsRoom(prospect(world, "train"))
+    room = QuorumFits(hypothetical(world, "train"))
     assert room.holds(world.state)
 
 
@@ -262,11 +262,11 @@ def test_an_answer_is_kept_only_while_nothing_has_changed_that_it_depends_on() -
     world = two_nodes()
     whole = shape(cpu=1, gpus=4)
     world.job("train", leader=whole, workers=1, worker=whole, min_workers=1)
-    of = prospect(world, "train")
-    kept = FindsRoom(of)
+    of = hypothetical(world, "train")
+    kept = QuorumFits(of)
     for change in (_cordon, noise, _fewer_gpus, lambda w: w.node("n2", gpus=4), _stranger, noise, _node_gone):
         change(world)
-        assert kept.holds(world.state) == FindsRoom(of).holds(world.state)
+        assert kept.holds(world.state) == QuorumFits(of).holds(world.state)
 
 
 # --- plain conditions ----------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_only_a_start_within_the_stretch_counts() -> None:
         (lambda job: job_conditions.waits(job("big")), k.Waits, "uid-big"),
         (lambda job: job_conditions.waits(job("never"), "INSUFFICIENT"), k.Waits, "uid-never"),
         (lambda job: job_conditions.waits(job("never"), "Nvidia"), k.Waits, "uid-never"),
-        (lambda job: job_conditions.Hopeless(job("never")), k.Waits, "uid-never"),
+        (lambda job: job_conditions.Infeasible(job("never")), k.Waits, "uid-never"),
         (lambda job: job_conditions.in_schedule_state(job("small"), "ScheduledSucceed"), k.Placed, "uid-small"),
     ],
 )
@@ -376,7 +376,7 @@ def test_a_job_is_one_job_though_its_name_was_used_before() -> None:
 
 def test_the_decision_on_an_earlier_job_of_the_name_is_told_as_that_jobs() -> None:
     found = blocked(used_twice(), "train")
-    assert found is not None and found.namesake
+    assert found is not None and found.of_same_name
     assert isinstance(found.event.event, k.Placed) and found.event.event.job_uid == "uid-one"
     changed = {(change.subject, change.what): change.after for change in found.changed}
     assert changed["job default/train (an earlier job of that name)", "pods"] == "2 of 2 have nodes"
@@ -400,11 +400,11 @@ def test_each_time_that_a_condition_held_is_kept() -> None:
 # --- cycles --------------------------------------------------------------------------------------------------
 
 
-def rival(world: World, other: Overrides) -> Rival:
+def alternative(world: World, other: Overrides) -> Alternative:
     survey = Survey(Span())
     for entry in world.entries:
         survey.feed(entry)
-    found = Rival(State(), survey, other)
+    found = Alternative(State(), survey, other)
     for entry in world.entries:
         if not found.feed(entry):
             break
@@ -413,7 +413,7 @@ def rival(world: World, other: Overrides) -> Rival:
 
 def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() -> None:
     world = contended()
-    found = rival(world, Overrides(queue_policy="DRF")).found
+    found = alternative(world, Overrides(queue_policy="DRF")).found
     assert found is not None
     entry = next(entry for entry in world.entries if entry.first == found.cycle)
     assert any(isinstance(event, k.Placed) and event.job_uid == "uid-large" for event in entry.batch.events)
@@ -423,9 +423,9 @@ def test_the_first_cycle_that_another_queue_policy_decides_otherwise_is_found() 
 def test_a_superseded_cycle_is_not_among_those_compared() -> None:
     world = contended()
     cycle = next(entry.batch for entry in world.entries if isinstance(entry.batch.events[0], k.CycleTaken))
-    before = rival(world, Overrides(queue_policy="Priority"))
+    before = alternative(world, Overrides(queue_policy="Priority"))
     world.say(*cycle.events)
-    after = rival(world, Overrides(queue_policy="Priority"))
+    after = alternative(world, Overrides(queue_policy="Priority"))
     assert (before.superseded, after.superseded) == (0, 1) and after.compared == before.compared
 
 
@@ -437,14 +437,14 @@ def test_another_policy_for_every_job_is_compared_without_touching_what_is_folde
     world.job("large", leader=shape(gpus=3), created=1, queue="Priority")
     world.job("small", leader=shape(gpus=2), created=2, queue="Priority")
     world.settle()
-    assert rival(world, Overrides(queue_policy="DRF")).found is None
-    found = rival(world, Overrides(queue_policy="DRF", every_job=True))
+    assert alternative(world, Overrides(queue_policy="DRF")).found is None
+    found = alternative(world, Overrides(queue_policy="DRF", every_job=True))
     assert found.found is not None and found.found.job in ("default/large", "default/small")
 
 
 def test_the_recorded_configuration_decides_every_cycle_as_recorded() -> None:
     for world in (contended(), crowded()):
-        same = rival(world, Overrides(queue_policy="Priority", pod_policy="BinPack"))
+        same = alternative(world, Overrides(queue_policy="Priority", pod_policy="BinPack"))
         assert same.found is None and same.compared > 1
 
 

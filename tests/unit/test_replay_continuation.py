@@ -15,9 +15,9 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling.registry import BUILT_IN
 from tests.world import World, shape
 
@@ -91,12 +91,12 @@ def read_on(entries: list[Entry], offset: int, *, lasting_ms: int | None = None)
         if entry.first > state.offset:
             recording.feed(entry)
     recording.finish()
-    return state, Future(recording.observations, recording.stints, lasting_ms), recording
+    return state, Future(recording.observations, recording.intervals, lasting_ms), recording
 
 
-def course(
+def utilisation(
     world: World, offset: int, *, until_ms: int | None = None, lasting_ms: int | None = None, **otherwise: Any
-) -> tuple[Course, Recording]:
+) -> tuple[Utilisation, Recording]:
     """How it goes on from an offset, with something otherwise."""
     state, future, recording = read_on(world.entries, offset, lasting_ms=lasting_ms)
     variation = Variation(**otherwise)
@@ -158,7 +158,7 @@ def test_with_nothing_otherwise_every_job_starts_and_ends_when_it_did(seed: int)
     world = timeline.play()
     for part in (7, 3, 2):
         offset = world.state.offset // part
-        found, recording = course(world, offset, until_ms=world.now_ms)
+        found, recording = utilisation(world, offset, until_ms=world.now_ms)
         starts = recording.starts(recording.end_ms)
         assert starts == found.starts and len(starts) > 5
         alike = likeness(starts, found.starts)
@@ -177,7 +177,7 @@ def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
             if later.first > taken.base:
                 recording.feed(later)
         recording.finish()
-        future = Future(recording.observations, recording.stints)
+        future = Future(recording.observations, recording.intervals)
         meter = Meter(None, taken.time_ms)
         continuation = Continuation(state, future, taken.config, meter, begin_ms=taken.time_ms, until_ms=world.now_ms)
         found = continuation.run(cycle_first=True)
@@ -190,7 +190,7 @@ def test_the_figures_are_those_of_a_small_case_worked_out_by_hand() -> None:
     timeline = one_node()
     world = timeline.play()
     first = next(entry for entry in world.entries if any(isinstance(e, k.JobSeen) for e in entry.batch.events))
-    found, _ = course(world, first.last)
+    found, _ = utilisation(world, first.last)
     starts = {uid.removeprefix("uid-"): second(world, moment, timeline) for (uid, _), moment in found.starts.items()}
     # `small` goes first by no key: `large` is older, and has room from 100 on; then both small ones.
     assert starts == {"first": 0, "large": 100, "small": 150, "tiny": 150}
@@ -214,7 +214,7 @@ def began(timeline: Timeline) -> int:
 
 
 def started(world: World, timeline: Timeline, **otherwise: Any) -> dict[str, float]:
-    found, _ = course(world, began(timeline), **otherwise)
+    found, _ = utilisation(world, began(timeline), **otherwise)
     return {uid.removeprefix("uid-"): second(world, moment, timeline) for (uid, _), moment in found.starts.items()}
 
 
@@ -254,7 +254,7 @@ def test_a_job_that_already_ran_at_the_point_goes_on_for_the_rest_of_its_time() 
     running = next(
         entry.last for entry in world.entries if any(getattr(e, "uid", "") == "uid-small" for e in entry.batch.events)
     )
-    found, recording = course(world, running)
+    found, recording = utilisation(world, running)
     assert found.begin_ms == timeline.began_ms + 20_000
     assert found.starts == recording.starts(recording.end_ms)
     assert {uid for uid, _ in found.starts} == {"uid-large", "uid-small", "uid-tiny"}
@@ -268,10 +268,10 @@ def test_what_the_log_shows_no_end_of_lasts_to_the_horizon_or_as_long_as_one_say
     timeline.job(50, "never", runs=None, leader=shape(gpus=4))
     world = timeline.play()
     horizon_ms = timeline.began_ms + 300_000
-    found, _ = course(world, began(timeline), until_ms=horizon_ms)
+    found, _ = utilisation(world, began(timeline), until_ms=horizon_ms)
     assert (found.endless, found.waiting_at_end, found.end_ms) == (1, 1, horizon_ms)
     assert found.wait_p95_ms == 250_000, "`never` has waited since 50 s"
-    found, _ = course(world, began(timeline), until_ms=horizon_ms, lasting_ms=60_000)
+    found, _ = utilisation(world, began(timeline), until_ms=horizon_ms, lasting_ms=60_000)
     assert (found.endless, found.waiting_at_end) == (0, 0)
     assert found.starts["uid-never", 0] == timeline.began_ms + 180_000
 
@@ -279,7 +279,7 @@ def test_what_the_log_shows_no_end_of_lasts_to_the_horizon_or_as_long_as_one_say
 def test_the_horizon_cuts_everything_off() -> None:
     timeline = one_node()
     world = timeline.play()
-    found, _ = course(world, began(timeline), until_ms=timeline.began_ms + 120_000)
+    found, _ = utilisation(world, began(timeline), until_ms=timeline.began_ms + 120_000)
     assert (found.started, found.ended, found.waiting_at_end) == (2, 1, 2)
     assert found.gpu_utilisation == pytest.approx(3 / 4)
     assert found.makespan_ms == 100_000
@@ -291,10 +291,10 @@ def test_an_attempt_that_was_scheduled_again_is_so_here_after_as_long() -> None:
     timeline.at(40, lambda: timeline.over("first", Phase.FAILED))
     timeline.play()
     assert world.state.jobs["uid-first"].attempt == 1
-    found, recording = course(world, began(timeline))
+    found, recording = utilisation(world, began(timeline))
     assert found.starts == recording.starts(recording.end_ms)
     assert ("uid-first", 1) in found.starts
-    by_drf, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
+    by_drf, _ = utilisation(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
     assert by_drf.starts["uid-small", 0] == timeline.began_ms + 40_000
 
 
@@ -322,8 +322,8 @@ def test_a_policy_for_every_job_goes_for_those_too_that_come_later() -> None:
     timeline = one_node()
     timeline.job(40, "own", runs=5, leader=shape(gpus=1), queue="Priority", priority=9)
     world = timeline.play()
-    found, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF", every_job=True))
-    alone, _ = course(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
+    found, _ = utilisation(world, began(timeline), overrides=Overrides(queue_policy="DRF", every_job=True))
+    alone, _ = utilisation(world, began(timeline), overrides=Overrides(queue_policy="DRF"))
     assert len(found.starts) == len(alone.starts) == 5
     state, future, _ = read_on(world.entries, began(timeline))
     config, by = Overrides(queue_policy="DRF").of(world.config, BUILT_IN)

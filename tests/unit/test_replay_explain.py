@@ -1,4 +1,4 @@
-"""Explain: why a job waits and why its pods are where they are, computed anew at a point and true there."""
+"""Explain: why a job waits and why its pods are where they are, computed again at a point and true there."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +14,10 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import JobIndex, explanation, nearest_pods
-from arranger.replay.explain.choices import ChoiceObserver
+from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
-from tests.unit.replay_worlds import GPU, crowded, explained, histories, late_cycle, lives_of
+from tests.unit.replay_worlds import GPU, crowded, explained, histories, histories_of, late_cycle
 from tests.world import World, shape
 
 
@@ -324,18 +324,18 @@ def test_each_choice_names_its_cycle_and_ranks_the_nodes_term_by_term() -> None:
     world.job("j", leader=shape(cpu=1, gpus=1))
     base = world.state.offset
     world.cycle()
-    (choice,) = explained(world.entries, "j").choices
-    assert (choice.pod, choice.node, choice.retaken_on) == ("j-learner-0", "n2", "n2")
-    assert (choice.base, choice.cycle, choice.offset) == (base, base + 1, base + 2)
-    assert (choice.nodes, choice.passed, choice.refused) == (4, 3, ((Reason(ReasonKind.NOT_READY), 1),))
-    assert [ranked.node for ranked in choice.ranking] == ["n2", "n1", "n3"]
-    winner = choice.ranking[0]
+    (of_pod,) = explained(world.entries, "j").placement_explanations
+    assert (of_pod.pod, of_pod.node, of_pod.retaken_on) == ("j-learner-0", "n2", "n2")
+    assert (of_pod.base, of_pod.cycle, of_pod.offset) == (base, base + 1, base + 2)
+    assert (of_pod.nodes, of_pod.passed, of_pod.refused) == (4, 3, ((Reason(ReasonKind.NOT_READY), 1),))
+    assert [ranked.node for ranked in of_pod.ranking] == ["n2", "n1", "n3"]
+    winner = of_pod.ranking[0]
     assert [(term.name, term.weight, term.value) for term in winner.terms] == [
         ("cpu", 1, 0.6),
         (GPU, 5, 0.75),
     ]
     assert winner.score == pytest.approx(100 * (0.6 + 5 * 0.75) / 6, abs=1e-4)
-    assert f"most of it by {GPU}" in choice.why
+    assert f"most of it by {GPU}" in of_pod.why
 
 
 def test_an_equal_score_is_said_to_be_decided_by_name() -> None:
@@ -344,15 +344,15 @@ def test_an_equal_score_is_said_to_be_decided_by_name() -> None:
     world.node("n1")
     world.job("j")
     world.cycle()
-    (choice,) = explained(world.entries, "j").choices
-    assert choice.node == "n1" and choice.why.endswith("the lower name wins")
+    (of_pod,) = explained(world.entries, "j").placement_explanations
+    assert of_pod.node == "n1" and of_pod.why.endswith("the lower name wins")
 
 
 def test_a_pod_deep_in_a_group_is_explained_at_its_own_turn() -> None:
     answer = explained(crowded().entries, "wide", pod="wide-actors-3")
-    (choice,) = answer.choices
-    assert (choice.pod, choice.node, choice.together) == ("wide-actors-3", "n3", "actors 2-5")
-    gpus = {ranked.node: ranked.terms[-1].value for ranked in choice.ranking}
+    (of_pod,) = answer.placement_explanations
+    assert (of_pod.pod, of_pod.node, of_pod.together) == ("wide-actors-3", "n3", "actors 2-5")
+    gpus = {ranked.node: ranked.terms[-1].value for ranked in of_pod.ranking}
     assert gpus == {"n3": 0.5, "n4": 0.25}, "one pod of its own group was on n3 already, n2 was full"
 
 
@@ -362,19 +362,19 @@ def test_every_pod_of_a_placement_wins_its_own_ranking() -> None:
         job = world.state.jobs[f"uid-{name}"]
         for (number, index), node in job.placements.items():
             pod = f"{name}-{'learner' if number == 0 else group}-{index}"
-            (choice,) = explained(world.entries, name, pod=pod).choices
-            assert choice.ranking[0].node == choice.node == choice.retaken_on == node
+            (of_pod,) = explained(world.entries, name, pod=pod).placement_explanations
+            assert of_pod.ranking[0].node == of_pod.node == of_pod.retaken_on == node
 
 
 def test_looking_on_changes_nothing_in_the_cycle() -> None:
     world = crowded()
-    story = lives_of(world.entries, "wide").stories["uid-wide"]
+    story = histories_of(world.entries, "wide").stories["uid-wide"]
     (placement,) = story.placements
     state = State()
     for entry in world.entries:
         if entry.last <= placement.base:
             apply_entry(state, entry, Changes())
-    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ChoiceObserver(placement, None))
+    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ExplanationObserver(placement, None))
     assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
 
 
@@ -413,7 +413,7 @@ def test_rejected_decisions_are_told_with_their_reason() -> None:
     assert rejected.reason.startswith("superseded by the cycle at offset") and rejected.superseded
 
 
-def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> None:
+def test_the_intervals_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> None:
     world = World()
     world.job("j", leader=shape(gpus=1))
     world.pass_time(2)
@@ -425,15 +425,15 @@ def test_the_spells_cover_a_life_without_a_gap_and_name_what_it_waited_for() -> 
     world.run_pod(world.state.jobs["uid-j"], (0, 0), "n1", phase="Succeeded")
     world.control()
     answer = explained(world.entries, "j")
-    spells = answer.spells
-    assert [a.until_ms for a in spells[:-1]] == [b.since_ms for b in spells[1:]]
-    assert [(s.stage, s.waiting_for) for s in spells if s.until_ms > s.since_ms] == [
+    intervals = answer.intervals
+    assert [a.until_ms for a in intervals[:-1]] == [b.since_ms for b in intervals[1:]]
+    assert [(s.stage, s.waiting_for) for s in intervals if s.until_ms > s.since_ms] == [
         ("Pending", "a first scheduling cycle"),
         ("Pending", "nodes for its quorum: there are none"),
         ("Running", ""),
     ]
-    assert [s.until_ms - s.since_ms for s in spells if s.until_ms > s.since_ms] == [2000, 30_000, 7000]
-    assert spells[-1].stage == "Succeeded" and spells[-1].lasts
+    assert [s.until_ms - s.since_ms for s in intervals if s.until_ms > s.since_ms] == [2000, 30_000, 7000]
+    assert intervals[-1].stage == "Succeeded" and intervals[-1].lasts
     (wait,) = answer.waited
     assert (wait.further, wait.span_ms, wait.reasons, wait.of) == (False, 30_000, "there are none", ())
 
@@ -460,7 +460,7 @@ def test_the_time_in_each_state_adds_up_to_the_life() -> None:
 
 def test_a_wait_that_goes_on_is_not_told_as_one_that_is_over() -> None:
     answer = explained(crowded().entries, "wide")
-    assert answer.waiting is not None and answer.spells[-1].waiting_for
+    assert answer.waiting is not None and answer.intervals[-1].waiting_for
     assert answer.waited == ()
 
 
@@ -469,11 +469,11 @@ def test_a_choice_says_whether_the_pod_still_has_its_node() -> None:
     world.node("n1", gpus=1)
     world.job("j", leader=shape(gpus=1))
     world.settle()
-    assert [choice.lasts for choice in explained(world.entries, "j").choices] == [True]
+    assert [of_pod.lasts for of_pod in explained(world.entries, "j").placement_explanations] == [True]
     world.run_pod(world.state.jobs["uid-j"], (0, 0), "n1", phase="Succeeded")
     world.control()
     answer = explained(world.entries, "j")
-    assert [choice.lasts for choice in answer.choices] == [False]
+    assert [of_pod.lasts for of_pod in answer.placement_explanations] == [False]
     assert (answer.standing.ended, answer.standing.pods_placed, answer.standing.pods_present) == (True, 0, 1)
 
 
@@ -494,7 +494,7 @@ def test_names_like_the_one_that_is_unknown_are_offered() -> None:
         job_index.feed(entry)
     assert job_index.nearest("smal") == ["default/small"]
     assert job_index.nearest("zzzz") == []
-    story = lives_of(world.entries, "wide").stories["uid-wide"]
+    story = histories_of(world.entries, "wide").stories["uid-wide"]
     assert "wide-actors-3" in nearest_pods(story, story.state.jobs["uid-wide"], "wide-actor-3")
 
 
@@ -525,13 +525,15 @@ def test_in_every_random_history_the_reasons_add_up_and_every_winner_has_the_bes
             assert all(
                 taker.offset <= state.offset and taker.job != f"default/{name}" for taker in answer.waiting.takers
             )
-        for choice in answer.choices:
-            assert choice.node == choice.retaken_on == choice.ranking[0].node
-            assert choice.passed + sum(count for _, count in choice.refused) == choice.nodes
+        for of_pod in answer.placement_explanations:
+            assert of_pod.node == of_pod.retaken_on == of_pod.ranking[0].node
+            assert of_pod.passed + sum(count for _, count in of_pod.refused) == of_pod.nodes
         for wait in answer.waited:
             earlier = [entry for entry in entries if entry.first <= wait.offset]
             assert explained(earlier, name).waiting is not None, "the command that it is told with says why"
-        assert [spell.until_ms for spell in answer.spells[:-1]] == [spell.since_ms for spell in answer.spells[1:]]
+        assert [interval.until_ms for interval in answer.intervals[:-1]] == [
+            interval.since_ms for interval in answer.intervals[1:]
+        ]
 
 
 def test_a_job_that_no_empty_cluster_could_hold_is_told_when_it_fails() -> None:
@@ -554,16 +556,16 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
     for entry in entries:
         apply_entry(state, entry, Changes())
     for uid in list(state.jobs):
-        lives = lives_of(entries, state.jobs[uid].seen.name)
-        before = snapshot.encode(lives.state)
-        answer = explanation(lives.stories[uid], lives.state.jobs[uid], lives.retaken(uid))
-        assert snapshot.encode(lives.state) == before == snapshot.encode(state)
+        job_histories = histories_of(entries, state.jobs[uid].seen.name)
+        before = snapshot.encode(job_histories.state)
+        answer = explanation(job_histories.stories[uid], job_histories.state.jobs[uid], job_histories.retaken(uid))
+        assert snapshot.encode(job_histories.state) == before == snapshot.encode(state)
         if answer.waiting is not None:
             offsets = [blocker.offset for blocker in answer.waiting.blockers]
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
-            config = lives.stories[uid].config or CycleConfig()
+            config = job_histories.stories[uid].config or CycleConfig()
             attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 
@@ -676,7 +678,7 @@ def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_any
 
 
 def _twice_placed(world: World, waits: int) -> tuple[int, int]:
-    """`rival` got 1 GPU on n1 and later 3 on n2; `j` waits for so many on each. Answers both offsets."""
+    """`alternative` got 1 GPU on n1 and later 3 on n2; `j` waits for so many on each. Answers both offsets."""
     world.node("n1", gpus=1)
     world.job("rival", leader=shape(gpus=1), workers=3, worker=shape(gpus=1))
     world.settle()
@@ -979,7 +981,7 @@ def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
     (remedy,) = answer.waiting.remedies
     assert (remedy.kind, remedy.text, remedy.pods) == ("wait", "in 6 s, when its back-off is over", 1)
     assert remedy.undoes == failed + 1
-    assert answer.spells[-1].waiting_for == "its back-off to end"
+    assert answer.intervals[-1].waiting_for == "its back-off to end"
     world.pass_time(6)
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
     answer = explained(world.entries, "j")

@@ -16,7 +16,7 @@ from arranger.model.quota import QuotaLack, QuotaScope
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.one_cycle import Variation, vary
@@ -85,11 +85,11 @@ def test_supposed_pods_that_come_and_end_count_until_they_have_ended() -> None:
     assert isinstance(few, k.QuotaSeen) and few.used == (("pods", 1),)
 
 
-def test_what_holds_the_quorum_up_is_asked_anew_when_a_quota_changes() -> None:
+def test_what_holds_the_quorum_up_is_asked_again_when_a_quota_changes() -> None:
     world, job = short_of_quota()
-    prospect = Prospect(job.seen)
-    room = FindsRoom(prospect, world.config)
-    placed = WouldBePlaced(prospect, room, world.config)
+    hypothetical = HypotheticalJob(job.seen)
+    room = QuorumFits(hypothetical, world.config)
+    placed = WouldBePlaced(hypothetical, room, world.config)
     assert not room.holds(world.state) and not placed.holds(world.state)
     world.quota("few", {"pods": 9}, {"pods": 2})
     assert not room.holds(world.state)

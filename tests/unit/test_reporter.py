@@ -79,7 +79,7 @@ async def test_another_applier_goes_on_with_the_same_event() -> None:
     assert len(scene.events()) == 2  # Pending, and why it waits
 
 
-async def test_an_event_that_expired_is_recorded_anew() -> None:
+async def test_an_event_that_expired_is_recorded_again() -> None:
     scene = Scene()
     job = scene.world.job("j", leader=shape(gpus=8))
     scene.world.cycle()

@@ -227,7 +227,7 @@ def test_binpack_scores_are_the_weighted_utilisation_after_placing(
     job = world.job("j", leader=shape(**asked))
     world.cycle()
     assert list(placed(job)) == [max(scores, key=lambda name: scores[name])] if scores else not placed(job)
-    ranking = explained(world.entries, "j").choices[0].ranking if scores else ()
+    ranking = explained(world.entries, "j").placement_explanations[0].ranking if scores else ()
     assert {ranked.node: ranked.score for ranked in ranking} == pytest.approx(scores, abs=1e-4)
 
 

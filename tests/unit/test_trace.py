@@ -59,15 +59,15 @@ def test_no_node_or_device_is_overbooked_and_shared_pods_share_one_device(policy
 @every_policy
 def test_scores_kept_from_earlier_pods_decide_as_scoring_every_node_for_every_pod(policy: str) -> None:
     nodes, pods = made_up(nodes=15, pods=120)
-    kept, anew = (experiment(nodes, pods, policy=policy) for _ in range(2))
+    kept, again = (experiment(nodes, pods, policy=policy) for _ in range(2))
     outcome = kept.run()
-    placed = sum(place_by_full_scan(anew, nodes, POLICIES[policy]))
+    placed = sum(place_by_full_scan(again, nodes, POLICIES[policy]))
     assert placed == outcome.placed_pods
-    assert (anew.cluster.devices == kept.cluster.devices).all()
-    assert (anew.cluster.free_cpu_milli == kept.cluster.free_cpu_milli).all()
-    lost = int(fragments(anew.cluster.states, anew.mix).sum())
+    assert (again.cluster.devices == kept.cluster.devices).all()
+    assert (again.cluster.free_cpu_milli == kept.cluster.free_cpu_milli).all()
+    lost = int(fragments(again.cluster.states, again.mix).sum())
     assert outcome.fragmented_idle_percent == pytest.approx(
-        100 * lost / (int(anew.cluster.devices.sum()) * anew.mix.total_weight)
+        100 * lost / (int(again.cluster.devices.sum()) * again.mix.total_weight)
     )
 
 

@@ -35,9 +35,9 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import FindsRoom, Prospect, WouldBePlaced
-from arranger.replay.bisect.jobs_by_name import FirstSeen, Namesakes
-from arranger.replay.bisect.search import Closeup, Found, Rival, Run, Search, first_disagreement
+from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
+from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
 from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Survey
@@ -67,7 +67,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option("--waits", is_flag=True, help="… a cycle said why it, or the rest of it, waits.")
 @click.option("--reason", metavar="TEXT", help="… and a reason is of this kind (Insufficient) or names this (gpu).")
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
-@click.option("--fits", is_flag=True, help="… its quorum finds room if nobody goes before it; takes cycles.")
+@click.option("--fits", is_flag=True, help="… its quorum fits if nobody goes before it; takes cycles.")
 @click.option("--would-place", is_flag=True, help="… a cycle would place its quorum, in its turn; takes cycles.")
 @click.option(
     "--blocked", is_flag=True, help="… what blocks its quorum, or did last: --not --fits or --not --would-place."
@@ -116,7 +116,7 @@ def command(
     Exit status: 0 if it was found, 1 if not.
 
     \b
-      arranger bisect --job train --blocked                the event since which train finds no room or no turn
+      arranger bisect --job train --blocked                the event since which train doesn't fit or gets no turn
       arranger bisect --job train --blocked --to "1h ago"  the same, as it was an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
@@ -128,7 +128,7 @@ def command(
     asked.check_subject(other)
     span = span_of(options["from"], options["to"])
     if other:
-        return asyncio.run(_rival(target, settings, other, span, output))
+        return asyncio.run(_alternative(target, settings, other, span, output))
     return _print_answer(asyncio.run(_seek(target, settings, asked, span)), output)
 
 
@@ -166,14 +166,14 @@ class _Question:
             raise click.UsageError(f"name what to seek: {known}")
 
     def conditions(self, job: k.JobSeen | None) -> Make:
-        """Makes the conditions anew, for each reading; `job` is how the job was first seen, None for a node."""
+        """Makes the conditions again, for each reading; `job` is how the job was first seen, None for a node."""
 
         def make() -> list[Condition]:
             if job is not None and self.blocked:
-                prospect = Prospect(job, installed())
-                room = FindsRoom(prospect)
-                blocked = [Negated(FindsRoom(prospect)), Negated(WouldBePlaced(prospect, room))]
-                return [*blocked, job_conditions.Hopeless(job)]
+                hypothetical = HypotheticalJob(job, installed())
+                room = QuorumFits(hypothetical)
+                blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
+                return [*blocked, job_conditions.Infeasible(job)]
             all_of = self._of_job(job) if job is not None else self._of_node()
             one = all_of[0] if len(all_of) == 1 else All(all_of)
             return [Negated(one) if self.options["negated"] else one]
@@ -181,7 +181,7 @@ class _Question:
         return make
 
     def _of_job(self, job: k.JobSeen) -> list[Condition]:
-        options, found, prospect = self.options, [], Prospect(job, installed())
+        options, found, hypothetical = self.options, [], HypotheticalJob(job, installed())
         if options["stage"]:
             found.append(job_conditions.in_stage(job, options["stage"]))
         if options["schedule"]:
@@ -191,9 +191,9 @@ class _Question:
         if options["placed"]:
             found.append(job_conditions.placed(job))
         if options["fits"]:
-            found.append(FindsRoom(prospect))
+            found.append(QuorumFits(hypothetical))
         if options["would_place"]:
-            found.append(WouldBePlaced(prospect, FindsRoom(prospect)))
+            found.append(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))
         if options["gone"]:
             found.append(Negated(job_conditions.there(job)))
         return found
@@ -252,17 +252,17 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
             answer.came = job.came
             answer.ended = job.seen.uid in search.state.jobs and search.state.jobs[job.seen.uid].ended
         if asked.blocked and search.runs[2].holds:
-            answer.hopeless = search.runs[2].last
+            answer.infeasible = search.runs[2].last
         if asked.node and not run.starts and not run.held_before:
             _check_node(search.state, asked.node)
         if not answer.to_be_told(run):
             return answer
         at = run.last if asked.last else run.first
         early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
-        answer.told.found = await _closeup(log, await early, make()[which], at)
+        answer.told.found = await _refinement(log, await early, make()[which], at)
         other = search.runs[1] if asked.blocked and which == 0 else run
         if other.last != run.last and answer.to_be_told(other):
-            found = await _closeup(log, await begin_at_span(log, span), make()[1], other.last)
+            found = await _refinement(log, await begin_at_span(log, span), make()[1], other.last)
             answer.also = Told(made[1].text, other, found)
         return answer
 
@@ -283,23 +283,23 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
     return max(enumerate(runs), key=lambda pair: (pair[1].ended, -pair[0]))
 
 
-async def _closeup(log: Log, begun: tuple[State, Position], condition: Condition, at: int) -> Found:
+async def _refinement(log: Log, begun: tuple[State, Position], condition: Condition, at: int) -> Found:
     """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
     state, position = begun
-    closeup = Closeup(state, condition, at)
-    await feed(log, position, closeup.feed, until=Point(offset=at), doing="looking closer")
-    assert closeup.found is not None
-    return closeup.found
+    refinement = Refinement(state, condition, at)
+    await feed(log, position, refinement.feed, until=Point(offset=at), doing="looking closer")
+    assert refinement.found is not None
+    return refinement.found
 
 
 async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
     state, position = await begin_early(log, None)
-    namesakes = Namesakes(asked.job, state)
-    await feed(log, position, namesakes.feed, until=span.last or END, doing="looking for the job")
-    if not namesakes.all:
+    jobs_by_name = JobsByName(asked.job, state)
+    await feed(log, position, jobs_by_name.feed, until=span.last or END, doing="looking for the job")
+    if not jobs_by_name.all:
         raise unknown_job(asked.job, await job_index_of(log, span.last or END))
-    *earlier, newest = namesakes.all
+    *earlier, newest = jobs_by_name.all
     if earlier:
         others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"
         text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
@@ -326,49 +326,53 @@ def _check_node(state: State, node: str) -> None:
 # --- cycles --------------------------------------------------------------------------------------------------
 
 
-async def _rival(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
+async def _alternative(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
     async with opened(target, settings) as log:
         survey = Survey(span)
         await feed(
             log, await position_before(log, span.first), survey.feed, until=span.last or END, doing="finding the cycles"
         )
         state, position = await begin_early(log, survey.first_base)
-        rival = Rival(state, survey, other, installed())
+        alternative = Alternative(state, survey, other, installed())
         until = Point(offset=max(survey.reached, position.offset))
-        await feed(log, position, rival.feed, until=until, doing="taking the cycles by the other configuration")
+        await feed(log, position, alternative.feed, until=until, doing="taking the cycles by the other configuration")
     if output == "json":
         print_json(
             {
                 "other": other.given,
-                "compared": rival.compared,
-                "superseded": rival.superseded,
-                "otherVersions": rival.other_versions,
-                "found": rival.found,
+                "compared": alternative.compared,
+                "superseded": alternative.superseded,
+                "otherVersions": alternative.other_versions,
+                "found": alternative.found,
             }
         )
     else:
-        _print_rival(rival, other)
-    return 0 if rival.found is not None else 1
+        _print_alternative(alternative, other)
+    return 0 if alternative.found is not None else 1
 
 
-def _print_rival(rival: Rival, other: Overrides) -> None:
-    found = rival.found
-    if rival.out_of_reach:
-        print_text(f"{rival.out_of_reach} cycles were taken before the oldest state that this log can give: left out")
-    if rival.other_versions:
-        print_text(f"{rival.other_versions} cycles were taken by policy versions that aren't installed here: left out")
-    if rival.superseded:
-        plural = "s" if rival.superseded != 1 else ""
-        print_text(f"{rival.superseded} cycle{plural} had no effect, because another came first: left out")
+def _print_alternative(alternative: Alternative, other: Overrides) -> None:
+    found = alternative.found
+    if alternative.out_of_reach:
+        print_text(
+            f"{alternative.out_of_reach} cycles were taken before the oldest state that this log can give: left out"
+        )
+    if alternative.other_versions:
+        print_text(
+            f"{alternative.other_versions} cycles were taken by policy versions that aren't installed here: left out"
+        )
+    if alternative.superseded:
+        plural = "s" if alternative.superseded != 1 else ""
+        print_text(f"{alternative.superseded} cycle{plural} had no effect, because another came first: left out")
     if found is None:
         print_text(
-            f"{rival.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their order "
-            f"in the queue isn't compared)"
+            f"{alternative.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their "
+            f"order in the queue isn't compared)"
         )
         return
     print_text(
         f"with {other.text} the cycle at offset {found.cycle}, taken on offset {found.base}, is the first of "
-        f"{rival.compared} compared that decides otherwise"
+        f"{alternative.compared} compared that decides otherwise"
     )
     _print_difference(found)
     print_text(f"Both plans side by side: arranger what-if --at {found.cycle} with the same options")

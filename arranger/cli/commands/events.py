@@ -139,8 +139,8 @@ async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
     """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
     if asked.job and not listing.knows(asked.job):
         job_index = await job_index_of(log, END)
-        namespace_given, _, name = asked.job.rpartition("/")
-        if not any(known == name and namespace_given in ("", namespace) for namespace, known in job_index.jobs):
+        within, _, name = asked.job.rpartition("/")
+        if not any(known == name and within in ("", namespace) for namespace, known in job_index.jobs):
             raise unknown_job(asked.job, job_index)
     say("arranger: no such events", err=True)
 

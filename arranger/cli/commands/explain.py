@@ -26,7 +26,7 @@ from arranger.events.log import Log
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, knows_pod, nearest_pods
-from arranger.replay.explain.lives import Asked, Lives
+from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
@@ -85,18 +85,18 @@ class _Reading:
     def __init__(self, state: State, asked: Asked) -> None:
         #: Jobs of the name that went on the way: the offset, and the answer as it stood just before.
         self.gone: list[tuple[int, Explanation | NotFound]] = []
-        self.lives = Lives(state, asked, policies=installed(), leaving=self._leaving)
+        self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
         self._asked = asked
 
     def answer(self) -> Explanation | None:
         """The answer on the job that is there at the end of the reading, else on the last that went; None if none."""
-        found = jobs_named(self.lives.state, self._asked.name, self._asked.namespace)
+        found = jobs_named(self.job_histories.state, self._asked.name, self._asked.namespace)
         if len(found) > 1:
             labels = ", ".join(label(job) for job in found)
             hint = "say which with --namespace"
             raise UsageError(f"there are several jobs {self._asked.name!r}: {labels}", hint=hint)
         if found:
-            return self._explained(self.lives.stories[found[0].uid])
+            return self._explained(self.job_histories.stories[found[0].uid])
         if not self.gone:
             return None
         went, answer = self.gone[-1]
@@ -116,7 +116,7 @@ class _Reading:
         if pod and not knows_pod(story, job, pod):
             hint = did_you_mean(nearest_pods(story, job, pod))
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=hint)
-        retaken = self.lives.retaken(job.uid, None if pod else job.attempt)
+        retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self._asked.node)
 
 
@@ -127,7 +127,7 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
         if answer is not None:
             return answer
         # It may have gone before the snapshot with which this reading began.
-        went = await _last_gone(log, asked, point, reading.lives.state)
+        went = await _last_gone(log, asked, point, reading.job_histories.state)
         answer = (await _read(log, asked, Point(offset=went - 1))).answer()
         if answer is None:
             name = _label(asked)
@@ -139,8 +139,8 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
 async def _read(log: Log, asked: Asked, point: Point) -> _Reading:
     state, position = await begin_without(log, point, asked.name)
     reading = _Reading(state, asked)
-    await feed(log, position, reading.lives.feed, until=point, doing="reading the job's life")
-    reading.lives.finish()
+    await feed(log, position, reading.job_histories.feed, until=point, doing="reading the job's life")
+    reading.job_histories.finish()
     return reading
 
 

@@ -183,7 +183,7 @@ async def _part(log: Copyable, asked: _Asked) -> _Part:
     # An offset that is asked for is the first to be exported: the state is that before it.
     before = Point(offset=start.offset - 1) if start.offset is not None and not asked.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
-    journey = _Journey(state, before, position)
+    journey = _PositionedJourney(state, before, position)
     if position.offset < end:
         await feed(log, position, journey.feed, until=before, doing="going to the beginning")
     if journey.position.offset >= end:
@@ -191,7 +191,7 @@ async def _part(log: Copyable, asked: _Asked) -> _Part:
     return _Part(journey.position, end, journey.state, job)
 
 
-class _Journey(Journey):
+class _PositionedJourney(Journey):
     """A journey that remembers its position."""
 
     def __init__(self, state: State, point: Point, position: Position) -> None:
@@ -246,11 +246,11 @@ async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
     if not concerning.found:
         label = f"{asked.namespace}/{asked.job}" if asked.namespace else asked.job
         raise unknown_job(label, await job_index_of(log, END))
-    segments = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
-    if len(segments) > 1:
-        known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(segments))
+    spans = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
+    if len(spans) > 1:
+        known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(spans))
         raise NotFound(f"there are several jobs {asked.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
-    ((namespace, (first, end)),) = segments.items()
+    ((namespace, (first, end)),) = spans.items()
     return f"{namespace}/{asked.job}", first, end
 
 

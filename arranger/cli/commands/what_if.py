@@ -45,9 +45,9 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.course import Course, Meter, likeness, typical_pods
 from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
 from arranger.settings import Settings
 
@@ -183,16 +183,16 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     answer = Answer(inputs, asked.otherwise.words, one, other, events == record if record is not None else None, edits)
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms
-        future = Future(recording.observations, recording.stints, asked.lasting_ms)
+        future = Future(recording.observations, recording.intervals, asked.lasting_ms)
         horizon_ms = _horizon_ms(asked, inputs, recording)
         typical = typical_pods(_shapes(state, recording))
-        courses = [
+        utilisations = [
             _go_on(_Variant(*variant), future, typical, inputs, horizon_ms)
             for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
         ]
-        alike = likeness(recording.starts(courses[0].end_ms), courses[0].starts)
+        alike = likeness(recording.starts(utilisations[0].end_ms), utilisations[0].starts)
         drained = asked.until == Until()
-        answer.sequel = Sequel(courses[0], courses[1], alike, drained)
+        answer.sequel = Sequel(utilisations[0], utilisations[1], alike, drained)
     return answer
 
 
@@ -203,7 +203,7 @@ class _Variant(NamedTuple):
     variation: Variation
 
 
-def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Course:
+def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Utilisation:
     continuation = Continuation(
         variant.state,
         future,

@@ -117,17 +117,17 @@ def _items(value: Any) -> list[Any] | None:
     return items if isinstance(items, list) else None
 
 
-def _taken_apart(value: Any, where: str, wheres: Sequence[str]) -> Iterator[Found]:
+def _taken_apart(value: Any, where: str, origins: Sequence[str]) -> Iterator[Found]:
     """The object, or the items of a List; these may leave out their kind, as in the API server's own answers."""
     kind, version = _kind_of(value, where)
     items = _items(value)
     if not kind.endswith("List") or items is None:
         yield Found(kind, version.rpartition("/")[0], value, where)
         return
-    for item, where_each in zip(items, wheres, strict=True):
+    for item, origin in zip(items, origins, strict=True):
         if isinstance(item, dict) and kind != "List":
             item = {"kind": kind.removesuffix("List"), "apiVersion": version} | item  # noqa: PLW2901
-        yield from _taken_apart(item, where_each, [where_each] * len(_items(item) or ()))
+        yield from _taken_apart(item, origin, [origin] * len(_items(item) or ()))
 
 
 def _kind_of(value: Any, where: str) -> tuple[str, str]:

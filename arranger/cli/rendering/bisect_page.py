@@ -10,7 +10,7 @@ from arranger.cli.rendering.output import Told as Moment
 from arranger.replay.bisect.search import EARLIER, Found, Run
 
 #: How many of the times that a condition held are shown.
-_SPELLS_SHOWN = 4
+_INTERVALS_SHOWN = 4
 
 
 class Told(msgspec.Struct):
@@ -24,12 +24,12 @@ class Told(msgspec.Struct):
         return {
             "condition": self.condition,
             "holds": self.run.holds,
-            "spells": [{"first": first, "last": last} for first, last in self.spells],
+            "intervals": [{"first": first, "last": last} for first, last in self.intervals],
             "found": _found_json(self.found),
         }
 
     @property
-    def spells(self) -> list[tuple[int, int | None]]:
+    def intervals(self) -> list[tuple[int, int | None]]:
         """From which offset to which it held, each time; None for the end of one that lasts."""
         run = self.run
         lasting = [(run.last if run.starts else max(run.began, run.asked) + 1, None)] if run.holds else []
@@ -38,7 +38,7 @@ class Told(msgspec.Struct):
 
 class Answer(msgspec.Struct):
     """What came of it. `also` is what is told second of --blocked. What takes cycles says where the job came, 0 where
-    it was there before, -1 for other conditions, and whether it has ended; `hopeless` is since where, at the end of
+    it was there before, -1 for other conditions, and whether it has ended; `infeasible` is since where, at the end of
     what was asked, not even an empty cluster could hold the job, 0 if one could."""
 
     told: Told
@@ -48,7 +48,7 @@ class Answer(msgspec.Struct):
     blocked: bool = False
     came: int = -1
     ended: bool = False
-    hopeless: int = 0
+    infeasible: int = 0
 
     def to_be_told(self, run: Run) -> bool:
         """Whether there is an event to be told: it started to hold, and what blocks a job isn't over before it came."""
@@ -68,7 +68,7 @@ class Answer(msgspec.Struct):
             "to": self.reached,
             "asked": None if run.asked < 0 else [run.asked + 1, self._last_asked],
             "came": max(self.came, 0) or None,
-            "hopelessSince": self.hopeless or None,
+            "infeasibleSince": self.infeasible or None,
             "also": None if self.also is None else self.also.json(),
         }
 
@@ -92,12 +92,12 @@ class Answer(msgspec.Struct):
             print_text(f"{condition}: {self._never()}")
         else:
             print_text(self._headline(self.told))
-            self._print_spells(self.told)
+            self._print_intervals(self.told)
             _print_found(self.found)
         if self.also is not None and self.also.found is not None:
             say()
             print_text(self._headline(self.also))
-            self._print_spells(self.also)
+            self._print_intervals(self.also)
             _print_found(self.also.found)
         self._print_limits()
 
@@ -111,15 +111,15 @@ class Answer(msgspec.Struct):
         until = f"from this event to offset {run.over[-1][1]}; since offset {run.ended} that is over"
         return f"{told.condition} {until} (sought in {self._where})"
 
-    def _print_spells(self, told: Told) -> None:
+    def _print_intervals(self, told: Told) -> None:
         """When else it held, where the last time is told; what was over before a blocked job came is no answer."""
-        spells = [(a, b) for a, b in told.spells if not self.blocked or b is None or b >= self.came]
-        if not self.last or len(spells) < 2 or told.found is None:
+        intervals = [(a, b) for a, b in told.intervals if not self.blocked or b is None or b >= self.came]
+        if not self.last or len(intervals) < 2 or told.found is None:
             return
-        spells[-1] = told.found.event.offset, spells[-1][1]
-        shown = [f"{a} to {b}" if b is not None else f"{a} on" for a, b in spells[-_SPELLS_SHOWN:]]
-        fewer = f", the last {_SPELLS_SHOWN}" if len(spells) > _SPELLS_SHOWN else ""
-        text = f"it held {len(spells)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
+        intervals[-1] = told.found.event.offset, intervals[-1][1]
+        shown = [f"{a} to {b}" if b is not None else f"{a} on" for a, b in intervals[-_INTERVALS_SHOWN:]]
+        fewer = f", the last {_INTERVALS_SHOWN}" if len(intervals) > _INTERVALS_SHOWN else ""
+        text = f"it held {len(intervals)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
         print_text(f"{text}: told is what began the last, because the others were over before")
 
     @property
@@ -142,8 +142,8 @@ class Answer(msgspec.Struct):
 
     def _print_limits(self) -> None:
         """What else is to be known of the stretch that was asked."""
-        if self.hopeless:
-            print_text(f"since offset {self.hopeless} not even an empty cluster of these nodes could hold it")
+        if self.infeasible:
+            print_text(f"since offset {self.infeasible} not even an empty cluster of these nodes could hold it")
         if self.told.run.unasked:
             print_text(f"the job ended at offset {self.told.run.unasked}: from there on it isn't asked")
 
@@ -152,14 +152,14 @@ def _found_json(found: Found | None) -> dict[str, Any] | None:
     if found is None:
         return None
     changed = [msgspec.structs.asdict(change) for change in found.changed]
-    return {"event": as_json(found.event), "batch": found.batch, "changed": changed, "ofEarlierJob": found.namesake}
+    return {"event": as_json(found.event), "batch": found.batch, "changed": changed, "ofEarlierJob": found.of_same_name}
 
 
 def _print_found(found: Found) -> None:
     line = found.event
     text = f"{line.reason}: {line.text}" if line.reason else line.text
     of = EARLIER if line.subject == line.job else EARLIER.replace("(", "(of ")
-    subject = line.subject + (of if found.namesake else "")
+    subject = line.subject + (of if found.of_same_name else "")
     say()
     print_table(
         ("offset", "time", "kind", "subject", "verdict", "text"),

@@ -24,12 +24,12 @@ from arranger.model.quantity import amount_text
 from arranger.model.reasons import ReasonKind
 from arranger.replay.explain.ahead import Ahead
 from arranger.replay.explain.answer import Explanation, Standing, Waited
-from arranger.replay.explain.choices import MOST, Choice, Ranked
-from arranger.replay.explain.consequences import Consequence
+from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.holders import Taker
+from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, Ranked
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.shortfall import Shortfall
-from arranger.replay.explain.story import Moment, Spell
+from arranger.replay.explain.story import Interval, Moment
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
 
@@ -42,8 +42,8 @@ _FEW = 8
 _LONG = 25
 #: Changes of one kind that are shown.
 _OF_A_KIND = 4
-#: Choices that are shown in full.
-_CHOICES = 3
+#: Explanations of placements that are shown in full.
+_EXPLANATIONS = 3
 
 
 class Page:
@@ -80,10 +80,10 @@ class Page:
             self._waited(one)
         if answer.waiting is not None:
             self._waiting(answer.waiting)
-        self._choices()
+        self._explanations()
         self._consequences()
         self._rejected()
-        self._spells()
+        self._intervals()
         self._life()
 
     def _message(self) -> str:
@@ -225,7 +225,7 @@ class Page:
         if len(shown) < len(rows):
             print_text(f"{len(rows) - len(shown)} {others}: --all")
 
-    def _choices(self) -> None:
+    def _explanations(self) -> None:
         answer = self._answer
         if answer.unexplained:
             say()
@@ -236,38 +236,42 @@ class Page:
                 f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
                 "arranger verify names them"
             )
-        shown = answer.choices if self._everything else answer.choices[:_CHOICES]
-        for choice in shown:
-            self._choice(choice)
-        if len(shown) < len(answer.choices):
-            heading(f"{len(answer.choices) - len(shown)} more nodes that its pods went to: --pod NAME, or --all")
-        elif len(answer.choices) == MOST:
-            heading(f"The first {MOST} choices are shown; --pod explains any other")
+        shown = answer.placement_explanations if self._everything else answer.placement_explanations[:_EXPLANATIONS]
+        for placed in shown:
+            self._explanation(placed)
+        if len(shown) < len(answer.placement_explanations):
+            more = len(answer.placement_explanations) - len(shown)
+            heading(f"{more} more nodes that its pods went to: --pod NAME, or --all")
+        elif len(answer.placement_explanations) == MOST:
+            heading(f"The first {MOST} placements are explained; --pod explains any other")
 
-    def _choice(self, choice: Choice) -> None:
+    def _explanation(self, placed: PlacementExplanation) -> None:
         say()
-        print_text(f"Why {choice.pod} {'is' if choice.lasts else 'was'} on {choice.node}: {choice.why}", indent=2)
         print_text(
-            f"  placed at offset {choice.offset} by the cycle at offset {choice.cycle}, taken on offset {choice.base} "
-            f"at {self._time(choice.time_ms)}; onto the same node in this step: {choice.together}",
+            f"Why {placed.pod} {'is' if placed.lasts else 'was'} on {placed.node}: {placed.why}",
             indent=2,
         )
-        refused = ", ".join(f"{count} {reason_text(reason)}" for reason, count in choice.refused)
         print_text(
-            f"  {choice.passed} of {choice.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
+            f"  placed at offset {placed.offset} by the cycle at offset {placed.cycle}, taken on offset {placed.base} "
+            f"at {self._time(placed.time_ms)}; onto the same node in this step: {placed.together}",
             indent=2,
         )
-        if choice.retaken_on != choice.node:
+        refused = ", ".join(f"{count} {reason_text(reason)}" for reason, count in placed.refused)
+        print_text(
+            f"  {placed.passed} of {placed.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
+            indent=2,
+        )
+        if placed.retaken_on != placed.node:
             print_text(
-                f"  taken again, it comes to {choice.retaken_on}: the record can't be repeated (arranger verify)",
+                f"  taken again, it comes to {placed.retaken_on}: the record can't be repeated (arranger verify)",
                 indent=2,
             )
-        other = choice.compared
-        rows = list(choice.ranking)
+        other = placed.compared
+        rows = list(placed.ranking)
         if other is not None and other.ranked is not None and other.rank > len(rows):
             rows.append(other.ranked)
         if other is not None:
-            stands = f"comes {_th(other.rank)} of {choice.passed}" if other.rank else f"can't take it: {other.refused}"
+            stands = f"comes {_th(other.rank)} of {placed.passed}" if other.rank else f"can't take it: {other.refused}"
             print_text(f"  {other.node} {stands}", indent=2)
         self._table(("node", "score", "terms"), map(_ranked_cells, rows), right=("score",))
 
@@ -300,16 +304,16 @@ class Page:
                 "scheduler's cycle came first: normal with several schedulers (--all lists them)"
             )
 
-    def _spells(self) -> None:
+    def _intervals(self) -> None:
         """How long it was in each state; the sums where there are many."""
         answer = self._answer
-        if len(answer.spells) > 2 * _FEW:
+        if len(answer.intervals) > 2 * _FEW:
             heading("Time in each state, in all")
             rows = [(duration(one.span_ms), one.times, one.stage, one.waiting_for) for one in answer.spent]
             self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
         heading("Time in each state")
         columns = ("since", "offset", "for", "stage", "schedule", "waiting for")
-        self._cut(columns, answer.spells, _spell_cells, "--all", shown=_FEW)
+        self._cut(columns, answer.intervals, _interval_cells, "--all", shown=_FEW)
 
     def _life(self) -> None:
         answer = self._answer
@@ -379,9 +383,9 @@ def _counts(short: ShortageFacts | Shortfall) -> str:
 def _moments(answer: Explanation) -> Iterator[int]:
     """All that a page shows, in milliseconds since 1970."""
     yield answer.time_ms
-    yield from (spell.since_ms for spell in answer.spells)
+    yield from (interval.since_ms for interval in answer.intervals)
     yield from (moment.time_ms for moment in answer.timeline)
-    yield from (choice.time_ms for choice in answer.choices)
+    yield from (placed.time_ms for placed in answer.placement_explanations)
     for one in answer.consequences:
         yield from (one.time_ms, *(cause.time_ms for cause in one.causes))
     waiting = answer.waiting
@@ -439,6 +443,13 @@ def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
     return (ranked.node, f"{ranked.score:.4f}", terms or "no requested resource has a weight")
 
 
-def _spell_cells(spell: Spell) -> tuple[object, ...]:
-    span = duration(max(spell.until_ms - spell.since_ms, 0)) + (" so far" if spell.lasts else "")
-    return (Told(spell.since_ms), spell.since_offset, span, spell.stage, spell.schedule_state, spell.waiting_for)
+def _interval_cells(interval: Interval) -> tuple[object, ...]:
+    span = duration(max(interval.until_ms - interval.since_ms, 0)) + (" so far" if interval.lasts else "")
+    return (
+        Told(interval.since_ms),
+        interval.since_offset,
+        span,
+        interval.stage,
+        interval.schedule_state,
+        interval.waiting_for,
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from arranger.cli.rendering.output import local_time
 from arranger.errors import UsageError
-from arranger.replay.what_if.course import Course
+from arranger.replay.what_if.utilisation import Utilisation
 
 _ENDINGS = (".png", ".svg")
 
@@ -24,24 +24,24 @@ def check_plot(path: Path) -> None:
         ) from problem
 
 
-def plot(path: Path, courses: Sequence[tuple[str, Course]]) -> None:
+def plot(path: Path, utilisations: Sequence[tuple[str, Utilisation]]) -> None:
     """Write GPUs in use, jobs that wait and fragmented GPUs over time, one line for each course."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")
     axes = figure.subplots(3, 1, sharex=True)
-    unit, unit_ms = _unit(max(course.end_ms - course.begin_ms for _, course in courses))
-    for name, course in courses:
-        moments = [(sample.time_ms - course.begin_ms) / unit_ms for sample in course.curve]
-        end = (course.end_ms - course.begin_ms) / unit_ms
+    unit, unit_ms = _unit(max(utilisation.end_ms - utilisation.begin_ms for _, utilisation in utilisations))
+    for name, utilisation in utilisations:
+        moments = [(sample.time_ms - utilisation.begin_ms) / unit_ms for sample in utilisation.curve]
+        end = (utilisation.end_ms - utilisation.begin_ms) / unit_ms
         lines: tuple[list[float], ...] = (
-            [sample.gpus_used for sample in course.curve],
-            [sample.waiting for sample in course.curve],
-            [sample.fragmented for sample in course.curve],
+            [sample.gpus_used for sample in utilisation.curve],
+            [sample.waiting for sample in utilisation.curve],
+            [sample.fragmented for sample in utilisation.curve],
         )
         for axis, values in zip(axes, lines, strict=True):
             axis.step([*moments, end], [*values, *values[-1:]], where="post", label=name)
-    begin_ms = courses[0][1].begin_ms
+    begin_ms = utilisations[0][1].begin_ms
     for axis, title in zip(axes, ("GPUs in use", "jobs that wait", "GPUs idle in fragments"), strict=True):
         axis.set_ylabel(title)
         axis.set_ylim(bottom=0)

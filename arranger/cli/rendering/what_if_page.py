@@ -7,8 +7,8 @@ import msgspec
 
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
-from arranger.replay.what_if.course import Course, Likeness
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
+from arranger.replay.what_if.utilisation import Likeness, Utilisation
 
 #: Jobs without an end that are named.
 _NAMES_SHOWN = 5
@@ -17,26 +17,26 @@ _NAMES_SHOWN = 5
 class Sequel(msgspec.Struct, frozen=True):
     """How both go on, and how close the unchanged one comes to the log."""
 
-    one: Course
-    other: Course
+    one: Utilisation
+    other: Utilisation
     alike: Likeness
     #: It was to go on until nothing happens any more.
     drained: bool = False
 
     def json(self) -> dict[str, Any]:
         """Both courses and the likeness as one object."""
-        courses = [
-            {name: value for name, value in msgspec.structs.asdict(course).items() if name != "starts"}
-            for course in (self.one, self.other)
+        utilisations = [
+            {name: value for name, value in msgspec.structs.asdict(utilisation).items() if name != "starts"}
+            for utilisation in (self.one, self.other)
         ]
-        return {"asItWas": courses[0], "whatIf": courses[1], "likenessToLog": self.alike}
+        return {"asItWas": utilisations[0], "whatIf": utilisations[1], "likenessToLog": self.alike}
 
     def print(self, lasting_ms: int | None) -> None:
         """The figures side by side, and what they rest on."""
         rows = [
-            ("from", *(Told(course.begin_ms) for course in (self.one, self.other))),
-            ("to", *(Told(course.end_ms) for course in (self.one, self.other))),
-            *((name, *(words(course) for course in (self.one, self.other))) for name, words in _FIGURES),
+            ("from", *(Told(utilisation.begin_ms) for utilisation in (self.one, self.other))),
+            ("to", *(Told(utilisation.end_ms) for utilisation in (self.one, self.other))),
+            *((name, *(words(utilisation) for utilisation in (self.one, self.other))) for name, words in _FIGURES),
         ]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
         say()
@@ -75,23 +75,23 @@ def _part(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _started(course: Course) -> str:
+def _started(utilisation: Utilisation) -> str:
     """Jobs that got their quorum, and how many of the starts are of jobs that were scheduled again."""
-    again = course.started - course.jobs_started
-    return f"{course.jobs_started}, and {again} again" if again else str(course.started)
+    again = utilisation.started - utilisation.jobs_started
+    return f"{utilisation.jobs_started}, and {again} again" if again else str(utilisation.started)
 
 
-_FIGURES: tuple[tuple[str, Callable[[Course], object]], ...] = (
+_FIGURES: tuple[tuple[str, Callable[[Utilisation], object]], ...] = (
     ("jobs started", _started),
-    ("jobs ended", lambda course: course.ended),
-    ("jobs that wait at the end", lambda course: course.waiting_at_end),
-    ("wait, mean", lambda course: duration(course.wait_mean_ms)),
-    ("wait, p50", lambda course: duration(course.wait_p50_ms)),
-    ("wait, p95", lambda course: duration(course.wait_p95_ms)),
-    ("GPUs in use", lambda course: _part(course.gpu_utilisation)),
-    ("GPUs idle in fragments", lambda course: _part(course.gpu_fragmentation)),
-    ("makespan", lambda course: duration(course.makespan_ms) if course.makespan_ms is not None else "-"),
-    ("attempts without an end", lambda course: course.endless),
+    ("jobs ended", lambda utilisation: utilisation.ended),
+    ("jobs that wait at the end", lambda utilisation: utilisation.waiting_at_end),
+    ("wait, mean", lambda utilisation: duration(utilisation.wait_mean_ms)),
+    ("wait, p50", lambda utilisation: duration(utilisation.wait_p50_ms)),
+    ("wait, p95", lambda utilisation: duration(utilisation.wait_p95_ms)),
+    ("GPUs in use", lambda utilisation: _part(utilisation.gpu_utilisation)),
+    ("GPUs idle in fragments", lambda utilisation: _part(utilisation.gpu_fragmentation)),
+    ("makespan", lambda utilisation: duration(utilisation.makespan_ms) if utilisation.makespan_ms is not None else "-"),
+    ("attempts without an end", lambda utilisation: utilisation.endless),
 )
 
 

@@ -28,7 +28,7 @@ from arranger.scheduling import (
 )
 
 
-class Prospect(msgspec.Struct, frozen=True):
+class HypotheticalJob(msgspec.Struct, frozen=True):
     """A job that is asked about at any time: before it came, as it was when it was first seen."""
 
     first: k.JobSeen
@@ -47,8 +47,8 @@ class Prospect(msgspec.Struct, frozen=True):
 class _Configured(Condition):
     """A condition that takes cycles: by the configuration of the last one recorded."""
 
-    def __init__(self, prospect: Prospect, config: CycleConfig | None) -> None:
-        self._prospect = prospect
+    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None) -> None:
+        self._hypothetical = hypothetical
         self._recorded = config or CycleConfig()
         self._usable()
 
@@ -59,16 +59,16 @@ class _Configured(Condition):
                 self._usable()
 
     def _usable(self) -> None:
-        self._policies = self._prospect.policies.closest(self._recorded)
+        self._policies = self._hypothetical.policies.closest(self._recorded)
         self._config = self._policies.usable(self._recorded)
 
     def means_something(self, state: State) -> bool:
         """Once everything has been listed, because nobody knows of room before that, and until the job has ended: it
         needs none then."""
-        return state.synced and not self._prospect.job(state).ended
+        return state.synced and not self._hypothetical.job(state).ended
 
     def facts(self, state: State) -> Facts:
-        job = self._prospect.job(state)
+        job = self._hypothetical.job(state)
         facts = facts_of_job(state, job.uid)
         if job.spec is None or job.ended or job.quorum_placed():
             return facts
@@ -82,41 +82,41 @@ class _Configured(Condition):
 
     @property
     def subject(self) -> str:
-        return f"job {self._prospect.name}"
+        return f"job {self._hypothetical.name}"
 
     @property
     def job_uid(self) -> str:
-        return self._prospect.first.uid
+        return self._hypothetical.first.uid
 
 
-class FindsRoom(_Configured):
-    """That a job's quorum would find room if nobody went before it. Holds too where it has its nodes.
+class QuorumFits(_Configured):
+    """That a job's quorum would fit if nobody went before it. Holds too where it has its nodes.
 
     What it depends on is compared, not counted: most events move nothing for good.
     """
 
-    def __init__(self, prospect: Prospect, config: CycleConfig | None = None) -> None:
-        super().__init__(prospect, config)
+    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None = None) -> None:
+        super().__init__(hypothetical, config)
         self._used: Amounts = np.zeros((0, 0), np.int64)
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
         self._answer = False
         self._alone = QuorumAlone()
-        #: How often it was asked anew: an equal number means that room has not changed.
+        #: How often it was asked again: an equal number means that room has not changed.
         self.times = 0
 
     @property
     def text(self) -> str:
         """That there is room."""
-        return f"the quorum of {self._prospect.name} finds room"
+        return f"the quorum of {self._hypothetical.name} fits"
 
     @property
     def denied(self) -> str:
         """That there is none."""
-        return f"the quorum of {self._prospect.name} finds no room"
+        return f"the quorum of {self._hypothetical.name} doesn't fit"
 
     def holds(self, state: State) -> bool:
-        job = self._prospect.job(state)
+        job = self._hypothetical.job(state)
         if job.quorum_placed():
             return True
         if job.spec is None or job.ended or not state.synced:
@@ -149,28 +149,28 @@ class FindsRoom(_Configured):
 
 
 class WouldBePlaced(_Configured):
-    """That a cycle would place a job's quorum: it finds room, and does so after those before it in the queue."""
+    """That a cycle would place a job's quorum: it fits, and does so after those before it in the queue."""
 
-    def __init__(self, prospect: Prospect, room: FindsRoom, config: CycleConfig | None = None) -> None:
-        super().__init__(prospect, config)
+    def __init__(self, hypothetical: HypotheticalJob, room: QuorumFits, config: CycleConfig | None = None) -> None:
+        super().__init__(hypothetical, config)
         self._room = room
         self._asked: tuple[Any, ...] = ()
         self._answer = False
 
     @property
     def text(self) -> str:
-        return f"a cycle would place the quorum of {self._prospect.name}"
+        return f"a cycle would place the quorum of {self._hypothetical.name}"
 
     @property
     def denied(self) -> str:
-        return f"a cycle wouldn't place the quorum of {self._prospect.name}"
+        return f"a cycle wouldn't place the quorum of {self._hypothetical.name}"
 
     def note(self, entry: Entry) -> None:
         super().note(entry)
         self._room.note(entry)
 
     def holds(self, state: State) -> bool:
-        job = self._prospect.job(state)
+        job = self._hypothetical.job(state)
         if job.quorum_placed():
             return True
         if not self._room.holds(state):

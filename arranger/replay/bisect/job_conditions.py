@@ -61,7 +61,7 @@ def placed(job: k.JobSeen) -> Condition:
     return JobIs(job, "has nodes for its quorum", JobRecord.quorum_placed)
 
 
-class Hopeless(JobIs):
+class Infeasible(JobIs):
     """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
 
     def __init__(self, job: k.JobSeen) -> None:

@@ -17,7 +17,7 @@ class FirstSeen(msgspec.Struct, frozen=True):
     went: int = 0
 
 
-class Namesakes:
+class JobsByName:
     """Reads on, folding nothing, and keeps the jobs of a name, `name` or `namespace/name`. Each is a job of its own:
     who asks by the name means the newest."""
 

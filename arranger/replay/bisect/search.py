@@ -35,8 +35,8 @@ EARLIER = " (an earlier job of that name)"
 
 class Run(msgspec.Struct):
     """When one condition held over a stretch. `first` and `last` are the entries, by their first offset, at which it
-    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to, and `over` are the spells that
-    have ended: the entry at which each began and the last offset at which it held. `held_before`: it held at the
+    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to, and `over` are the intervals
+    that have ended: the entry at which each began and the last offset at which it held. `held_before`: it held at the
     beginning of the stretch already; `began` is the offset at which the stretch was entered.
 
     Not every state can be asked: `asked` is the offset at which it first was, -1 if never, and `unasked` the entry, by
@@ -122,15 +122,15 @@ class Changed(msgspec.Struct, frozen=True):
 
 class Found(msgspec.Struct, frozen=True):
     """The event at which the condition starts to hold, as the listing has it, its batch's first and last offset, and
-    what it changed. With `namesake` it is about another job of the name than the one that was asked about."""
+    what it changed. With `of_same_name` it is about another job of the name than the one that was asked about."""
 
     event: Line
     batch: tuple[int, int]
     changed: tuple[Changed, ...]
-    namesake: bool = False
+    of_same_name: bool = False
 
 
-class Closeup:
+class Refinement:
     """The closer look: folds up to the entry at which a condition starts to hold, and finds the event in it.
 
     `state` lies before that entry, and the condition has been told of everything that it has to be.
@@ -153,11 +153,11 @@ class Closeup:
         changed = self._changed(snapshot.restore(content), entry, number)
         uid = job_uid_of(entry.batch.events[number], self._listing.state)
         line = self._listing.feed(entry)[number]
-        namesake = self._is_namesake(uid, line.job)
-        self.found = Found(line, (entry.first, entry.last), tuple(changed), namesake)
+        of_same_name = self._is_of_same_name(uid, line.job)
+        self.found = Found(line, (entry.first, entry.last), tuple(changed), of_same_name)
         return False
 
-    def _is_namesake(self, uid: str, name: str) -> bool:
+    def _is_of_same_name(self, uid: str, name: str) -> bool:
         """Whether this is another job of the name that the condition is about."""
         asked = self._condition
         return bool(uid and asked.job_uid) and uid != asked.job_uid and f"job {name}" == asked.subject
@@ -194,14 +194,14 @@ class Closeup:
         if uid:
             seen = isinstance(event, (k.JobSeen, k.JobGone))
             name = f"{event.namespace}/{event.name}" if seen else label_of(state, uid)  # type: ignore[union-attr]
-            earlier = EARLIER if self._is_namesake(uid, name) else ""
+            earlier = EARLIER if self._is_of_same_name(uid, name) else ""
             facts.setdefault(f"job {name}{earlier}", facts_of_job(state, uid))
         for node in nodes_of(event, state)[:_NODES_SHOWN]:
             facts.setdefault(f"node {node}", facts_of_node(state, node))
         return facts
 
 
-class Rival:
+class Alternative:
     """Folds what it is fed, takes each recorded cycle again by another configuration, at its own base, and looks for
     the first one that comes to other decisions. Superseded cycles are left out: nothing came of them.
 

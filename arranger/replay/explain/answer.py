@@ -1,5 +1,5 @@
 """Explain: one job at a point of the log, put together from its story, the reasons why it waits, and the choices of
-nodes for its pods. See `story`, `waiting` and `choices`; here they become one answer.
+nodes for its pods. See `story`, `waiting` and `placement_explanations`; here they become one answer.
 """
 
 import difflib
@@ -15,10 +15,10 @@ from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, reasons_text
-from arranger.replay.explain.choices import Choice
-from arranger.replay.explain.consequences import Consequence, budget_text, restarts_used
-from arranger.replay.explain.lives import Retaken
-from arranger.replay.explain.story import Moment, Spell, Story
+from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
+from arranger.replay.explain.job_history import Retaken
+from arranger.replay.explain.placement_explanations import PlacementExplanation
+from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
 from arranger.scheduling import BUILT_IN, Policies
@@ -61,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest spell for what
+    """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest interval for what
     (`reasons` in words, of `of`). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
     says why."""
 
@@ -73,7 +73,7 @@ class Waited(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct):
-    """The time in one stage with one thing waited for, all spells of it together."""
+    """The time in one stage with one thing waited for, all intervals of it together."""
 
     stage: str
     waiting_for: str
@@ -92,11 +92,11 @@ class Explanation(msgspec.Struct, frozen=True):
     began: int
     standing: Standing
     waiting: Waiting | None
-    choices: tuple[Choice, ...]
+    placement_explanations: tuple[PlacementExplanation, ...]
     unexplained: int
     other_versions: int
     rejected: tuple[Moment, ...]
-    spells: tuple[Spell, ...]
+    intervals: tuple[Interval, ...]
     timeline: tuple[Moment, ...]
     waited: tuple[Waited, ...] = ()
     consequences: tuple[Consequence, ...] = ()
@@ -173,51 +173,53 @@ def explanation(
         began=story.began,
         standing=_standing(story, job),
         waiting=explain_waiting(story, job, policies, node=node),
-        choices=_with_present(retaken.choices, job),
+        placement_explanations=_with_present(retaken.placement_explanations, job),
         unexplained=retaken.out_of_reach,
         other_versions=retaken.other_versions,
         rejected=tuple(story.rejected),
-        spells=tuple(story.spells),
+        intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
-        waited=tuple(waited(story.spells)),
+        waited=tuple(waited(story.intervals)),
         consequences=tuple(story.consequences),
-        spent=spent(story.spells),
+        spent=spent(story.intervals),
     )
 
 
-def spent(spells: Sequence[Spell]) -> tuple[Spent, ...]:
-    """The spells added up, the longest first."""
+def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
+    """The intervals added up, the longest first."""
     found: dict[tuple[str, str], Spent] = {}
-    for spell in spells:
-        of = found.setdefault((spell.stage, spell.waiting_for), Spent(spell.stage, spell.waiting_for))
-        of.span_ms += max(spell.until_ms - spell.since_ms, 0)
+    for interval in intervals:
+        of = found.setdefault((interval.stage, interval.waiting_for), Spent(interval.stage, interval.waiting_for))
+        of.span_ms += max(interval.until_ms - interval.since_ms, 0)
         of.times += 1
     return tuple(sorted(found.values(), key=lambda one: -one.span_ms))
 
 
-def waited(spells: Sequence[Spell]) -> list[Waited]:
+def waited(intervals: Sequence[Interval]) -> list[Waited]:
     """The waits for nodes that are over: at most one for the quorum and one for further pods."""
     found = []
     for what in (What.QUORUM_NODES, What.FURTHER_NODES):
-        spent = [spell for spell in spells if spell.awaited.what == what]
+        spent = [interval for interval in intervals if interval.awaited.what == what]
         if not spent or spent[-1].lasts:
             continue
-        longest = max(spent, key=lambda spell: spell.until_ms - spell.since_ms)
-        span_ms = sum(spell.until_ms - spell.since_ms for spell in spent)
+        longest = max(spent, key=lambda interval: interval.until_ms - interval.since_ms)
+        span_ms = sum(interval.until_ms - interval.since_ms for interval in spent)
         reasons = longest.awaited.reasons
         further = what == What.FURTHER_NODES
         found.append(Waited(further, span_ms, reasons_text(reasons), reasons, longest.since_offset))
     return found
 
 
-def _with_present(choices: Iterable[Choice], job: JobRecord) -> tuple[Choice, ...]:
-    """The choices, each with whether its pod is still where it was put."""
+def _with_present(
+    placement_explanations: Iterable[PlacementExplanation], job: JobRecord
+) -> tuple[PlacementExplanation, ...]:
+    """The explanations, each with whether its pod is still where it was put."""
     groups = job.spec.groups if job.spec is not None else ()
     there = {
         pod_name(job.seen.name, groups[group].name, index, job.attempt): node
         for (group, index), node in job.placements.items()
     }
-    return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in choices)
+    return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in placement_explanations)
 
 
 def _shortage(job: JobRecord) -> ShortageFacts | None:

@@ -6,9 +6,9 @@ from arranger.events import kinds as k
 from arranger.model.job import JobSpec
 from arranger.projections.jobs import expand, holds
 from arranger.projections.state import State
+from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
-from arranger.replay.explain.surroundings import Placement
 from arranger.replay.reading.describe import label
 
 

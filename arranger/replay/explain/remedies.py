@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import msgspec
 
-from arranger.replay.explain.changes.case import Case
-from arranger.replay.explain.changes.change import Change, Join, Steps
-from arranger.replay.explain.changes.families import families
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
+from arranger.replay.explain.candidate_changes.families import families
 from arranger.replay.what_if.hypothesis import supposed
 from arranger.scheduling import turn_of
 

@@ -11,8 +11,8 @@ from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
-from arranger.replay.explain.consequences import RESTARTED, Consequence, Fates, shortage_in
-from arranger.replay.explain.surroundings import Placement, Surroundings
+from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in
+from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, REJECTED, Judged
@@ -36,7 +36,7 @@ class Moment(msgspec.Struct, frozen=True):
     shortage: ShortageFacts | None = None
 
 
-class Spell(msgspec.Struct):
+class Interval(msgspec.Struct):
     """A time in one state. `until_ms` is that of the point asked about where the state still lasts (`lasts`).
     `waiting_for` is `awaited` in words."""
 
@@ -53,18 +53,18 @@ class Spell(msgspec.Struct):
 class Story:
     """What concerns one job, by UID, among what it is shown; `state` is the state that its reader folds."""
 
-    def __init__(self, state: State, uid: str, around: Surroundings, *, began: int) -> None:
+    def __init__(self, state: State, uid: str, around: ClusterContext, *, began: int) -> None:
         self.state = state
         self.uid = uid
         self.around = around
         #: Where this reading began: 0 unless it began at a snapshot.
         self.began = began
         self.moments: list[Moment] = []
-        self.spells: list[Spell] = []
+        self.intervals: list[Interval] = []
         self.placements: list[Placement] = []
         #: Decisions that aren't the usual way of things, with what they came of.
         self.consequences: list[Consequence] = []
-        self.fates = Fates(uid, around)
+        self.pod_histories = PodHistories(uid, around)
         #: Pods by name → the UID seen last, and the offset at which it went, 0 if it is there.
         self._pods: dict[str, tuple[str, int]] = {}
         #: Offsets of the last accepted Waits, and of the last accepted decision on the stage; 0 if none was read.
@@ -83,30 +83,30 @@ class Story:
         job = self.state.jobs.get(self.uid)
         if isinstance(event, k.JobSeen):
             self.created_at = self.created_at or offset
-            self.fates.job_seen(offset, time_ms)
+            self.pod_histories.job_seen(offset, time_ms)
         elif isinstance(event, k.PodSeen):
-            self.consequences += self.fates.seen(offset, time_ms, event, job, self.state)
+            self.consequences += self.pod_histories.seen(offset, time_ms, event, job, self.state)
         elif isinstance(event, k.PodGone):
-            self.fates.pod_gone(offset, time_ms, event.uid)
+            self.pod_histories.pod_gone(offset, time_ms, event.uid)
         elif isinstance(event, k.EffectFailed):
-            self.fates.effect_failed(offset, time_ms, event)
+            self.pod_histories.effect_failed(offset, time_ms, event)
         elif judged.verdict == ACCEPTED:
             self._note_decision(offset, time_ms, event, job)
         self._keep_moment(judged, time_ms)
 
     def _note_decision(self, offset: int, time_ms: int, event: k.Event, job: JobRecord | None) -> None:
         if isinstance(event, k.Placed):
-            self.fates.placed(event)
+            self.pod_histories.placed(event)
             if job is not None and job.decided == k.start(self.uid, event.based_on, event.attempt):
                 self.decided_at = offset
-                self.fates.started(offset, time_ms)
+                self.pod_histories.started(offset, time_ms)
         elif isinstance(event, k.Waits):
             self.waits_at = offset
-            self.fates.waits(offset, time_ms, event)
+            self.pod_histories.waits(offset, time_ms, event)
         elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
             if isinstance(event, k.StageDecided):
                 self.decided_at = offset
-            consequence = self.fates.decided(offset, time_ms, event, job, self.state)
+            consequence = self.pod_histories.decided(offset, time_ms, event, job, self.state)
             if consequence is not None:
                 self._answered(consequence)
                 self.consequences.append(consequence)
@@ -120,9 +120,9 @@ class Story:
             self.consequences.pop()
 
     def finish(self) -> None:
-        """Nothing more is shown: the last spell lasts until the state's time."""
-        if self.spells and self.spells[-1].lasts:
-            self.spells[-1].until_ms = self.state.time_ms
+        """Nothing more is shown: the last interval lasts until the state's time."""
+        if self.intervals and self.intervals[-1].lasts:
+            self.intervals[-1].until_ms = self.state.time_ms
 
     @property
     def others(self) -> list[Placement]:
@@ -182,10 +182,10 @@ class Story:
             return "it is gone"
         return text
 
-    def keep_spell(self, entry: Entry) -> None:
+    def keep_interval(self, entry: Entry) -> None:
         """The job was touched by this entry, which is folded."""
         job = self.state.jobs.get(self.uid)
-        last = self.spells[-1] if self.spells else None
+        last = self.intervals[-1] if self.intervals else None
         now_ms = self.state.time_ms
         if job is None:
             if last is not None and last.lasts:
@@ -196,4 +196,4 @@ class Story:
             return
         if last is not None:
             last.until_ms, last.lasts = now_ms, False
-        self.spells.append(Spell(stage, schedule_state, awaited_text(what), what, entry.first, now_ms, now_ms))
+        self.intervals.append(Interval(stage, schedule_state, awaited_text(what), what, entry.first, now_ms, now_ms))

@@ -11,7 +11,7 @@ from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
-from arranger.replay.explain.changes.case import Case, Lack
+from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver

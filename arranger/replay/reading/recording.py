@@ -16,7 +16,7 @@ from arranger.replay.reading.history import advance
 AttemptKey = tuple[str, int]
 
 
-class Stint(msgspec.Struct):
+class AttemptInterval(msgspec.Struct):
     """One attempt from the moment at which its quorum had nodes until it held none any more, told in milliseconds.
 
     `released_ms` is 0 for one that the log doesn't show the end of. `stage` is the stage that the job ended in; empty
@@ -43,7 +43,7 @@ class Recording:
 
     def __init__(self, state: State, *, begin_ms: int, until_offset: int | None = None) -> None:
         self.observations: list[tuple[int, k.Event]] = []
-        self.stints: dict[AttemptKey, Stint] = {}
+        self.intervals: dict[AttemptKey, AttemptInterval] = {}
         self.until_time_ms = 0
         self._until_offset = until_offset
         self._state = state
@@ -55,16 +55,16 @@ class Recording:
         self._leftovers = dict.fromkeys(uid for uid, pod in state.pods.items() if _left_over(state, pod))
         for uid in state.jobs:
             self._look(uid)
-        for stint in self.stints.values():
-            stint.placed_ms = begin_ms  # from the point on is what counts
-        self._before = dict.fromkeys(self.stints)
+        for interval in self.intervals.values():
+            interval.placed_ms = begin_ms  # from the point on is what counts
+        self._before = dict.fromkeys(self.intervals)
 
     def starts(self, until_ms: int) -> dict[AttemptKey, int]:
         """When attempts got their quorum after the point, and not after that moment."""
         return {
-            key: stint.placed_ms
-            for key, stint in self.stints.items()
-            if key not in self._before and stint.placed_ms <= until_ms
+            key: interval.placed_ms
+            for key, interval in self.intervals.items()
+            if key not in self._before and interval.placed_ms <= until_ms
         }
 
     @property
@@ -115,47 +115,47 @@ class Recording:
                 self._over(uid, attempt, stage="", again=False)
             return
         for attempt in [a for a in self._open(uid) if a != job.attempt]:
-            self.stints[uid, attempt].back_off_ms = max(job.not_before_ms - now_ms, 0)
+            self.intervals[uid, attempt].back_off_ms = max(job.not_before_ms - now_ms, 0)
             self._over(uid, attempt, stage="", again=True)
         self._look_at_present(job, now_ms)
 
     def _look_at_present(self, job: JobRecord, now_ms: int) -> None:
         key = (job.uid, job.attempt)
-        stint = self.stints.get(key)
+        interval = self.intervals.get(key)
         if job.ended:
-            if stint is not None and not stint.released_ms and not stint.going:
+            if interval is not None and not interval.released_ms and not interval.going:
                 self._over(job.uid, job.attempt, stage=str(job.stage), again=False)
-        elif stint is None and job.quorum_placed():
-            self.stints[key] = Stint(now_ms)
+        elif interval is None and job.quorum_placed():
+            self.intervals[key] = AttemptInterval(now_ms)
             self._attempts.setdefault(job.uid, []).append(job.attempt)
-        elif stint is not None and not stint.going and not job.quorum_placed() and not job.placements:
-            del self.stints[key]  # it gave them up before it had started
+        elif interval is not None and not interval.going and not job.quorum_placed() and not job.placements:
+            del self.intervals[key]  # it gave them up before it had started
             self._attempts[job.uid].remove(job.attempt)
 
     def _open(self, uid: str) -> list[int]:
         attempts = self._attempts.get(uid, [])
-        return [a for a in attempts if not self.stints[uid, a].released_ms and not self.stints[uid, a].going]
+        return [a for a in attempts if not self.intervals[uid, a].released_ms and not self.intervals[uid, a].going]
 
     def _over(self, uid: str, attempt: int, *, stage: str, again: bool) -> None:
-        stint = self.stints[uid, attempt]
-        stint.stage, stint.again, stint.going = stage, again, True
+        interval = self.intervals[uid, attempt]
+        interval.stage, interval.again, interval.going = stage, again, True
         self._going.setdefault(uid, []).append(attempt)
         self._release(uid, attempt, self._state.time_ms)
 
     def _release(self, uid: str, attempt: int, now_ms: int) -> None:
-        """The end of a stint, once none of its pods holds anything."""
+        """The end of an interval, once none of its pods holds anything."""
         pods = self._state.pods_of.get(uid, {}).values()
         if any(pod.owner is not None and pod.owner.attempt == attempt and holds(pod) for pod in pods):
             return
-        stint = self.stints[uid, attempt]
-        stint.released_ms, stint.going = now_ms, False
+        interval = self.intervals[uid, attempt]
+        interval.released_ms, interval.going = now_ms, False
         self._going[uid].remove(attempt)
 
     def finish(self) -> None:
         """Nothing more is fed: what is over and still held something is taken to end with the log."""
         for uid, attempts in self._going.items():
             for attempt in attempts:
-                self.stints[uid, attempt].released_ms = self.end_ms
+                self.intervals[uid, attempt].released_ms = self.end_ms
 
 
 def _left_over(state: State, pod: k.PodSeen) -> bool:

@@ -27,9 +27,9 @@ from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
-from arranger.replay.reading.recording import AttemptKey, Stint
-from arranger.replay.what_if.course import Course, Meter
+from arranger.replay.reading.recording import AttemptInterval, AttemptKey
 from arranger.replay.what_if.one_cycle import Variation, pod_gone, say
+from arranger.replay.what_if.utilisation import Meter, Utilisation
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 #: Decisions of one moment that follow from each other: placed, started, scheduled again …
@@ -43,7 +43,7 @@ class Future(msgspec.Struct, frozen=True):
     `lasting_ms`, None for until the end of the horizon."""
 
     observations: Sequence[tuple[int, k.Event]]
-    stints: Mapping[AttemptKey, Stint]
+    intervals: Mapping[AttemptKey, AttemptInterval]
     lasting_ms: int | None = None
 
 
@@ -81,12 +81,12 @@ class Continuation:
         #: When attempts end, and when a job may be given up: (time, number, job UID, attempt or -1).
         self._due: list[tuple[int, int, str, int]] = []
         self._numbers = 0
-        self._ran = dict.fromkeys(uid for uid, _ in future.stints)
+        self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
         #: Jobs that were deleted here: what the log says of them later is about nothing.
         self._gone: dict[str, None] = {}
 
-    def run(self, moved: Callable[[int], object] | None = None, *, cycle_first: bool = False) -> Course:
+    def run(self, moved: Callable[[int], object] | None = None, *, cycle_first: bool = False) -> Utilisation:
         """Go on to the end; `moved` is told how many observations were met since it was last told.
 
         `cycle_first`: a cycle was taken on this very state, whatever else is told of the same moment.
@@ -114,7 +114,7 @@ class Continuation:
             if moved is not None and at - told >= 1000:
                 moved(at - told)
                 told = at
-        return self._meter.course(self.state, self._until_ms if self._until_ms is not None else self._now_ms)
+        return self._meter.utilisation(self.state, self._until_ms if self._until_ms is not None else self._now_ms)
 
     def _next_ms(self, observed_ms: int | None) -> int | None:
         due_ms = self._due[0][0] if self._due else None
@@ -187,13 +187,13 @@ class Continuation:
         job = self.state.jobs.get(uid)
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
-        stint = self._future.stints.get((uid, attempt))
+        interval = self._future.intervals.get((uid, attempt))
         pods: list[k.Event] = [pod_gone(self.state, pod) for pod in self.state.pods_of.get(uid, {}).values()]
-        stage = stint.stage if stint is not None else str(Stage.SUCCEEDED)
-        if stint is not None and stint.again:
+        stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
+        if interval is not None and interval.again:
             stage = str(Stage.RESCHEDULING)
         if stage:
-            back_off_ms = stint.back_off_ms if stint is not None else 0
+            back_off_ms = interval.back_off_ms if interval is not None else 0
             decided = k.StageDecided(
                 uid, job.version, attempt, Stage(stage), StageReason.AS_RECORDED, back_off_ms=back_off_ms
             )
@@ -212,10 +212,10 @@ class Continuation:
         if job is None or job.ended or not job.quorum_placed() or (uid, job.attempt) in self._begun:
             return
         self._begun[uid, job.attempt] = None
-        stint = self._future.stints.get((uid, job.attempt))
+        interval = self._future.intervals.get((uid, job.attempt))
         lasting_ms = self._future.lasting_ms
-        if stint is not None and stint.released_ms:
-            lasting_ms = stint.released_ms - stint.placed_ms
+        if interval is not None and interval.released_ms:
+            lasting_ms = interval.released_ms - interval.placed_ms
         if lasting_ms is None:
             self._meter.endless += 1
             self._meter.endless_jobs[label(job)] = None

@@ -210,7 +210,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
 
     A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
-    had their leader or their quorum there begin again, others have those slots placed anew.
+    had their leader or their quorum there begin again, others have those slots placed again.
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
         say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
@@ -229,7 +229,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
             job.seen = msgspec.structs.replace(job.seen, spec=variation.overrides.spec(job.seen.spec))
     lost = frozenset(variation.without_nodes)
     for uid in sorted(state.jobs) if lost else ():
-        decided = _bereaved(state.jobs[uid], lost)
+        decided = _decided_for_lost_nodes(state.jobs[uid], lost)
         say(state, time_ms, decided)
         if any(isinstance(event, k.StageDecided) for event in decided):
             say(state, time_ms, [pod_gone(state, pod) for pod in state.pods_of.get(uid, {}).values()])
@@ -270,7 +270,7 @@ def _job_gone(state: State, uid: str) -> k.Event:
     return k.JobGone(_term(state, k.Watched.JOB), seen.namespace, seen.name, uid)
 
 
-def _bereaved(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
+def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
     """What controllers would decide on a job with slots on nodes that aren't there."""
     slots = [slot for slot, node in sorted(job.placements.items()) if node in lost]
     if not slots or job.spec is None or job.ended:

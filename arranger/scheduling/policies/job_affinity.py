@@ -40,8 +40,8 @@ class JobAffinity(PodPolicy):
             row = int(np.argmax(np.where(room > taken, scores, -1)))
             count = min(int(room[row] - taken[row]), request.count - gone)
             if len(request.unplaced) > 1:
-                rivals = np.delete(room - taken, row)
-                count = min(count, max(1, request.unplaced[0].pods - gone - int(rivals.max(initial=0)) + 1))
+                competing = np.delete(room - taken, row)
+                count = min(count, max(1, request.unplaced[0].pods - gone - int(competing.max(initial=0)) + 1))
             chosen[row] = chosen.get(row, 0) + count
             taken[row] += count
             gone += count

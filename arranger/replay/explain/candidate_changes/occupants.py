@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from arranger.events import kinds as k
 from arranger.projections.jobs import JobRecord, SlotKey, expand, holds
-from arranger.replay.explain.changes.case import Case, Lack
-from arranger.replay.explain.changes.change import Change, Steps, names_text
+from arranger.replay.explain.candidate_changes.case import Case, Lack
+from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import attracts, keeps_away

@@ -8,8 +8,8 @@ from arranger.model.pod import PodShape
 from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.replay.explain.cluster_context import ClusterContext, Edit
 from arranger.replay.explain.story import Story
-from arranger.replay.explain.surroundings import Edit, Surroundings
 from arranger.scheduling import Policies
 
 
@@ -42,7 +42,7 @@ class Case:
         return self.story.state
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> ClusterContext:
         return self.story.around
 
     @property

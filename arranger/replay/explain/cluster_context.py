@@ -80,7 +80,7 @@ class Placement(msgspec.Struct, frozen=True):
     pods: tuple[PlacedPods, ...]
 
 
-class Surroundings:
+class ClusterContext:
     """Notes what it is shown, each event before it is folded."""
 
     def __init__(self) -> None:

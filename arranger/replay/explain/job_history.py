@@ -16,9 +16,9 @@ from arranger.model.names import pod_name
 from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import SlotKey, expand
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.choices import MOST, Choice, choices_of
+from arranger.replay.explain.cluster_context import ClusterContext, Placement
+from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
 from arranger.replay.explain.story import Story
-from arranger.replay.explain.surroundings import Placement, Surroundings
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
@@ -42,7 +42,7 @@ class Retaken(msgspec.Struct):
     """What came of the placements of one job in one attempt. `out_of_reach` were decided on states that weren't met,
     `other_versions` by policy versions that aren't here."""
 
-    choices: list[Choice] = msgspec.field(default_factory=list)
+    placement_explanations: list[PlacementExplanation] = msgspec.field(default_factory=list)
     out_of_reach: int = 0
     other_versions: int = 0
 
@@ -57,7 +57,7 @@ class _Expected(msgspec.Struct, frozen=True):
     cycle: k.CycleTaken
 
 
-class Lives:
+class JobHistories:
     """Folds what it is fed, a window late, and keeps the stories of all jobs of one name. Call `finish` at the end.
 
     `leaving` is called just before an entry is folded in which such a job goes: with its story as it stands then, and
@@ -74,7 +74,7 @@ class Lives:
         leaving: Callable[[Story, int], object] | None = None,
     ) -> None:
         self.state = state
-        self.around = Surroundings()
+        self.around = ClusterContext()
         self.stories: dict[str, Story] = {}
         #: Those of them that went, by UID → the offset of the event.
         self.gone: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Lives:
         #: First offsets of entries in which a job of the name goes.
         self._partings: dict[int, None] = {}
         self._expected: dict[int, list[_Expected]] = {}
-        self._taken: dict[int, list[Choice] | None] = {}
+        self._taken: dict[int, list[PlacementExplanation] | None] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
         for job in list(state.jobs.values()):
             if self._named(job.seen.namespace, job.seen.name):
@@ -101,7 +101,7 @@ class Lives:
         """What came of a job's placements in an attempt, or in all of them."""
         found = [of for (job, n), of in self._retaken.items() if job == uid and attempt in (None, n)]
         return Retaken(
-            [choice for of in found for choice in of.choices],
+            [explanation for of in found for explanation in of.placement_explanations],
             sum(of.out_of_reach for of in found),
             sum(of.other_versions for of in found),
         )
@@ -154,7 +154,7 @@ class Lives:
             advance(self.state, entry, changes)
         for uid, story in self.stories.items():
             if uid in changes.jobs:
-                story.keep_spell(entry)
+                story.keep_interval(entry)
 
     def _take_leave(self, entry: Entry) -> None:
         if self._leaving is None or entry.first not in self._partings:
@@ -238,7 +238,7 @@ class Lives:
         story.placements.append(placement)
         of_attempt = self._retaken.setdefault((story.uid, placement.attempt), Retaken())
         if taken is not None:
-            of_attempt.choices += taken[: MOST - len(of_attempt.choices)]
+            of_attempt.placement_explanations += taken[: MOST - len(of_attempt.placement_explanations)]
         elif self._policies.missing(placement.config):
             of_attempt.other_versions += 1
         else:
@@ -277,10 +277,10 @@ class Lives:
                 continue
             slot = self._slot_asked(placement)
             done = self._retaken.get((placement.job_uid, placement.attempt))
-            if (self._asked.pod and slot is None) or (done is not None and len(done.choices) >= MOST):
+            if (self._asked.pod and slot is None) or (done is not None and len(done.placement_explanations) >= MOST):
                 self._taken[expected.offset] = []
                 continue
-            self._taken[expected.offset] = choices_of(
+            self._taken[expected.offset] = explanations_of(
                 self.state, placement, slot=slot, compare=self._asked.node, policies=self._policies
             )
 
@@ -308,4 +308,4 @@ class Lives:
             self._pods[pod.uid] = uid
         job = self.state.jobs.get(uid)
         if job is not None:
-            story.fates.begin(job, self.state)
+            story.pod_histories.begin(job, self.state)

@@ -9,8 +9,8 @@ from arranger.model.job import GANG, PodGroup, Stage
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
-from arranger.replay.explain.changes.case import Case
-from arranger.replay.explain.changes.change import Change, Steps
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change, Steps
 from arranger.replay.reading.edits import told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks

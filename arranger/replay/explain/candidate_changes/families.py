@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from arranger.replay.explain.changes.case import Case
-from arranger.replay.explain.changes.change import Family, join_all
-from arranger.replay.explain.changes.job import fewer_workers, own_edits, raised_quotas, smaller_requests
-from arranger.replay.explain.changes.nodes import more_nodes, node_families, refusals
-from arranger.replay.explain.changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
-from arranger.replay.explain.changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Family, join_all
+from arranger.replay.explain.candidate_changes.job import fewer_workers, own_edits, raised_quotas, smaller_requests
+from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
+from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
+from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
 
 
 def families(case: Case) -> Iterator[Family]:

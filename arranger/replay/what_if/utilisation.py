@@ -30,7 +30,7 @@ class Sample(msgspec.Struct, frozen=True):
     fragmented: float
 
 
-class Course(msgspec.Struct, frozen=True):
+class Utilisation(msgspec.Struct, frozen=True):
     """One variant from `begin_ms` to `end_ms`. Waiting times are from when a job came, or began to wait again, until
     its quorum had nodes; those of jobs that still wait at the end count as long as they have waited so far.
 
@@ -138,12 +138,12 @@ class Meter:
         else:
             self._samples.append(taken)
 
-    def course(self, state: State, end_ms: int) -> Course:
+    def utilisation(self, state: State, end_ms: int) -> Utilisation:
         """The figures up to that moment."""
         end_ms = max(end_ms, self._begin_ms)
         waits = sorted([*self._waits, *(end_ms - since_ms for since_ms in self._since.values())])
         ends = [moment for moment in self._ended.values() if moment <= end_ms]
-        return Course(
+        return Utilisation(
             begin_ms=self._begin_ms,
             end_ms=end_ms,
             started=len(self._waits),

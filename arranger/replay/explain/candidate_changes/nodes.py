@@ -9,9 +9,9 @@ import numpy as np
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text, untolerated
-from arranger.replay.explain.changes.case import Case
-from arranger.replay.explain.changes.change import Change, Family, Join, Steps, join_all, names_text
-from arranger.replay.explain.surroundings import Turn
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, join_all, names_text
+from arranger.replay.explain.cluster_context import Turn
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import ClusterView
@@ -39,7 +39,7 @@ def refusals(case: Case) -> Iterator[Change]:
     for end_ms, node in ends:
         if end_ms <= now_ms:
             continue
-        cause = case.story.fates.refused_by.get(node)
+        cause = case.story.pod_histories.refused_by.get(node)
         yield Change(
             "wait",
             f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, whose kubelet refused a pod of it",

@@ -16,7 +16,7 @@ from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, expand
 from arranger.projections.state import State
-from arranger.replay.explain.surroundings import Surroundings
+from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.reading.edits import changed
 
 #: Decisions on a stage that are the way things go: nothing has to be led back.
@@ -66,7 +66,7 @@ class Consequence(msgspec.Struct, frozen=True):
     shortage: ShortageFacts | None = None
 
 
-class _Fate(msgspec.Struct):
+class _PodHistory(msgspec.Struct):
     """What is known of one slot in one attempt: its node, and what happened to its pod that needs an answer."""
 
     node: str = ""
@@ -85,14 +85,14 @@ class _Fate(msgspec.Struct):
         self.failed = self.answered = False
 
 
-class Fates:
+class PodHistories:
     """Notes what happened to one job's pods, and leads decisions back to it."""
 
-    def __init__(self, uid: str, around: Surroundings) -> None:
+    def __init__(self, uid: str, around: ClusterContext) -> None:
         self._uid = uid
         self._around = around
         #: By attempt and slot.
-        self._of: dict[tuple[int, SlotKey], _Fate] = {}
+        self._of: dict[tuple[int, SlotKey], _PodHistory] = {}
         self._slot_of_pod: dict[str, tuple[int, SlotKey]] = {}
         self._names: dict[str, str] = {}
         self._started: Cause | None = None
@@ -109,14 +109,14 @@ class Fates:
         for slot, node in job.placements.items():
             uid = job.bound.get(slot, "")
             pod = state.pods.get(uid)
-            fate = _Fate(node, None, uid, pod.restarts if pod is not None else 0)
-            self._of[job.attempt, slot] = fate
+            history = _PodHistory(node, None, uid, pod.restarts if pod is not None else 0)
+            self._of[job.attempt, slot] = history
             if pod is not None:
                 self._slot_of_pod[uid], self._names[uid] = (job.attempt, slot), pod.name
 
     def placed(self, event: k.Placed) -> None:
         for slot, node in expand(event.pods).items():
-            self._of.setdefault((event.attempt, slot), _Fate()).node = node
+            self._of.setdefault((event.attempt, slot), _PodHistory()).node = node
 
     def seen(self, offset: int, time_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
         """A pod of the job was seen: keep what of it is new and needs an answer. What happened without a decision is
@@ -129,49 +129,49 @@ class Fates:
             return []
         key = (owner.attempt, (number, owner.index))
         self._slot_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
-        fate = self._of.setdefault(key, _Fate())
+        history = self._of.setdefault(key, _PodHistory())
         found: list[Consequence] = []
         # A late applier may make a pod of an attempt that is over: it fills no slot.
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
-        if fate.pod_uid != pod.uid:
-            if fills and fate.pod_uid and not fate.answered and number != LEADER_GROUP:
+        if history.pod_uid != pod.uid:
+            if fills and history.pod_uid and not history.answered and number != LEADER_GROUP:
                 found.append(self._recreated(offset, time_ms, pod, key, budget_text(job, state, (number,))))
-            fate.begin_pod(pod.uid)
-        fate.node = pod.node or fate.node
-        if fills and pod.restarts > fate.restarts:
+            history.begin_pod(pod.uid)
+        history.node = pod.node or history.node
+        if fills and pod.restarts > history.restarts:
             message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
             found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, message, (), budget))
-        self._keep_cause(offset, time_ms, pod, fate)
+        self._keep_cause(offset, time_ms, pod, history)
         return found
 
     def _recreated(
         self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], budget: str
     ) -> Consequence:
         """The pod of a worker went by no decision, and here is the next one."""
-        fate = self._of[key]
-        lost = self._node_lost(*key) if pod.node != fate.node else None
-        cause = lost or fate.going
+        history = self._of[key]
+        lost = self._node_lost(*key) if pod.node != history.node else None
+        cause = lost or history.going
         how = "went with its node" if lost is not None else "was deleted by somebody else"
-        node = f" on {pod.node or fate.node}" if pod.node or fate.node else ""
-        counted = "" if fate.failed else "; no restart counted"
+        node = f" on {pod.node or history.node}" if pod.node or history.node else ""
+        counted = "" if history.failed else "; no restart counted"
         message = f"{pod.name} {how}; replaced{node}{counted}"
         causes = (cause,) if cause is not None else ()
         return Consequence(offset, time_ms, "Replaced", RECREATED, message, causes, budget)
 
-    def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, fate: _Fate) -> None:
+    def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, history: _PodHistory) -> None:
         """What of a pod needs an answer."""
         why = pod.reason or pod.message
         said = f" ({why})" if why else ""
-        if pod.restarts > fate.restarts:
-            fate.restarts = pod.restarts
+        if pod.restarts > history.restarts:
+            history.restarts = pod.restarts
             times = f"{pod.restarts} time{'' if pod.restarts == 1 else 's'}"
-            fate.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
+            history.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
-        if pod.deleting and fate.going is None:
-            fate.going = Cause(offset, time_ms, f"pod {pod.name} is being deleted")
+        if pod.deleting and history.going is None:
+            history.going = Cause(offset, time_ms, f"pod {pod.name} is being deleted")
         if pod.phase == Phase.FAILED:
-            fate.failed = True
+            history.failed = True
             words = f"pod {pod.name} failed{said}"
         elif pod.deleting:
             words = f"pod {pod.name} is being deleted"
@@ -180,17 +180,19 @@ class Fates:
         if pod.phase == Phase.FAILED and pod.reason.startswith(REFUSALS) and pod.uid not in self._refused_pods:
             self._refused_pods[pod.uid] = None
             self.refused_by[pod.node] = Cause(offset, time_ms, f"{pod.node} refused pod {pod.name}{said}")
-        if words and (fate.cause is None or (not fate.cause.text.startswith(words) and pod.phase == Phase.FAILED)):
-            fate.cause = Cause(offset, time_ms, words)
+        if words and (
+            history.cause is None or (not history.cause.text.startswith(words) and pod.phase == Phase.FAILED)
+        ):
+            history.cause = Cause(offset, time_ms, words)
 
     def pod_gone(self, offset: int, time_ms: int, pod_uid: str) -> None:
         """A pod of the job is gone; what ended it before is kept as the cause."""
         key = self._slot_of_pod.get(pod_uid)
-        fate = self._of.get(key) if key is not None else None
-        if fate is None or fate.pod_uid != pod_uid:
+        history = self._of.get(key) if key is not None else None
+        if history is None or history.pod_uid != pod_uid:
             return
         deleted = Cause(offset, time_ms, f"pod {self._names[pod_uid]} was deleted")
-        fate.cause, fate.going = fate.cause or deleted, fate.going or deleted
+        history.cause, history.going = history.cause or deleted, history.going or deleted
 
     def job_seen(self, offset: int, time_ms: int) -> None:
         self._created = self._created or Cause(offset, time_ms, "the job came with this spec")
@@ -266,8 +268,8 @@ class Fates:
             case StageReason.POD_REFUSED:
                 return self._refused
             case _:
-                fate = self._of.get((attempt, LEADER))
-                return fate.cause if fate is not None else None
+                history = self._of.get((attempt, LEADER))
+                return history.cause if history is not None else None
 
     def _edit(self, field: str) -> Cause | None:
         """The last edit of this field of the spec, of any where it is empty."""
@@ -296,44 +298,48 @@ class Fates:
 
     def _room_taken(self, attempt: int) -> Cause | None:
         """Who came onto the leader's node last, of those that nobody here decided on."""
-        fate = self._of.get((attempt, LEADER))
-        came = self._around.last_on.get(fate.node) if fate is not None else None
+        history = self._of.get((attempt, LEADER))
+        came = self._around.last_on.get(history.node) if history is not None else None
         return Cause(came.offset, came.time_ms, f"pod {came.name} came onto the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
         found: dict[int, Cause] = {}
         for worker in event.workers:
             slot = (worker.slot.group, worker.slot.index)
-            fate = self._of.get((event.attempt, slot))
-            cause = fate.cause if fate is not None and fate.cause is not None else self._node_lost(event.attempt, slot)
+            history = self._of.get((event.attempt, slot))
+            cause = (
+                history.cause
+                if history is not None and history.cause is not None
+                else self._node_lost(event.attempt, slot)
+            )
             if cause is not None:
                 found[cause.offset] = cause
-            if fate is not None:
-                fate.answered = True
+            if history is not None:
+                history.answered = True
         return tuple(found[offset] for offset in sorted(found))
 
     def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
         """What happened to workers of an attempt that needs an answer still."""
         found: dict[int, Cause] = {}
-        for (of_attempt, slot), fate in self._of.items():
+        for (of_attempt, slot), history in self._of.items():
             if of_attempt != attempt or slot[0] == LEADER_GROUP:
                 continue
-            cause = fate.cause or self._node_lost(attempt, slot)
+            cause = history.cause or self._node_lost(attempt, slot)
             if cause is not None and cause.offset < before:
                 found[cause.offset] = cause
         return tuple(found[offset] for offset in sorted(found))
 
     def _node_lost(self, attempt: int, slot: SlotKey) -> Cause | None:
-        fate = self._of.get((attempt, slot))
-        if fate is None or not fate.node:
+        history = self._of.get((attempt, slot))
+        if history is None or not history.node:
             return None
         lost: Cause | None = None
-        for turn in self._around.turns.get(fate.node, []):
+        for turn in self._around.turns.get(history.node, []):
             if turn.after is not None and turn.after.ready:
                 lost = None
             elif lost is None:
                 how = "went" if turn.after is None else "became not ready"
-                lost = Cause(turn.offset, turn.time_ms, f"node {fate.node} {how}")
+                lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
         return lost
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.ownership import has_earlier_pods
-from arranger.replay.explain.changes.case import Case
-from arranger.replay.explain.changes.change import Change, Steps, names_text
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.edits import shown, told_from_before
 from arranger.replay.what_if import hypothesis

@@ -17,7 +17,7 @@ from arranger.model.names import pod_name
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import SlotKey, expand, runs
 from arranger.projections.state import State
-from arranger.replay.explain.surroundings import Placement
+from arranger.replay.explain.cluster_context import Placement
 from arranger.scheduling import (
     BUILT_IN,
     ONE,
@@ -36,7 +36,7 @@ from arranger.scheduling import (
 
 #: How many nodes a ranking shows.
 TOP = 5
-#: How many choices are explained at most, unless one pod is asked for.
+#: How many placements are explained at most, unless one pod is asked for.
 MOST = 20
 
 
@@ -74,7 +74,7 @@ class Compared(msgspec.Struct, frozen=True):
     ranked: Ranked | None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class PlacementExplanation(msgspec.Struct, frozen=True):
     """Why one pod, and `together` those that followed it onto the same node, went there.
 
     `passed` of `nodes` could take it; `refused` counts the others by reason. `ranking` has the best, the winner
@@ -99,21 +99,21 @@ class Choice(msgspec.Struct, frozen=True):
     compared: Compared | None = None
 
 
-def choices_of(
+def explanations_of(
     state: State, placement: Placement, *, slot: SlotKey | None, compare: str, policies: Policies = BUILT_IN
-) -> list[Choice]:
+) -> list[PlacementExplanation]:
     """A placement explained on the state at the base of its cycle: the pod of `slot`, or without it the first pod of
     every node, `MOST` at most; each with the node `compare` beside the best, if one is named.
 
     None of the policy versions that the cycle was taken with may be missing.
     """
-    observer = ChoiceObserver(placement, slot, compare)
+    observer = ExplanationObserver(placement, slot, compare)
     recorded = policies.recorded(placement.config)
     take_cycle(state, placement.config, placement.cycle_time_ms, observer, policies=recorded)
-    return observer.choices
+    return observer.placement_explanations
 
 
-class ChoiceObserver(CycleObserver):
+class ExplanationObserver(CycleObserver):
     """Keeps the scores of one job's placement while its cycle is taken."""
 
     def __init__(self, placement: Placement, slot: SlotKey | None, compare: str = "") -> None:
@@ -121,7 +121,7 @@ class ChoiceObserver(CycleObserver):
         self._desired = expand(placement.pods)
         self._slot = slot
         self._compare = compare
-        self.choices: list[Choice] = []
+        self.placement_explanations: list[PlacementExplanation] = []
 
     def placing(
         self,
@@ -141,7 +141,7 @@ class ChoiceObserver(CycleObserver):
         ends = list(accumulate(count for _, count in chosen))
         run_of = {row: indices[end - count : end] for (row, count), end in zip(chosen, ends, strict=True)}
         asked_about = sum(self._explains(group, index, run) for run in run_of.values() for index in run)
-        asked_about = min(asked_about, MOST - len(self.choices))
+        asked_about = min(asked_about, MOST - len(self.placement_explanations))
         left = dict(chosen)
         taken: list[Taken] = []
         while asked_about:
@@ -150,8 +150,8 @@ class ChoiceObserver(CycleObserver):
             run, turn = run_of[row], len(run_of[row]) - left[row]
             if self._explains(group, run[turn], run):
                 asked_about -= 1
-                self.choices.append(
-                    self._choice(tried.policy, at, group, run, turn, row=row, view=view, filters=filters)
+                self.placement_explanations.append(
+                    self._explanation(tried.policy, at, group, run, turn, row=row, view=view, filters=filters)
                 )
             taken.append(([(row, 1)], amounts))
             view.take(*taken[-1], request.pod)
@@ -162,7 +162,7 @@ class ChoiceObserver(CycleObserver):
 
     def undone(self, tried: PlacementTry) -> None:
         if tried.job.uid == self._placement.job_uid:
-            self.choices.clear()
+            self.placement_explanations.clear()
 
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
         """Whether this pod, of those that go to the same node, is one to be explained."""
@@ -177,7 +177,7 @@ class ChoiceObserver(CycleObserver):
         scores = request.preferring(policy.scores(view, request, self._placement.config))
         return min(left, key=lambda row: (-scores[row], row))
 
-    def _choice(
+    def _explanation(
         self,
         policy: PodPolicy,
         request: PlacementRequest,
@@ -188,7 +188,7 @@ class ChoiceObserver(CycleObserver):
         row: int,
         view: ClusterView,
         filters: Filters,
-    ) -> Choice:
+    ) -> PlacementExplanation:
         placement = self._placement
         slot = (group, run[turn])
         name = placement.spec.groups[group].name
@@ -199,7 +199,7 @@ class ChoiceObserver(CycleObserver):
         compared = None
         if self._compare:
             compared = self._compared(policy, request, order, view=view, filters=filters)
-        return Choice(
+        return PlacementExplanation(
             pod=pod_name(job, name, run[turn], placement.attempt),
             node=self._desired.get(slot, ""),
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),

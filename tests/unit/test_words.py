@@ -1,0 +1,88 @@
+"""Words that were retired stay out of names: the table at the end of `docs/glossary.md` says which, and what to use."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[2]
+PACKAGE = HOUSE / "arranger"
+
+#: The words of a name: at underscores, and where a capital begins one.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+
+
+def retired() -> dict[str, str]:
+    """Word → what to use instead, from the glossary."""
+    section = (HOUSE / "docs" / "glossary.md").read_text().partition("\n## Retired words\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return {word.strip(): use.strip() for word, use in rows[2:]}
+
+
+RETIRED = retired()
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in small letters: `SlotKey` and `slot_key` have the same."""
+    return [word.lower() for word in _WORDS.findall(name)]
+
+
+def uses(name: str, word: str) -> bool:
+    """Whether a name uses a retired word. One with a capital (`Ask`) is the name of a class, and as a verb it may stay;
+    one of several words stands in a row."""
+    if word[0].isupper():
+        return name.strip("_") == word
+    sought, given = words_of(word), words_of(name)
+    return any(given[at : at + len(sought)] == sought for at in range(len(given) - len(sought) + 1))
+
+
+def names_in(source: str) -> Iterator[tuple[int, str]]:
+    """Every name that a module gives or uses, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.lineno, node.name
+            case ast.arg() | ast.keyword() if node.arg is not None:
+                yield node.lineno, node.arg
+            case ast.Attribute():
+                yield node.lineno, node.attr
+            case ast.Name():
+                yield node.lineno, node.id
+            case ast.alias():
+                yield node.lineno, (node.asname or node.name).rpartition(".")[2]
+
+
+def test_the_glossary_says_what_to_use_instead() -> None:
+    assert len(RETIRED) > 20 and all(RETIRED.values())
+    assert not [(word, use) for word in RETIRED for use in RETIRED.values() if use in RETIRED and word != use]
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "found"),
+    [
+        ("_place_of", "place of", True),
+        ("placeOf", "place of", True),
+        ("place_often", "place of", False),
+        ("told_ms", "told ms", True),
+        ("told", "told ms", False),
+        ("_Ask", "Ask", True),
+        ("ask", "Ask", False),
+        ("FolderShelf", "shelf", True),
+        ("arrivals", "rival", False),
+    ],
+)
+def test_names_are_compared_by_whole_words(name: str, word: str, found: bool) -> None:
+    assert uses(name, word) == found
+
+
+def test_no_name_uses_a_retired_word() -> None:
+    found = [
+        f"{path.relative_to(HOUSE)}:{line}: {name} (use: {RETIRED[word]})"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, name in [(0, path.parent.name), (0, path.stem), *names_in(path.read_text())]
+        for word in RETIRED
+        if uses(name, word)
+    ]
+    assert not found, "\n".join(found)
