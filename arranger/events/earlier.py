@@ -1,9 +1,9 @@
 """Earlier versions of events: as they were written, and how each becomes an event of the present version.
 
 An upcast loses nothing and invents nothing. Version 1 of the decisions held English sentences where the present version
-holds facts. Why a cycle found no nodes is read out of its sentence, because `verify` compares it with a cycle that is
-taken again (`arranger.events.sentences`). Of the others a sentence that said no more than its reason is dropped; any
-other is kept as it is (`StageFacts.sentence`), because not all facts can be had from it.
+holds facts. Why a cycle found no nodes is read out of its sentence (`arranger.events.earlier_sentences`), because
+`verify` compares it with a cycle that is run again. Of the others, a sentence that said no more than its reason is
+dropped. Any other is kept as it is (`StageFacts.sentence`), because not all facts can be had from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from arranger.events.earlier_sentences import shortage_of
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, StageFacts
 from arranger.events.kinds import EndedWorker, Event, Placed, StageDecided, Waits, WorkersReplaced
-from arranger.events.sentences import shortage_of
 from arranger.model.job import PlacedPods, ScheduleState, Slot, Stage
 from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason

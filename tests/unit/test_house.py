@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,20 @@ def test_the_classes_of_the_fold_have_few_methods() -> None:
 
 def test_a_jobs_record_has_twenty_fields_at_most() -> None:
     assert len(dataclasses.fields(JobRecord)) <= 20
+
+
+def test_what_the_map_of_the_architecture_names_is_there() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    rows = [
+        row.split("|")[1:3]
+        for row in page.partition("\n## Where things are\n")[2].splitlines()
+        if row.startswith("| `")
+    ]
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == {
+        package for where, _ in rows for package in re.findall(r"^ `(\w+)/`", where)
+    }
+    for where, told in rows:
+        folder = PACKAGE / re.findall(r"`(\w+)/`", where)[0]
+        stems = {path.stem for path in folder.rglob("*")}
+        named = {name for each in re.findall(r"`([\w/]+)`", told) for name in each.split("/") if name}
+        assert named <= stems, f"{folder.name}: {named - stems}"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.codec import decode_batch
+from arranger.events.earlier_sentences import shortage_of
 from arranger.events.facts import ShortageFacts
-from arranger.events.sentences import shortage_of
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import PlacedPods, ScheduleState
 from arranger.model.node import Taint
