@@ -42,43 +42,43 @@ class Metrics:
 
     def _measure_log(self) -> None:
         """Reading and writing the log, and what is observed."""
-        self.lag_events = self._gauge("lag_events", "Events in the log that this reader hasn't folded.", ["reader"])
+        self.lag_events = self._gauge("lag_events", "Events in the log that this reader has not folded.", ["reader"])
         self.lag_seconds = self._gauge(
-            "lag_seconds", "Since when the log holds an event that this reader hasn't folded.", ["reader"]
+            "lag_seconds", "Age in seconds of the oldest event that this reader has not folded.", ["reader"]
         )
         self.epoch = self._gauge("epoch", "Epoch of the log that this process reads.")
         self.offset = self._gauge("offset", "Offset of the last event folded.", ["reader"])
         self.events = self._counter("events_appended", "Events that this process appended, by kind.", ["kind"])
         self.appends = self._counter(
             "appends",
-            "Batches that this process appended: ok, duplicate, superseded (watch), lost (epoch), clock (it is off) or "
-            "unavailable.",
+            "Batches that this process tried to append, by result: ok, duplicate, superseded (watch), lost (epoch), "
+            "clock (it is off) or unavailable.",
             ["result"],
         )
         self.writes_refused = self._gauge(
-            "writes_refused", "1 while Redis refuses what this process writes: it is full, or a replica."
+            "writes_refused", "1 while Redis refuses the writes of this process because it is full or a replica."
         )
-        self.append_seconds = self._histogram("append_seconds", "Time that one append took.", _CYCLE_BUCKETS)
+        self.append_seconds = self._histogram("append_seconds", "Seconds that one append took.", _CYCLE_BUCKETS)
         self.observations = self._counter("observations", "Observations from Kubernetes, by kind of object.", ["kind"])
         self.relists = self._counter("relists", "Full listings, by kind of object and reason.", ["kind", "reason"])
         self.missed_observations = self._counter(
-            "missed_observations", "Objects of which a periodic comparison found what the watch had missed.", ["kind"]
+            "missed_observations", "Objects whose changes the watch missed and a periodic comparison found.", ["kind"]
         )
 
     def _measure_roles(self) -> None:
         """Cycles, decisions, and effects on the cluster."""
         self.cycles = self._counter(
-            "cycles", "Scheduling cycles: taken, idle (nothing to decide) or superseded.", ["result"]
+            "cycles", "Scheduling cycles, by result: taken, idle (nothing to decide) or superseded.", ["result"]
         )
-        self.cycle_seconds = self._histogram("cycle_seconds", "Duration of one scheduling cycle.", _CYCLE_BUCKETS)
+        self.cycle_seconds = self._histogram("cycle_seconds", "Seconds that one scheduling cycle took.", _CYCLE_BUCKETS)
         self.decisions = self._counter(
             "decisions_folded", "Decisions folded by this process, by kind and verdict.", ["kind", "verdict"]
         )
         self.requests = self._counter(
-            "api_requests", "Requests to the API server; code 0: no answer.", ["verb", "resource", "code"]
+            "api_requests", "Requests to the API server, by code; code 0: no response.", ["verb", "resource", "code"]
         )
         self.request_seconds = self._histogram(
-            "api_request_seconds", "Time to the answer of the API server.", _REQUEST_BUCKETS, ["verb", "resource"]
+            "api_request_seconds", "Seconds until the API server responded.", _REQUEST_BUCKETS, ["verb", "resource"]
         )
         self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
@@ -90,15 +90,16 @@ class Metrics:
         self.archived = self._gauge("archived_offset", "Offset up to which the archive holds this epoch of the log.")
         self.archiving = self._counter("archiving", "Rounds of archiving, by result: ok or failed.", ["result"])
         self.archive_age = self._gauge(
-            "archive_success_age_seconds", "Seconds since a round of archiving last didn't fail; 0 without an archive."
+            "archive_success_age_seconds",
+            "Seconds since the last round of archiving that didn't fail; 0 without an archive.",
         )
         self.archived_bytes = self._counter("archived_bytes", "Bytes of the files put into the archive.")
         self.ticks = self._counter("ticks", "Ticks handled, by name and result.", ["tick", "result"])
         self.ticks_dropped = self._counter(
-            "ticks_dropped", "Jobs in rq's queues of ticks that are no ticks and were dropped, by queue.", ["tick"]
+            "ticks_dropped", "Jobs dropped from rq's tick queues because they are not ticks, by queue.", ["tick"]
         )
         self.clock_offset = self._gauge(
-            "clock_offset_seconds", "How far this process's clock is ahead of the log's server; negative: behind."
+            "clock_offset_seconds", "Seconds that this process's clock is ahead of the log's server; negative: behind."
         )
         self.ready = self._gauge("ready", "1 if this process is ready.")
 
@@ -151,7 +152,7 @@ class _HeardAge(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "arranger_watch_heard_age_seconds", "Seconds since the watch was last heard.", labels=["kind"]
+            "arranger_watch_heard_age_seconds", "Seconds since the watch last received anything.", labels=["kind"]
         )
         for kind in self._metrics.watched():
             age_s = self._metrics.heard_age_s(kind)

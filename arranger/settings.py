@@ -67,7 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "127.0.0.1"
     http_port: Annotated[
         int,
-        Meta(description="port of /healthz, /readyz and /metrics; 0: any free one, told in the log", ge=0, le=65535),
+        Meta(
+            description="port of /healthz, /readyz and /metrics; 0: any free port, which the log names", ge=0, le=65535
+        ),
     ] = 8460
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="least severe line that is logged")
@@ -96,24 +98,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     weights: Annotated[
         dict[str, Annotated[int, Meta(ge=0, le=1000)]],
         Meta(
-            description="weight of each resource in node scores; */gpu stands for every resource that ends so",
+            description="weight of each resource in node scores; */gpu means every resource whose name ends in /gpu",
             extra={"allowed": _RESOURCE_WEIGHTS},
         ),
     ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
     infeasible_grace_s: Annotated[
-        int, Meta(description="seconds that a job may fit no empty cluster before it fails", ge=0, le=604_800)
+        int, Meta(description="seconds that a job may not fit even an empty cluster before it fails", ge=0, le=604_800)
     ] = 300
     lost_node_s: Annotated[
         int,
-        Meta(description="seconds that a node may be not ready or gone before its pods are lost", ge=1, le=604_800),
+        Meta(
+            description="seconds that a node may be not ready or gone before its pods count as lost", ge=1, le=604_800
+        ),
     ] = 60
     refused_node_s: Annotated[
-        int, Meta(description="seconds that a job avoids a node whose kubelet refused a pod of it", ge=0, le=604_800)
+        int,
+        Meta(description="seconds that a job avoids a node whose kubelet refused one of its pods", ge=0, le=604_800),
     ] = 60
     quorum_grace_s: Annotated[
         int,
         Meta(
-            description="seconds that a starting job may lack nodes for its quorum before it gives up those it has",
+            description="seconds that a starting job may lack nodes for its quorum before it gives up all its nodes",
             ge=1,
             le=604_800,
         ),
@@ -121,7 +126,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     refused_grace_s: Annotated[
         int,
         Meta(
-            description="seconds that the API server may refuse pods before their nodes are given up; tried every 2 s",
+            description="seconds that the API server may refuse pods before their nodes are given up; they are "
+            "retried every 2 s",
             ge=0,
             le=604_800,
         ),
@@ -129,7 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasons_a_second: Annotated[
         int,
         Meta(
-            description="waiting jobs that are told other reasons in a second; each is a status for the API server",
+            description="waiting jobs whose reason may change in a second; each change costs the API server a status",
             ge=1,
             le=10_000,
         ),
@@ -138,15 +144,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
     ] = 120
     lease_s: Annotated[
-        int, Meta(description="seconds after which another process takes over what a silent one held", ge=2, le=600)
+        int,
+        Meta(description="seconds after which another process takes over the leases of a silent one", ge=2, le=600),
     ] = 15
     heartbeat_s: Annotated[
-        float, Meta(description="seconds between heartbeats; a member is gone after three missed", ge=0.1, le=60)
+        float,
+        Meta(description="seconds between heartbeats; a member counts as gone after three missed ones", ge=0.1, le=60),
     ] = 3.0
     clock_bound_s: Annotated[
         float,
         Meta(
-            description="seconds that a machine's clock may differ from Redis's; beyond that it writes nothing",
+            description="seconds that a process's clock may differ from Redis's; beyond that it writes nothing",
             ge=0.5,
             le=300,
         ),
@@ -157,14 +165,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     relist_s: Annotated[
         int,
         Meta(
-            description="longest time in seconds between two comparisons of a listing with the projection; while "
-            "listings are quick there is one each minute",
+            description="longest time in seconds between two comparisons of a listing with the projection; one "
+            "runs each minute while listings are quick",
             ge=10,
             le=604_800,
         ),
     ] = 3600
     snapshot_every_events: Annotated[
-        int, Meta(description="events after which a snapshot is stored", ge=100, le=1_000_000_000)
+        int, Meta(description="number of events after which a snapshot is stored", ge=100, le=1_000_000_000)
     ] = 100_000
     snapshot_every_s: Annotated[
         int, Meta(description="seconds after which a snapshot is stored if there was any event", ge=1, le=604_800)
@@ -172,31 +180,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_grace_s: Annotated[
         int,
         Meta(
-            description="seconds without a process of an earlier release before snapshots it can't read are stored",
+            description="seconds without a process of an earlier release before storing snapshots that it can't read",
             ge=0,
             le=86_400,
         ),
     ] = 1800
     keep_events: Annotated[
-        int, Meta(description="newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
+        int, Meta(description="number of newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
     ] = 1_000_000
     archive_url: Annotated[
         str,
         Meta(
-            description="folder or URL (s3://bucket/path and what else fsspec knows) that keeps what is trimmed; "
+            description="folder or URL (s3://bucket/path, or any other that fsspec knows) that keeps trimmed events; "
             "empty: nothing is archived",
             extra={"flag": "--archive", "allowed": "a path, or a URL of a scheme that fsspec and its packages know"},
         ),
     ] = ""
     archive_every_events: Annotated[
         int,
-        Meta(description="events after which the newest ones are archived, with a snapshot", ge=100, le=10_000_000),
+        Meta(description="number of new events after which they are archived, with a snapshot", ge=100, le=10_000_000),
     ] = 100_000
     archive_every_s: Annotated[
-        int, Meta(description="seconds after which they are archived if there was any event", ge=1, le=604_800)
+        int, Meta(description="seconds after which new events are archived, if there are any", ge=1, le=604_800)
     ] = 3600
     drain_s: Annotated[
-        float, Meta(description="seconds that work in flight is given to end after SIGTERM", ge=0, le=600)
+        float, Meta(description="seconds that work in flight has to finish after SIGTERM", ge=0, le=600)
     ] = 15.0
 
     def cycle_config(self, versions: tuple[tuple[str, int], ...] = ()) -> CycleConfig:

@@ -55,11 +55,8 @@ def test_a_jobs_record_has_twenty_fields_at_most() -> None:
 
 def test_what_the_map_of_the_architecture_names_is_there() -> None:
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-    rows = [
-        row.split("|")[1:3]
-        for row in page.partition("\n## Where things are\n")[2].splitlines()
-        if row.startswith("| `")
-    ]
+    table = page.partition("\n## Where things are\n")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
     assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == {
         package for where, _ in rows for package in re.findall(r"^ `(\w+)/`", where)
     }

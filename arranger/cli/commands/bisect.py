@@ -59,37 +59,43 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 
 @click.command()
 @other_configuration
-@point_option("--from", "Seek from here on. [default: the first event there is]")
-@point_option("--to", "Seek up to here. [default: the last event]")
-@click.option("--job", metavar="[NS/]NAME", help="Seek by what this job is, does or lacks:")
-@click.option("--stage", type=_choice(Stage), help="… it is in this stage.")
-@click.option("--schedule", type=_choice(ScheduleState), help="… it is in this schedule state.")
-@click.option("--waits", is_flag=True, help="… a cycle said why it, or the rest of it, waits.")
-@click.option("--reason", metavar="TEXT", help="… and a reason is of this kind (Insufficient) or names this (gpu).")
+@point_option("--from", "Search from this point. [default: the first event in the log]")
+@point_option("--to", "Search up to this point. [default: the last event]")
+@click.option("--job", metavar="[NS/]NAME", help="Search for a condition on this job:")
+@click.option("--stage", type=_choice(Stage), help="… the job is in this stage.")
+@click.option("--schedule", type=_choice(ScheduleState), help="… the job is in this schedule state.")
+@click.option("--waits", is_flag=True, help="… a cycle gave a reason why the job, or the rest of it, waits.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    help="… the job waits for a reason of this kind (Insufficient) or one that names this (gpu).",
+)
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
-@click.option("--fits", is_flag=True, help="… its quorum fits if nobody goes before it; takes cycles.")
-@click.option("--would-place", is_flag=True, help="… a cycle would place its quorum, in its turn; takes cycles.")
+@click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it; runs cycles.")
+@click.option("--would-place", is_flag=True, help="… a cycle would place its quorum in its turn; runs cycles.")
 @click.option(
-    "--blocked", is_flag=True, help="… what blocks its quorum, or did last: --not --fits or --not --would-place."
+    "--blocked",
+    is_flag=True,
+    help="… its quorum is blocked, or the last time it was: --not --fits or --not --would-place.",
 )
-@click.option("--node", metavar="NAME", help="Seek by what this node is or has:")
-@click.option("--cordoned", is_flag=True, help="… it is cordoned.")
+@click.option("--node", metavar="NAME", help="Search for a condition on this node:")
+@click.option("--cordoned", is_flag=True, help="… the node is cordoned.")
 @click.option(
-    "--tainted", is_flag=False, flag_value="", metavar="[KEY]", help="… it has a taint, of this key if named."
+    "--tainted", is_flag=False, flag_value="", metavar="[KEY]", help="… the node has a taint, with this key if given."
 )
-@click.option("--not-ready", is_flag=True, help="… it is not ready.")
-@click.option("--free-gpu", metavar="'<N'", help="… so many GPUs are free on it: < <= = >= > and a number.")
-@click.option("--free", metavar="'RESOURCE<N'", help="… so much of a resource is free on it, as in 'memory<4Gi'.")
-@click.option("--gone", is_flag=True, help="The job, or the node, is not there any more.")
-@click.option("--not", "negated", is_flag=True, help="Seek where what is named stops to hold.")
-@click.option("--last", is_flag=True, help="The last event at which it starts to hold instead of the first.")
+@click.option("--not-ready", is_flag=True, help="… the node is not ready.")
+@click.option("--free-gpu", metavar="'<N'", help="… the number of GPUs free on the node: < <= = >= > and a number.")
+@click.option("--free", metavar="'RESOURCE<N'", help="… the amount of a resource free on the node, as in 'memory<4Gi'.")
+@click.option("--gone", is_flag=True, help="… the job or node no longer exists.")
+@click.option("--not", "negated", is_flag=True, help="Find where the condition stops holding.")
+@click.option("--last", is_flag=True, help="Find the last event at which the condition starts to hold, not the first.")
 @click.option(
     "--plans",
     "plans",
     nargs=2,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE FILE",
-    help="Compare what two versions came to: files that `arranger verify --plans FILE` wrote.",
+    help="Compare the plans of two versions, in files that `arranger verify --plans FILE` wrote.",
 )
 @output_option
 def command(
@@ -100,27 +106,27 @@ def command(
     plans: tuple[Path, Path] | None,
     **options: Any,
 ) -> int:
-    r"""Find the event at which something starts to hold, or the first cycle that comes out differently.
+    r"""Find the event at which a condition starts to hold, or the first cycle that comes out differently.
 
-    With --job or --node: every state from --from to --to is asked, in one fold, so nothing is missed when a condition
-    comes and goes. Told is the first event after which it holds and before which it didn't, and what it changed; with
-    --last and --blocked the last such event, whether it still holds at the end, and when else it held.
-    Conditions are judged where a batch ends, as everybody saw the log; then the event of the batch is named. What a
-    job would be given before it came is asked with its first spec. It isn't asked before everything was listed, nor
-    of a job that has ended. A name means the newest job of that name up to --to.
+    With --job or --node, bisect checks every state from --from to --to in one fold, so it misses no condition that
+    comes and goes. It reports the first event after which the condition holds and before which it didn't, and what
+    that event changed. With --last or --blocked it reports the last such event, whether the condition still holds at
+    the end, and when else it held. It checks a condition where a batch ends, as every process saw the log, and then
+    names the event in the batch. Before a job appeared, its first spec decides what it would get. Such conditions
+    aren't checked before everything was listed, or after the job ended. A name means its newest job up to --to.
 
-    With --queue-policy, --policy, --weights or --config: every recorded cycle that took effect is taken again by that
-    configuration, and told is the first that gives a job other nodes. Neither reasons of what waits are compared nor
-    the order in the queue: what-if shows both.
+    With --queue-policy, --policy, --weights or --config, bisect re-runs every recorded cycle that took effect under
+    that configuration. It reports the first cycle that gives a job other nodes. It compares neither the reasons of
+    waiting jobs nor the order of the queue: what-if shows both.
 
-    Exit status: 0 if it was found, 1 if not.
+    Exit status: 0 if bisect found an event or a cycle, 1 if not.
 
     \b
       arranger bisect --job train --blocked                the event since which train doesn't fit or gets no turn
-      arranger bisect --job train --blocked --to "1h ago"  the same, as it was an hour ago
+      arranger bisect --job train --blocked --to "1h ago"  the same, as of an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
-      arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides otherwise
+      arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides differently
     """
     asked = _Question(options)
     if plans is not None:

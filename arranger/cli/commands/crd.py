@@ -10,7 +10,7 @@ from arranger.plugins import inventory
 def command() -> None:
     """Print the TYJob resource definition: arranger crd | kubectl apply -f -
 
-    What jobQueuePolicy and basicPolicy may be is what is installed here, other packages' policies included: print and
-    apply it again after one was added (see arranger policies).
+    The definition allows the policies that are installed here as jobQueuePolicy and basicPolicy, including those of
+    other packages. Print and apply it again after you add one (see arranger policies).
     """
     click.echo(tyjob_crd(inventory().names), nl=False)

@@ -62,14 +62,15 @@ _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the log (with that of the demo before), the kubeconfig and the workers' output are kept. "
+    help="Folder for the log (and that of the previous demo), the kubeconfig and the workers' output. "
     "[default: in the user's state folder]",
 )
 def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path | None) -> int:
     """Run the example jobs on an embedded cluster and watch them.
 
-    Exit status 0 if every job ended as its annotation demo.arranger.dev/expect says (or has none). A job that fits no
-    empty cluster fails after 8 seconds here, so that the demo is short; in production that is infeasible_grace_s.
+    The exit status is 0 if every job ended as its annotation demo.arranger.dev/expect says, or has no such annotation.
+    A job that doesn't fit an empty cluster fails after 8 seconds here, to keep the demo short. In production the
+    setting infeasible_grace_s decides that time.
 
     \b
       arranger demo                          the examples, on 4 nodes of 8 GPUs

@@ -55,7 +55,7 @@ class KindType(click.Choice[str]):
 
 @click.command()
 @log_options
-@point_option("--from", "The first event to list. [default: the first there is]")
+@point_option("--from", "The first event to list. [default: the first in the log]")
 @point_option("--to", "The last event to list. [default: the last]")
 @click.option("--job", default="", metavar="[NS/]NAME", help="Only events about this job, its pods and decisions.")
 @click.option("--node", default="", metavar="NAME", help="Only events about this node, and pods and decisions on it.")
@@ -66,14 +66,15 @@ class KindType(click.Choice[str]):
     multiple=True,
     type=KindType(),
     metavar="KIND",
-    help="Only events of this kind: NodeSeen, Placed, Waits, StageDecided …; may be given several times.",
+    help="Only events of this kind: NodeSeen, Placed, Waits, StageDecided …; can be given several times.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with new events until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Keep listing new events until interrupted.")
 @output_option
 def command(target: str | None, settings: Settings, follow: bool, output: str, **options: Any) -> None:
-    r"""List the event log: offset, time, kind, what it is about, the verdict on decisions, and what it says.
+    r"""List the event log: offset, time, kind, subject and content of each event, and the verdict on decisions.
 
-    A decision is accepted or rejected at its own offset, by folding what came before. JSON is one object a line.
+    Each decision is accepted or rejected at its own offset, by a fold of the events before it. JSON output has one
+    object per line.
 
     \b
       arranger events --job team-a/train --log run.log    one job's life

@@ -36,18 +36,18 @@ from arranger.settings import Settings
 @click.command()
 @click.argument("job", metavar="[NAMESPACE/]JOB")
 @log_options
-@click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: whichever has the job]")
-@click.option("--pod", metavar="NAME", help="Why this one of its pods is where it is.")
-@click.option("--node", metavar="NAME", help="How this node compares: why a pod isn't there, or can't go there.")
+@click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: the one that has the job]")
+@click.option("--pod", metavar="NAME", help="Explain why this pod of the job is on its node.")
+@click.option("--node", metavar="NAME", help="Compare this node: why a pod isn't there, or can't go there.")
 @point_option("--at", "Explain it as of this point. [default: the end of the log]")
-@click.option("--all", "everything", is_flag=True, help="Leave nothing out of the tables, and cut no long list.")
+@click.option("--all", "everything", is_flag=True, help="Show complete tables and lists, however long.")
 @output_option
 def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
     r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
 
-    A cycle is taken at that point to say what the job lacks there, and others to find what would give it nodes; the
-    cycles that placed it are taken again for the scores of the nodes. Then its life: what happened to it and because
-    of what, and how long it was in each state.
+    The command runs a cycle at that point to find what the job lacks, and more cycles to find what would give it
+    nodes. It re-runs the cycles that placed the job for the scores of the nodes. Then it shows the job's life: what
+    happened to the job, what caused it, and how long the job was in each state.
 
     \b
       arranger explain train                              the job of that name, now

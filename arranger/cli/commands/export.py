@@ -81,17 +81,17 @@ class Made(msgspec.Struct, frozen=True):
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to write; one that is there is never overwritten.",
+    help="The file to write. An existing file is never overwritten.",
 )
 @click.option(
-    "--job", default="", metavar="[NS/]NAME", help="Only the time of this job, with all that competed with it."
+    "--job", default="", metavar="[NS/]NAME", help="Only the time of this job, with everything that competed with it."
 )
-@point_option("--from", "The first event to export. [default: the first there is]")
+@point_option("--from", "The first event to export. [default: the first in the log]")
 @point_option("--until", "The last event to export. [default: the last]")
 @click.option(
     "--hash-names",
     is_flag=True,
-    help="Replace the names of nodes, pods, jobs, namespaces and labels, and leave messages out.",
+    help="Replace the names of nodes, pods, jobs, namespaces and labels, and leave out messages.",
 )
 @output_option
 def command(
@@ -100,16 +100,19 @@ def command(
 ) -> None:  # fmt: skip
     r"""Write a log, or a part of it, into one file that the reading commands open as a log: for a bug report.
 
-    With --job it is the time from the first sight of the jobs that were there when it came up to its own last word, or
-    to the end of the log while it hasn't ended, and the state before; everything in that time is kept, because all of
-    it competed with the job. Environment values, annotations and images are never in a log. With --hash-names names
-    are replaced by n-000123 and the like, which keep their order, as that decides ties; with --job too it says, here
-    only, what the job is called then.
+    With --job the export begins where the oldest job that was there when this job came was first seen, but at most
+    100,000 events before this job came. It ends with the last event about this job, or with the log if the job hasn't
+    ended. It includes the state before its first event. It keeps everything in that time, because all of it competed
+    with the job.
+
+    A log never holds environment values, annotations or images. --hash-names replaces names with n-000123 and the
+    like, which keep their order, because the order decides ties. With --job too, only the output of this command says
+    what the job is called in the file.
 
     \b
       arranger export --job team-a/train --to train.arranger
       arranger export --from "1h ago" --to hour.arranger --hash-names
-      arranger explain train --log train.arranger         the same answers from the file
+      arranger explain train --log train.arranger         the same result from the file
     """
     if target_file.exists():
         raise UsageError(f"{target_file} is there already", hint="give another name: nothing is overwritten")

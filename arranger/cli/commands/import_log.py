@@ -24,9 +24,9 @@ from arranger.settings import Settings
 def command(source: str, target: str, settings: Settings, output: str) -> None:
     r"""Turn an export, or an archive, into a log file, or load it into a Redis that has no log of that cluster.
 
-    Epoch, offsets, chain and snapshots stay as they are, and every entry is checked. Nothing is ever overwritten. The
-    reading commands open an export as it is; this is for tools that want Redis, and for tests/histories. Don't run
-    workers on what was loaded: they would take the past for the present.
+    The epoch, offsets, chain and snapshots stay as they are, and every entry is checked. Nothing is ever overwritten.
+    The reading commands open an export directly; this command is for tools that need Redis, and for tests/histories.
+    Don't run workers on an imported log: they would take the past for the present.
 
     \b
       arranger import train.arranger --to train.log

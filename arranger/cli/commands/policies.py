@@ -15,13 +15,13 @@ from arranger.settings import Settings
 @with_settings("queue_policy", "pod_policy", "weights")
 @output_option
 def command(settings: Settings, output: str) -> None:
-    r"""List the queue policies, pod policies and filters that are installed, and the settings that they go by.
+    r"""List the installed queue policies, pod policies and filters, and the settings that they use.
 
-    A TYJob names its policies in spec.schedulerPolicy: jobQueuePolicy (queue) and basicPolicy (pod); every filter is
-    always asked. Name and version of all of them are recorded with each scheduling cycle.
+    A TYJob names its policies in spec.schedulerPolicy: jobQueuePolicy (queue) and basicPolicy (pod). Every filter
+    always applies. Each scheduling cycle records the names and versions of all of them.
 
     \b
-    A package adds its own by entry points, each a class made without arguments, or an instance:
+    A package adds its own through entry points. Each is a class without constructor arguments, or an instance:
       [project.entry-points."arranger.queue_policies"]    a subclass of QueuePolicy
       [project.entry-points."arranger.pod_policies"]      a subclass of PodPolicy
       [project.entry-points."arranger.filters"]           a subclass of Filter

@@ -20,14 +20,14 @@ from arranger.settings import Settings
 
 @click.command()
 @log_options
-@point_option("--at", "The point to go to. [default: the end of the log]")
-@click.option("--digest-only", is_flag=True, help="Only the offset and the digest of the state there.")
+@point_option("--at", "The point to show. [default: the end of the log]")
+@click.option("--digest-only", is_flag=True, help="Print only the offset and the digest of the state there.")
 @output_option
 def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
     r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
 
-    The log is folded up to there, from the nearest snapshot. What was decided and not yet seen counts as used. So does
-    what pods of others hold; the largest of them are named.
+    The command folds the log up to that point, from the nearest snapshot. Resources that are decided but not yet seen
+    in use count as used. So do the resources of other owners' pods; the output names the largest of those pods.
 
     \b
       arranger replay                                     the end of the log in Redis

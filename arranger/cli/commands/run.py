@@ -20,14 +20,14 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("roles", nargs=-1, metavar="[ROLE]...", shell_complete=_complete)
 @with_settings()
 def command(roles: tuple[str, ...], settings: Settings) -> None:
-    r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance; all of them without ROLE.
+    r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance. Without ROLE, run them all.
 
     Any number of processes with any mix of roles may run against one Redis and one cluster:
 
     \b
       arranger run                                        everything in one process
-      arranger run watcher maintenance                    two roles here
-      arranger run controller scheduler applier           and three there
+      arranger run watcher maintenance                    two roles in one process
+      arranger run controller scheduler applier           and three in another
     """
     chosen = checked_roles(roles)
     configure_logging(settings.log_level, settings.log_format)

@@ -14,10 +14,11 @@ from arranger.settings import SETTINGS, load, shown
 @setting_flags()
 @output_option
 def command(flags: dict[str, Any], output: str) -> None:
-    """Show every setting: its value, where that comes from, and its name in file, environment and flags.
+    """Show every setting: its value, the source of the value, and its name in file, environment and flags.
 
-    Defaults are overridden by the TOML file (--config or ARRANGER_CONFIG), that by environment variables, and those
-    by flags. A password in the Redis URL is not shown. With each setting come the values it may have and its meaning.
+    The TOML file (--config or ARRANGER_CONFIG) overrides defaults, environment variables override the file, and flags
+    override environment variables. A password in the Redis URL is not shown. The output also lists the meaning of each
+    setting and its allowed values.
     """
     loaded = load(flags, os.environ)
     rows = [

@@ -28,15 +28,15 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="Take so many cycles; what one places is held for the next.",
+    help="Run this many cycles. Each cycle keeps what earlier cycles placed.",
 )
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     metavar="NAME",
-    help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen, again "
-    "to compare. [default: FragmentGradient]",
+    help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen; "
+    "repeat it to compare. [default: FragmentGradient]",
 )
 @setting_flags("queue_policy", "weights")
 @click.option("--trace-nodes", type=_CSV, metavar="CSV", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
@@ -48,31 +48,36 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
     type=click.FloatRange(0, 10, min_open=True),
     default=1.3,
     show_default=True,
-    help="Traces: pods arrive until they ask for this many times the cluster's GPUs.",
+    help="Traces: pods arrive until they request this many times the cluster's GPUs.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, (1 << 30) - 1),
     default=42,
     show_default=True,
-    help="Traces: decides the order of arrival.",
+    help="Traces: the seed that decides the order of arrival.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Traces: run so many seeds from it on."
+    "--seeds",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Traces: run this many seeds, starting at --seed.",
 )
 @output_option
 @click.pass_context
 def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
-    r"""Say what the scheduler would do: for the cluster and the jobs in FILEs, or for a trace.
+    r"""Show what the scheduler would do with the cluster and the jobs in FILEs, or with a trace.
 
-    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl has them: YAML or JSON, with Lists and any number of
-    documents, folders of such files, or - for standard input. Nothing is read from a cluster and nothing is written.
-    Told are, for each job in the order in which the cycle took it, the node of every pod placed, and for every other
-    pod how many nodes refuse it for which reason; then what is used on every node. Exit status 1 if a TYJob is invalid.
+    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl prints them: YAML or JSON, with Lists and any number
+    of documents. A FILE can be a folder of such files, or - for standard input. The command reads nothing from a
+    cluster and writes nothing. It lists jobs in the order in which the cycle took them, with the node of every placed
+    pod. For every other pod it counts the nodes that refuse it by reason. Then it shows the use of every node. The
+    exit status is 1 if a TYJob is invalid.
 
-    Traces are CSV files in the format of the openb cluster trace, the experiment is the published one on it: pods
-    arrive on an empty cluster in random order; what fits nowhere is lost. Told are, in percent of all GPUs, what
-    arrived, what was allocated and what is idle but too fragmented for typical pods.
+    Traces are CSV files in the format of the openb cluster trace. The experiment is the published one on that trace:
+    pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in percent
+    of all GPUs, how much arrived, how much was allocated, and how much is idle but too fragmented for typical pods.
 
     \b
       kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml

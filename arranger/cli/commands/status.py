@@ -29,20 +29,19 @@ from arranger.workers.status import SHARING, MemberStatus, Moment, Status, probl
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a member may know of events that it hasn't read.",
+    help="How long a member may know of events that it hasn't folded.",
 )
 @output_option
 def command(target: str | None, settings: Settings, max_lag: float, output: str) -> int:
-    r"""Show the running processes, their share of the jobs, the watches, and how far everyone has read.
+    r"""Show the running processes, their shares of the jobs, the watches, and how far each process has read.
 
-    Exit status 0: all is well. 1: something is missing (no live process of a role, a kind that nobody watches or that
-    wasn't listed, a process that lags behind or tells a problem of its own); a line says what, and what to do next.
-    Nothing is written.
+    Exit status 0: all is well. 1: a role has no live process, a kind has no watch or wasn't listed, or a process lags
+    behind or reports a problem of its own. A line says what is wrong and what to do next. The command writes nothing.
 
     \b
-      arranger status                                     the Redis of the settings
-      arranger status --log redis://127.0.0.1:6379/0      another one
-      arranger status -o json | jq '.members[].shares'    for programs
+      arranger status                                     the Redis server in the settings
+      arranger status --log redis://127.0.0.1:6379/0      another server
+      arranger status -o json | jq '.members[].shares'    JSON for programs
       watch arranger status                               again every two seconds
 
     \b

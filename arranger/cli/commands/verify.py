@@ -18,20 +18,20 @@ from arranger.settings import Settings
 
 @click.command()
 @log_options
-@point_option("--from", "Verify cycles from here on. [default: the first]")
-@point_option("--to", "Verify cycles up to here. [default: the last]")
+@point_option("--from", "Verify cycles from this point. [default: the first]")
+@point_option("--to", "Verify cycles up to this point. [default: the last]")
 @click.option(
     "--plans",
     type=click.File("w", lazy=False),
     metavar="FILE",
-    help="Write the digest of every plan as this version takes it: arranger bisect --plans compares two such files.",
+    help="Write the digest of every plan as this version makes it. arranger bisect --plans compares two such files.",
 )
 @output_option
 def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: At | None) -> int:
-    r"""Take every recorded cycle again from its own inputs, and compare byte for byte.
+    r"""Re-run every recorded cycle from its own inputs, and compare the results byte for byte.
 
-    Exit status 0: every cycle came out identical. 1: a cycle differs, was taken by policy versions that aren't
-    installed here, or the log is damaged. The first difference is shown. Nothing is written.
+    Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
+    aren't installed here, or the log is damaged. The command shows the first difference and writes nothing.
 
     \b
       arranger verify                                     the log in Redis

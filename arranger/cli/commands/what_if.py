@@ -88,56 +88,54 @@ class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type 
 
 @click.command("what-if")
 @other_configuration
-@point_option("--at", "The cycle recorded there, or one taken at this point. [default: the end of the log]")
-@click.option(
-    "--with", "manifests", multiple=True, metavar="FILE", help="TYJobs, Nodes and Pods that are there too, or changed."
-)
-@click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="A job that isn't there, nor its pods.")
-@click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="A node that isn't there, nor its pods.")
+@point_option("--at", "Re-run the cycle recorded at this point, or run one there. [default: the end of the log]")
+@click.option("--with", "manifests", multiple=True, metavar="FILE", help="Add or change these TYJobs, Nodes and Pods.")
+@click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="Leave out this job and its pods.")
+@click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
 @click.option(
     "--until",
     type=UntilType(),
     metavar="OFFSET|TIME|DURATION|drained",
-    help="Go on from there with both, up to this point, so long (2h), or until nothing happens any more.",
+    help="Continue both from there: up to this point, for this long (2h), or until nothing more happens.",
 )
 @click.option(
     "--lasting",
     type=DurationType(),
     metavar="DURATION",
-    help="With --until: attempts that the log shows no end of last so long. [default: to the end of the horizon]",
+    help="With --until: the length of attempts whose end is not in the log. [default: to the end of the horizon]",
 )
 @click.option(
     "--plot",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --until: draw both courses, FILE.png or FILE.svg. Needs arranger[plot].",
+    help="With --until: plot both courses to FILE.png or FILE.svg. Needs arranger[plot].",
 )
-@click.option("--all", "everything", is_flag=True, help="Show jobs too about which the plans agree.")
+@click.option("--all", "everything", is_flag=True, help="Also show jobs on which the plans agree.")
 @output_option
 def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
-    r"""Take a cycle of the past as it was, and with something otherwise, and show both plans side by side.
+    r"""Re-run a past cycle as it was and with changes, and show both plans side by side.
 
-    An --at that is the offset of a cycle, or of one of its decisions, takes that cycle again on its own base. Anywhere
-    else a cycle is taken on the state at that point, by the configuration of the last one before it.
+    If --at is the offset of a cycle or of one of its decisions, that cycle runs again on its own base. At any other
+    point a cycle runs on the state there, with the configuration of the last cycle before it.
 
-    A policy applies to jobs that name none, with --every-job to all. A TYJob in FILE that is there at the point gets
-    the spec in FILE, all of it. A Node that is there is edited: labels and amounts in FILE are added to those that it
-    has or replace them, and where FILE says nothing of taints, unschedulable or conditions it keeps them; one with a
-    metadata.uid, as `kubectl get -o yaml` gives it, is taken whole. What was edited is told. A new TYJob without
-    creationTimestamp is created at the point.
+    A policy applies to jobs that name none, or to all jobs with --every-job. A TYJob in FILE that exists at the point
+    gets the whole spec in FILE. A Node that exists is edited: labels and amounts in FILE are added to its own or
+    replace them. It keeps its taints, unschedulable and conditions where FILE doesn't mention them. A Node with a
+    metadata.uid, as `kubectl get -o yaml` prints it, replaces the one that exists. The output lists what was edited.
+    A new TYJob without creationTimestamp is created at the point.
 
-    With --until both go on from there: what the log observed later comes then in both (TYJobs, nodes, strangers' pods),
-    cycles are taken whenever something changed, and every attempt of a job holds its nodes as long as it did in the
-    log, from its placement to its last pod's end. Told are the time that jobs wait for their quorum, the use of GPUs,
-    how much of them is idle but in fragments too small for typical pods, and the time to the last end of a job. How
-    close "as it was" comes to the log is told too: it differs where pods of one job end apart, workers were replaced,
-    or the log's cycles came late.
+    With --until both continue from there. What the log observed later (TYJobs, nodes, other owners' pods) appears in
+    both at its time, and a cycle runs after each change. Every attempt of a job holds its nodes as long as it did in
+    the log, from its placement to its last pod's end. The output compares the time that jobs wait for their quorum,
+    the use of GPUs, the GPUs that are idle but in fragments too small for typical pods, and the time to the last end
+    of a job. It also says how close "as it was" comes to the log: it differs where pods of one job end apart, workers
+    were replaced, or the log's cycles came late.
 
     \b
-      arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, by DRF
+      arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
-      arranger what-if --with my-job.yaml -o json            a job more, now
+      arranger what-if --with my-job.yaml -o json            one more job, now
       arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """
     for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):

@@ -37,7 +37,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, settings=loaded.settings, other=other, **kwargs)
 
     decorated: Callable[..., Any] = click.option(
-        "--every-job", is_flag=True, help="The other policies go for jobs too that name their own."
+        "--every-job", is_flag=True, help="The other policies also apply to jobs that name their own."
     )(wrapped)
     for flag, name, metavar, text in (
         ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
@@ -46,7 +46,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         completed = functools.partial(_complete, SETTINGS[name])
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
-    config = "Another configuration: the settings in this TOML file that decide a plan; the others stay as recorded."
+    config = "Another configuration: the settings in this TOML file that decide a plan. All others stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
 
 

@@ -51,13 +51,13 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="N",
         expose_value=False,
         callback=_keep_epoch,
-        help="Read this earlier epoch from the archive. [default: the present one]",
+        help="Read this earlier epoch from the archive. [default: the current epoch]",
     )
     return click.option(
         "--log",
         "target",
         metavar="URL|FILE|FOLDER",
-        help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis of the settings]",
+        help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis in the settings]",
     )(epoch(command))
 
 
@@ -74,7 +74,7 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
 
     What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
     if name == "--at":
-        text = f"{text} A batch is whole: an offset in one means its end."
+        text = f"{text} A batch is never split: an offset in a batch means its end."
     return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
 
 
