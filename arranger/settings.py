@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Annotated[
         str,
         Meta(
-            description="name of the cluster; it names the log in Redis, so several clusters can share one server",
+            description="name of the cluster and of its log in Redis, so several clusters can share one server",
             pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
             extra={"allowed": "a DNS label: at most 63 of a-z, 0-9 and '-', not '-' at either end"},
         ),

@@ -68,15 +68,17 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--reason",
     metavar="TEXT",
-    help="… the job waits for a reason of this kind (Insufficient) or one that names this (gpu).",
+    help="… the reason why the job waits is of this kind (Insufficient) or names this (gpu).",
 )
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
-@click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it; runs cycles.")
-@click.option("--would-place", is_flag=True, help="… a cycle would place its quorum in its turn; runs cycles.")
+@click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it. The check runs cycles.")
+@click.option(
+    "--would-place", is_flag=True, help="… a cycle would place its quorum in the job's turn. The check runs cycles."
+)
 @click.option(
     "--blocked",
     is_flag=True,
-    help="… its quorum is blocked, or the last time it was: --not --fits or --not --would-place.",
+    help="… its quorum is blocked (--not --fits or --not --would-place), at the end or the last time that it was.",
 )
 @click.option("--node", metavar="NAME", help="Search for a condition on this node:")
 @click.option("--cordoned", is_flag=True, help="… the node is cordoned.")
@@ -109,15 +111,16 @@ def command(
     r"""Find the event at which a condition starts to hold, or the first cycle that comes out differently.
 
     With --job or --node, bisect checks every state from --from to --to in one fold, so it misses no condition that
-    comes and goes. It reports the first event after which the condition holds and before which it didn't, and what
-    that event changed. With --last or --blocked it reports the last such event, whether the condition still holds at
-    the end, and when else it held. It checks a condition where a batch ends, as every process saw the log, and then
-    names the event in the batch. Before a job appeared, its first spec decides what it would get. Such conditions
-    aren't checked before everything was listed, or after the job ended. A name means its newest job up to --to.
+    comes and goes. It reports the first event at which the condition starts to hold, and what that event changed. With
+    --last or --blocked it reports the last such event, whether the condition still holds at the end, and at what other
+    times it held. It checks a condition at the end of each batch, as every process saw the log, and then names the
+    event in the batch. For the time before a job appeared, it uses the job's first spec to find what the job would get.
+    It doesn't check what a job would get before everything was listed, or after the job ended. If several jobs had one
+    name, the name means the newest of them up to --to.
 
-    With --queue-policy, --policy, --weights or --config, bisect re-runs every recorded cycle that took effect under
-    that configuration. It reports the first cycle that gives a job other nodes. It compares neither the reasons of
-    waiting jobs nor the order of the queue: what-if shows both.
+    With --queue-policy, --policy, --weights or --config, bisect re-runs every recorded cycle that took effect, now
+    under that configuration. It reports the first cycle that gives a job other nodes. It compares neither the reasons
+    of waiting jobs nor the order of the queue: what-if shows both.
 
     Exit status: 0 if bisect found an event or a cycle, 1 if not.
 

@@ -32,13 +32,14 @@ _NAMED = 6
 def command(target: str | None, settings: Settings, one: str, other: str, output: str) -> None:
     r"""Show what changed from A to B: two points of the log, or two plans.
 
-    Points are offsets or times, as for --at. For each job, diff shows changes of the stage, the schedule, the nodes
-    that it got and left, and the reason why it waits. For each node, it shows changes of health, taints, labels,
-    capacity and use. It also shows the order of the queue. It groups jobs and nodes that changed in the same way.
+    A point is an offset or a time, as for the option --at of other commands. For each job, diff shows changes of the
+    stage, the schedule, the nodes that the job got and left, and the reason why the job waits. For each node, it shows
+    changes of health, taints, labels, capacity and use. It also shows the order of the queue. It groups jobs and nodes
+    that changed in the same way.
 
-    Plans are files that `arranger what-if -o json` or `arranger simulate -o json` wrote; from a what-if, the plan with
-    the changes counts. For each job on which the plans differ, diff shows its outcome in both. To compare a cycle with
-    the same cycle under another policy, run `arranger what-if --at OFFSET --queue-policy NAME`.
+    Plans are files that `arranger what-if -o json` or `arranger simulate -o json` wrote. From a what-if, diff takes the
+    plan with the changes. For each job on which the plans differ, diff shows the job's outcome in both. To compare a
+    cycle with the same cycle under another policy, run `arranger what-if --at OFFSET --queue-policy NAME`.
 
     \b
       arranger diff 1000 2000 --log run.log

@@ -57,7 +57,9 @@ class KindType(click.Choice[str]):
 @log_options
 @point_option("--from", "The first event to list. [default: the first in the log]")
 @point_option("--to", "The last event to list. [default: the last]")
-@click.option("--job", default="", metavar="[NS/]NAME", help="Only events about this job, its pods and decisions.")
+@click.option(
+    "--job", default="", metavar="[NS/]NAME", help="Only events about this job, its pods, and the decisions on it."
+)
 @click.option("--node", default="", metavar="NAME", help="Only events about this node, and pods and decisions on it.")
 @click.option("--pod", default="", metavar="[NS/]NAME", help="Only events about this pod.")
 @click.option(
@@ -73,8 +75,8 @@ class KindType(click.Choice[str]):
 def command(target: str | None, settings: Settings, follow: bool, output: str, **options: Any) -> None:
     r"""List the event log: offset, time, kind, subject and content of each event, and the verdict on decisions.
 
-    Each decision is accepted or rejected at its own offset, by a fold of the events before it. JSON output has one
-    object per line.
+    Each decision is accepted or rejected at its own offset; only the events before it count. JSON output has one object
+    per line.
 
     \b
       arranger events --job team-a/train --log run.log    one job's life

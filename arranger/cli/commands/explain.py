@@ -38,16 +38,16 @@ from arranger.settings import Settings
 @log_options
 @click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: the one that has the job]")
 @click.option("--pod", metavar="NAME", help="Explain why this pod of the job is on its node.")
-@click.option("--node", metavar="NAME", help="Compare this node: why a pod isn't there, or can't go there.")
+@click.option("--node", metavar="NAME", help="Compare this node: show why a pod isn't there, or can't go there.")
 @point_option("--at", "Explain it as of this point. [default: the end of the log]")
 @click.option("--all", "everything", is_flag=True, help="Show complete tables and lists, however long.")
 @output_option
 def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
     r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
 
-    The command runs a cycle at that point to find what the job lacks, and more cycles to find what would give it
-    nodes. It re-runs the cycles that placed the job for the scores of the nodes. Then it shows the job's life: what
-    happened to the job, what caused it, and how long the job was in each state.
+    To find what the job lacks, the command runs a cycle at the point that --at names. It runs more cycles to find what
+    would give the job nodes. To show the scores of the nodes, it re-runs the cycles that placed the job. Then it shows
+    the job's life: what happened to the job, what caused it, and how long the job was in each state.
 
     \b
       arranger explain train                              the job of that name, now

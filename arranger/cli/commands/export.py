@@ -98,16 +98,16 @@ def command(
     target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
     **points: At | None,
 ) -> None:  # fmt: skip
-    r"""Write a log, or a part of it, into one file that the reading commands open as a log: for a bug report.
+    r"""Write a log, or a part of it, into one file for a bug report; the reading commands open the file as a log.
 
-    With --job the export begins where the oldest job that was there when this job came was first seen, but at most
-    100,000 events before this job came. It ends with the last event about this job, or with the log if the job hasn't
-    ended. It includes the state before its first event. It keeps everything in that time, because all of it competed
-    with the job.
+    With --job, the export begins before this job came. It begins where the oldest of the jobs that were there then was
+    first seen, but at most 100,000 events before this job came. It ends with the last event about this job, or at the
+    end of the log if the job hasn't ended. It includes the state before its first event. It keeps everything in that
+    time, because all of it competed with the job.
 
-    A log never holds environment values, annotations or images. --hash-names replaces names with n-000123 and the
-    like, which keep their order, because the order decides ties. With --job too, only the output of this command says
-    what the job is called in the file.
+    A log never holds environment values, annotations or images. --hash-names replaces names with pseudonyms such as
+    n-000123. The pseudonyms keep the order of the names, because that order decides ties. If --job is given too, only
+    the output of this command says what the job is called in the file.
 
     \b
       arranger export --job team-a/train --to train.arranger

@@ -26,8 +26,9 @@ from arranger.settings import Settings
 def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
     r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
 
-    The command folds the log up to that point, from the nearest snapshot. Resources that are decided but not yet seen
-    in use count as used. So do the resources of other owners' pods; the output names the largest of those pods.
+    The command folds the log up to that point, from the nearest snapshot. Resources that a decision has assigned count
+    as used, even before they are seen in use. So do the resources of other owners' pods; the output names the largest
+    of those pods.
 
     \b
       arranger replay                                     the end of the log in Redis

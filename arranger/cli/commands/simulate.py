@@ -69,15 +69,16 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
     r"""Show what the scheduler would do with the cluster and the jobs in FILEs, or with a trace.
 
-    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl prints them: YAML or JSON, with Lists and any number
-    of documents. A FILE can be a folder of such files, or - for standard input. The command reads nothing from a
-    cluster and writes nothing. It lists jobs in the order in which the cycle took them, with the node of every placed
-    pod. For every other pod it counts the nodes that refuse it by reason. Then it shows the use of every node. The
+    FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl prints them: YAML or JSON, with Lists and any number of
+    documents. A FILE can be a folder of such files, or - for standard input. The command reads nothing from a cluster
+    and writes nothing. It lists jobs in the order in which the cycle took them, with the node of every placed pod. For
+    every other pod, it shows how many nodes refuse the pod for each reason. Then it shows the use of every node. The
     exit status is 1 if a TYJob is invalid.
 
-    Traces are CSV files in the format of the openb cluster trace. The experiment is the published one on that trace:
-    pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in percent
-    of all GPUs, how much arrived, how much was allocated, and how much is idle but too fragmented for typical pods.
+    Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
+    trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in
+    percent of all GPUs, how much arrived, how much was allocated, and how much is idle but too fragmented for typical
+    pods.
 
     \b
       kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml

@@ -29,14 +29,15 @@ from arranger.workers.status import SHARING, MemberStatus, Moment, Status, probl
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a member may know of events that it hasn't folded.",
+    help="How long a process may know of events that it hasn't folded.",
 )
 @output_option
 def command(target: str | None, settings: Settings, max_lag: float, output: str) -> int:
     r"""Show the running processes, their shares of the jobs, the watches, and how far each process has read.
 
-    Exit status 0: all is well. 1: a role has no live process, a kind has no watch or wasn't listed, or a process lags
-    behind or reports a problem of its own. A line says what is wrong and what to do next. The command writes nothing.
+    Exit status 0: all is well. 1: a role has no live process, a kind of object isn't watched or wasn't listed, or a
+    process lags behind or reports a problem of its own. The output says what is wrong and what to do next. The command
+    writes nothing.
 
     \b
       arranger status                                     the Redis server in the settings

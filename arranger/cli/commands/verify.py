@@ -24,7 +24,7 @@ from arranger.settings import Settings
     "--plans",
     type=click.File("w", lazy=False),
     metavar="FILE",
-    help="Write the digest of every plan as this version makes it. arranger bisect --plans compares two such files.",
+    help="Write the digest of every plan that this version makes. arranger bisect --plans compares two such files.",
 )
 @output_option
 def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: At | None) -> int:

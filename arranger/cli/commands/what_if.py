@@ -96,41 +96,41 @@ class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type 
     "--until",
     type=UntilType(),
     metavar="OFFSET|TIME|DURATION|drained",
-    help="Continue both from there: up to this point, for this long (2h), or until nothing more happens.",
+    help="Continue both runs up to this point, for this long (2h), or until nothing more happens.",
 )
 @click.option(
     "--lasting",
     type=DurationType(),
     metavar="DURATION",
-    help="With --until: the length of attempts whose end is not in the log. [default: to the end of the horizon]",
+    help="With --until: the length of attempts whose end is not in the log. [default: to the end of the run]",
 )
 @click.option(
     "--plot",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --until: plot both courses to FILE.png or FILE.svg. Needs arranger[plot].",
+    help="With --until: plot both runs over time to FILE.png or FILE.svg. Needs arranger[plot].",
 )
 @click.option("--all", "everything", is_flag=True, help="Also show jobs on which the plans agree.")
 @output_option
 def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
     r"""Re-run a past cycle as it was and with changes, and show both plans side by side.
 
-    If --at is the offset of a cycle or of one of its decisions, that cycle runs again on its own base. At any other
-    point a cycle runs on the state there, with the configuration of the last cycle before it.
+    If --at is the offset of a cycle or of one of its decisions, that cycle runs again on the state that it ran on.
+    At any other point, a new cycle runs on the state there, with the configuration of the last cycle before that point.
 
-    A policy applies to jobs that name none, or to all jobs with --every-job. A TYJob in FILE that exists at the point
+    A policy applies to jobs that name none, or, with --every-job, to all jobs. A TYJob in FILE that exists at the point
     gets the whole spec in FILE. A Node that exists is edited: labels and amounts in FILE are added to its own or
-    replace them. It keeps its taints, unschedulable and conditions where FILE doesn't mention them. A Node with a
-    metadata.uid, as `kubectl get -o yaml` prints it, replaces the one that exists. The output lists what was edited.
-    A new TYJob without creationTimestamp is created at the point.
+    replace them. Where FILE doesn't mention taints, conditions or unschedulable, the node keeps its own. A Node with a
+    metadata.uid, as `kubectl get -o yaml` prints it, replaces the one that exists. The output lists what was edited. A
+    new TYJob without creationTimestamp is created at the point.
 
-    With --until both continue from there. What the log observed later (TYJobs, nodes, other owners' pods) appears in
-    both at its time, and a cycle runs after each change. Every attempt of a job holds its nodes as long as it did in
-    the log, from its placement to its last pod's end. The output compares the time that jobs wait for their quorum,
-    the use of GPUs, the GPUs that are idle but in fragments too small for typical pods, and the time to the last end
-    of a job. It also says how close "as it was" comes to the log: it differs where pods of one job end apart, workers
-    were replaced, or the log's cycles came late.
+    With --until, the run as it was and the run with changes both continue. TYJobs, nodes and other owners' pods that
+    the log observed later appear in both runs at their times, and a cycle runs after each change. Every attempt of a
+    job holds its nodes as long as it did in the log, from its placement to its last pod's end. The output compares the
+    time that jobs wait for their quorum, the use of GPUs, the idle GPUs in fragments too small for typical pods, and
+    the time until the last job ends. It also says how close the run as it was comes to the log. That run differs where
+    pods of one job end at different times, workers were replaced, or the log's cycles came late.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF

@@ -46,7 +46,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         completed = functools.partial(_complete, SETTINGS[name])
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
-    config = "Another configuration: the settings in this TOML file that decide a plan. All others stay as recorded."
+    config = "Use the settings in this TOML file that decide a plan. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
 
 

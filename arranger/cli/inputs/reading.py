@@ -74,7 +74,7 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
 
     What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
     if name == "--at":
-        text = f"{text} A batch is never split: an offset in a batch means its end."
+        text = f"{text} A batch is never split: an offset in a batch means the end of that batch."
     return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
 
 
