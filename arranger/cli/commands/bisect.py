@@ -125,7 +125,7 @@ def command(
     Exit status: 0 if bisect found an event or a cycle, 1 if not.
 
     \b
-      arranger bisect --job train --blocked                the event since which train doesn't fit or gets no turn
+      arranger bisect --job train --blocked                the event that keeps train from its nodes now
       arranger bisect --job train --blocked --to "1h ago"  the same, as of an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"

@@ -60,7 +60,7 @@ class KindType(click.Choice[str]):
 @click.option(
     "--job", default="", metavar="[NS/]NAME", help="Only events about this job, its pods, and the decisions on it."
 )
-@click.option("--node", default="", metavar="NAME", help="Only events about this node, and pods and decisions on it.")
+@click.option("--node", default="", metavar="NAME", help="Only events about this node, its pods, and placements on it.")
 @click.option("--pod", default="", metavar="[NS/]NAME", help="Only events about this pod.")
 @click.option(
     "--kind",

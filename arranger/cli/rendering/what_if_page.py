@@ -53,7 +53,7 @@ class Sequel(msgspec.Struct, frozen=True):
                 "so what they hold is never free again; --lasting gives them an end"
             )
         elif self.one.endless or self.other.endless:
-            yield "attempts without an end in the log last to the end of the horizon; --lasting says otherwise"
+            yield "attempts without an end in the log run to the end of the time shown; --lasting gives them an end"
         elif lasting_ms is not None:
             yield f"attempts without an end in the log last {duration(lasting_ms)}"
         alike = self.alike
