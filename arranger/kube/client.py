@@ -8,8 +8,9 @@ event in a stream of changes means is said by an exception, never swallowed.
 
 import math
 import urllib.parse
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -18,7 +19,17 @@ from yarl import URL
 
 from arranger import __version__
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
+from arranger.kube.cluster import (
+    ApiError,
+    Change,
+    ClusterUnavailable,
+    Expired,
+    Object,
+    Page,
+    Resource,
+    Withdrawn,
+    always,
+)
 from arranger.kube.config import Access, Credentials
 
 #: A server sends a bookmark about every minute, so a watch that says nothing for longer is dead.
@@ -29,6 +40,23 @@ CONNECTIONS = 128
 #: An object is at most some 1.5 MB in etcd; a watch line far beyond that is no line.
 LONGEST_LINE_BYTES = 32 * 1024 * 1024
 _READ_BUFFER_BYTES = 1024 * 1024
+
+
+#: Whether the request that the present task sends is still wanted.
+_still: ContextVar[Callable[[], bool]] = ContextVar("still", default=always)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Asks once more whether a request is wanted when its connection is there, and then it is written at once."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        if not _still.get()():
+            connection.release()
+            raise Withdrawn(f"{req.method} {req.url.path}: no longer wanted")
+        return connection
 
 
 class OnRequest(Protocol):
@@ -144,8 +172,14 @@ class HttpCluster:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         return _decoded(_objects, await self._call("get", resource, "GET", resource.path(namespace, name)))
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        return _decoded(_objects, await self._call("create", resource, "POST", resource.path(namespace), body=body))
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
+        before = _still.set(still)
+        try:
+            return _decoded(_objects, await self._call("create", resource, "POST", resource.path(namespace), body=body))
+        finally:
+            _still.reset(before)
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -291,7 +325,7 @@ class HttpCluster:
         # Made at the first request, because aiohttp wants a running event loop.
         if self._lazy_session is None:
             self._lazy_session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
+                connector=_Connector(limit=self._connections, keepalive_timeout=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # To a server nearby, compression costs both sides more time than the bytes do.
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},

@@ -4,7 +4,7 @@ Two things implement it: `kube.client` over HTTP, and `sandbox.direct` in memory
 suite holds both, and the embedded HTTP cluster, to what a real API server does.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -70,6 +70,15 @@ class ClusterUnavailable(ClusterError):
     """No answer: connection refused, reset or timed out. Whether a write took effect is not known."""
 
 
+class Withdrawn(ClusterError):
+    """A request was no longer wanted when it was about to be sent: it was not sent."""
+
+
+def always() -> bool:
+    """Wanted whatever comes."""
+    return True
+
+
 class Expired(ApiError):
     """410: the resourceVersion is too old to watch from; list again."""
 
@@ -123,8 +132,14 @@ class Cluster(Watchable, Protocol):
         """One object; `ApiError` 404 when it isn't there."""
         ...
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """Create an object; `ApiError` 409 AlreadyExists when the name is taken."""
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
+        """Create an object; `ApiError` 409 AlreadyExists when the name is taken.
+
+        `still` is asked right before the request is sent, and `Withdrawn` is raised if it returns False: a connection
+        takes its time to come about, and the process may be stopped meanwhile for as long as somebody likes.
+        """
         ...
 
     async def patch(

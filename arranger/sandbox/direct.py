@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import Change, Expired, Object, Page, Resource
+from arranger.kube.cluster import Change, Expired, Object, Page, Resource, Withdrawn, always
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
@@ -110,7 +110,11 @@ class DirectCluster:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         return _fresh(self._store.get(resource, namespace or "", name))
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
+        if not still():
+            raise Withdrawn(f"create {resource.plural}: no longer wanted")
         return _fresh(self._store.create(resource, namespace or "", _own(body)).stored)
 
     async def patch(

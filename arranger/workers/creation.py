@@ -6,7 +6,7 @@ Every creation is safe to repeat: "already exists" counts only if the owner's UI
 import logging
 
 from arranger.events.kinds import EffectFailed
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object, Resource
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object, Resource, Withdrawn
 from arranger.kube.translate import pod_seen
 from arranger.logs import log_event
 from arranger.model.job import Slot
@@ -51,12 +51,16 @@ class Creation:
         return await self._effects.carry_out(name, lambda: self._create(look, slot, resource, body))
 
     async def _create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
-        if not look.current() or not self._effects.allowed():  # while it waited for its turn
-            self._queue.look_again(look.job.uid, STALE_S)
-            return False
+        def still() -> bool:
+            return look.current() and self._effects.allowed()
+
+        if not still():  # while it waited for its turn
+            return self._later(look)
         try:
-            await self._effects.cluster.create(resource, look.job.seen.namespace, body)
+            await self._effects.cluster.create(resource, look.job.seen.namespace, body, still=still)
             return True
+        except Withdrawn:
+            return self._later(look)
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
                 return await self._ours(look, slot, resource, body["metadata"]["name"], body["spec"].get("nodeName"))
@@ -64,6 +68,11 @@ class Creation:
                 raise
             await self._refused(look, slot, refused)
             return False
+
+    def _later(self, look: Look) -> bool:
+        """The projection has gone on, or isn't fresh: look again soon."""
+        self._queue.look_again(look.job.uid, STALE_S)
+        return False
 
     async def _ours(self, look: Look, slot: SlotKey, resource: Resource, name: str, node: str | None) -> bool:
         """An object of that name exists: ours by owner UID, or a stranger's, which we never touch. A pod must tell

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import aiohttp
 import pytest
 import yaml
 
@@ -30,6 +31,7 @@ from arranger.kube.cluster import (
     Expired,
     Object,
     Resource,
+    Withdrawn,
 )
 from arranger.kube.config import find_access
 from arranger.sandbox.direct import DirectCluster
@@ -218,6 +220,33 @@ async def test_a_taken_name_is_refused(subject: Subject) -> None:
         await place.cluster.create(PODS, place.namespace, pod("a"))
         with refused(409, "AlreadyExists", '"a"'):
             await place.cluster.create(PODS, place.namespace, pod("a", labels={"other": "yes"}))
+
+
+async def test_a_creation_that_is_no_longer_wanted_at_the_last_moment_creates_nothing(subject: Subject) -> None:
+    async with subject.open() as place:
+        with pytest.raises(Withdrawn):
+            await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: False)
+        with refused(404, "NotFound", '"a"'):
+            await place.cluster.get(PODS, place.namespace, "a")
+        await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: True)
+
+
+async def test_whoever_is_stopped_while_a_connection_comes_about_is_asked_again_before_the_request_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, wanted = aiohttp.TCPConnector.connect, [True]
+
+    async def stopped_meanwhile(*given: Any) -> Any:
+        connection = await connect(*given)
+        wanted[0] = False
+        return connection
+
+    async with EmbeddedSubject(tmp_path).open() as place:
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", stopped_meanwhile)
+        with pytest.raises(Withdrawn):
+            await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: wanted[0])
+        with refused(404, "NotFound", '"a"'):
+            await place.cluster.get(PODS, place.namespace, "a")
 
 
 async def test_what_is_not_there_is_not_found_by_any_verb(subject: Subject) -> None:

@@ -19,7 +19,7 @@ from arranger.events.kinds import Batch, EpochBegun, Placed, WorkersReplaced, ki
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
-from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource
+from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource, always
 from arranger.model.job import Replacement
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
@@ -364,7 +364,10 @@ class FaultyCluster(DirectCluster):
         await self._gateway.latency()
         return found
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
+        """`still` is not asked again: a process may be stopped right after it has asked."""
         name = body["metadata"]["name"]
         parent = super().create
         return await self._write(

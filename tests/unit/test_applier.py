@@ -13,7 +13,7 @@ import yaml
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource
+from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
@@ -58,7 +58,9 @@ class Raced(DirectCluster):
     #: What happens once before a deletion is taken.
     deleting: Callable[[], object] | None = None
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
         creating, self.creating = self.creating, None
         if creating is not None:
             creating()
@@ -595,10 +597,10 @@ async def test_what_admission_refuses_is_told_and_tried_again_and_never_fails_th
     scene.decide(Stage.STARTING)
     create = scene.cluster.create
 
-    async def denied(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def denied(resource: Resource, namespace: str | None, body: Mapping[str, Any], **asked: Any) -> Object:
         if resource == PODS:
             raise ApiError(code, reason, message)
-        return await create(resource, namespace, body)
+        return await create(resource, namespace, body, **asked)
 
     monkeypatch.setattr(scene.cluster, "create", denied)
     async with scene.running():
@@ -712,10 +714,10 @@ async def test_the_leaders_service_stands_before_its_pod() -> None:
     there: list[list[str]] = []
     create = scene.cluster.create
 
-    async def noted(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def noted(resource: Resource, namespace: str | None, body: Mapping[str, Any], **asked: Any) -> Object:
         if resource in (PODS, SERVICES):
             there.append([resource.kind, body["metadata"]["name"]])
-        return await create(resource, namespace, body)
+        return await create(resource, namespace, body, **asked)
 
     scene.cluster.create = noted  # type: ignore[method-assign]
     async with scene.running():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arranger.events import kinds as k
-from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource
+from arranger.kube.cluster import ApiError, ClusterUnavailable, Object, Resource, always
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
@@ -44,7 +44,9 @@ class Failing:
             raise self.problem
         return {"metadata": {"resourceVersion": f"stored-{len(self.tried[name])}"}}
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
+    ) -> Object:
         return dict(body)  # Events
 
 
