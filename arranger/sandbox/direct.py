@@ -67,7 +67,8 @@ class DirectCluster:
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         with _as_client_sees():
-            watch = self._store.watch(resource, Selection(), resource_version, news.set)
+            store = self._store
+            watch = store.watch(resource, Selection(), resource_version, news.set)
             try:
                 while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                     events = watch.take()
@@ -76,7 +77,7 @@ class DirectCluster:
                         silent = not await self._woken(news, min(left_s, BOOKMARK_S))
                         events = watch.take()
                         if silent and not events:
-                            yield [self._bookmark(resource)]
+                            yield [self._bookmark(store, resource)]
                     if events:
                         yield [self._change(event) for event in events]
             finally:
@@ -102,8 +103,8 @@ class DirectCluster:
     def _change(self, event: Event) -> Change:
         return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())
 
-    def _bookmark(self, resource: Resource) -> Change:
-        version = str(self._store.version)
+    def _bookmark(self, store: Store, resource: Resource) -> Change:
+        version = str(store.version)
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {"resourceVersion": version}}
         return Change("BOOKMARK", obj, version, self._clock.now_ms())
 
