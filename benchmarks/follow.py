@@ -136,7 +136,7 @@ def _roles(
 class _Cluster:
     """An API server that takes statuses and Events after a while; nothing else is asked of it here."""
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any], **asked: Any) -> Object:
         await asyncio.sleep(0.005)
         return {}
 

@@ -217,7 +217,7 @@ class _Cluster:
         await asyncio.sleep(_ANSWER_S)
         return self._scene.job(name) if resource == TYJOBS else self._scene.pod(name)
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any], **asked: Any) -> Object:
         await asyncio.sleep(_ANSWER_S)
         if resource == PODS:
             with self._scene._played():
