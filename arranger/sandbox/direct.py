@@ -67,8 +67,7 @@ class DirectCluster:
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         with _as_client_sees():
-            store = self._store
-            watch = store.watch(resource, Selection(), resource_version, news.set)
+            watch = self._store.watch(resource, Selection(), resource_version, news.set)
             try:
                 while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                     events = watch.take()
@@ -77,7 +76,7 @@ class DirectCluster:
                         silent = not await self._woken(news, min(left_s, BOOKMARK_S))
                         events = watch.take()
                         if silent and not events:
-                            yield [self._bookmark(store, resource)]
+                            yield [self._bookmark(resource)]
                     if events:
                         yield [self._change(event) for event in events]
             finally:
@@ -103,8 +102,8 @@ class DirectCluster:
     def _change(self, event: Event) -> Change:
         return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())
 
-    def _bookmark(self, store: Store, resource: Resource) -> Change:
-        version = str(store.version)
+    def _bookmark(self, resource: Resource) -> Change:
+        version = str(self._store.version)
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {"resourceVersion": version}}
         return Change("BOOKMARK", obj, version, self._clock.now_ms())
 
