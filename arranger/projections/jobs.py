@@ -6,7 +6,6 @@ A *placement* is a decided place on a node. Until its pod is observed it holds t
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -27,20 +26,10 @@ LEADER: SlotKey = (LEADER_GROUP, 0)
 STEPS_KEPT = 4
 
 
-class SlotState(StrEnum):
-    """What a slot is in: it has no node, or will never have one again; or it has one, and there no pod yet, a pod, or a
-    pod that the API server refuses."""
-
-    EMPTY = "Empty"
-    GIVEN_UP = "GivenUp"
-    PLACED = "Placed"
-    FILLED = "Filled"
-    REFUSED = "Refused"
-
-
 @dataclass(slots=True)
 class SlotTable:
-    """The slots of one job, each in one state (`state`). Only the fold writes to it."""
+    """The slots of one job: without a node, given up, or with a node and there no pod yet, a pod, or a pod that the API
+    server refuses. `State.validate` finds a slot in two of these at once. Only the fold writes to it."""
 
     #: Slot → its node.
     nodes: dict[SlotKey, str] = field(default_factory=dict)
@@ -52,13 +41,6 @@ class SlotTable:
     given_up: dict[SlotKey, None] = field(default_factory=dict)
     #: Of a job taken over from its status: slots whose pod, if it is there still, was replaced in the epoch before.
     leaving: tuple[SlotKey, ...] = ()
-
-    def state(self, slot: SlotKey) -> SlotState:
-        if slot not in self.nodes:
-            return SlotState.GIVEN_UP if slot in self.given_up else SlotState.EMPTY
-        if slot in self.pods:
-            return SlotState.FILLED
-        return SlotState.REFUSED if slot in self.refused_ms else SlotState.PLACED
 
     def place(self, slot: SlotKey, node: str) -> None:
         """It gets a node, or another one."""

@@ -123,12 +123,13 @@ class _Reasons:
         if old is None or old.schedule_state != new.schedule_state:
             return -math.inf
         was, found = old.shortage, new.shortage
+        if was.amounts() == found.amounts():  # mostly: nothing is sorted to find that out
+            return math.inf
         if was.infeasible != found.infeasible:
             return -math.inf
         if was.group != found.group or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
-        same = was.amounts() == found.amounts()
-        return math.inf if same else max(self.config.reasons_refresh_ms, self._apart_ms)
+        return max(self.config.reasons_refresh_ms, self._apart_ms)
 
     def of(self, tried: PlacementTry, shortage: Shortage) -> Waits:
         job = tried.job
