@@ -66,8 +66,9 @@ class DirectCluster:
         """Changes after a resourceVersion, with bookmarks, until the time is over."""
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
+        store = self._store  # a watch stays with the server that it was opened to
         with _as_client_sees():
-            watch = self._store.watch(resource, Selection(), resource_version, news.set)
+            watch = store.watch(resource, Selection(), resource_version, news.set)
             try:
                 while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                     events = watch.take()
@@ -76,7 +77,7 @@ class DirectCluster:
                         silent = not await self._woken(news, min(left_s, BOOKMARK_S))
                         events = watch.take()
                         if silent and not events:
-                            yield [self._bookmark(resource)]
+                            yield [self._bookmark(resource, store.version)]
                     if events:
                         yield [self._change(event) for event in events]
             finally:
@@ -102,10 +103,10 @@ class DirectCluster:
     def _change(self, event: Event) -> Change:
         return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())
 
-    def _bookmark(self, resource: Resource) -> Change:
-        version = str(self._store.version)
-        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {"resourceVersion": version}}
-        return Change("BOOKMARK", obj, version, self._clock.now_ms())
+    def _bookmark(self, resource: Resource, version: int) -> Change:
+        metadata = {"resourceVersion": str(version)}
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return Change("BOOKMARK", obj, str(version), self._clock.now_ms())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         return _fresh(self._store.get(resource, namespace or "", name))

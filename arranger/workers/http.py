@@ -46,8 +46,10 @@ class Health:
 
         Not `passing`: a failure won't go by itself while the process starts, so the first report of it is logged too.
         """
-        before = self._checks.get(name)
-        self._checks[name] = Check(ok, "" if ok else reason, vital)
+        before, check = self._checks.get(name), Check(ok, "" if ok else reason, vital)
+        if check == before:
+            return
+        self._checks[name] = check
         if before is None or before.ok != ok or (before is _UNREPORTED and not ok and not passing):
             if ok:
                 log_event(_log, "check passes", check=name)

@@ -83,14 +83,16 @@ class Elsewhere:
     # --- what is done --------------------------------------------------------------------------------------
 
     async def _answers(self) -> None:
-        """The other cluster answers one of our processes; connections that are open stay."""
+        """The other cluster answers one of our processes. Its open watches stay, or break when they next have news."""
         world = self._world
         process = self._chance.choice(world.processes) if world.processes else None
         if process is None or process.identity is None:
             return
-        world.faults.hit("another cluster answers")
-        world.step("elsewhere", f"another cluster answers {process.name}")
-        process.cluster.connect(self.store)
+        reset = self._chance.random() < 0.5
+        how = "another cluster answers, and open watches break" if reset else "another cluster answers"
+        world.faults.hit(how)
+        world.step("elsewhere", f"{process.name}: {how}")
+        process.cluster.connect(self.store, reset=reset)
         await asyncio.sleep(self._chance.choice((0.5, 5.0, 30.0)) * self._chance.uniform(0.3, 1.0))
         process.cluster.connect(world.store)
         world.step("elsewhere", f"our cluster answers {process.name} again")

@@ -85,8 +85,8 @@ USERS = (
     "user suspends", "user resumes", "a ttl runs out",
 )  # fmt: skip
 CLUSTERS = (
-    "another cluster answers", "another cluster's process", "another cluster's process is refused",
-    "another cluster's claim",
+    "another cluster answers", "another cluster answers, and open watches break", "another cluster's process",
+    "another cluster's process is refused", "another cluster's claim",
 )  # fmt: skip
 STALLS = (
     "store stalled", "store stalled: a write is taken later", "all processes paused together",
@@ -94,7 +94,7 @@ STALLS = (
 )  # fmt: skip
 #: At every call of a gateway that is cancelled; as `asyncio.wait_for` of Python 3.11 can.
 SWALLOWED = ("cancellation swallowed",)
-IN_FLIGHT = ("append held in flight",)
+IN_FLIGHT = ("append held in flight", "pause with news in hand")
 UPGRADE = (
     "rolling upgrade",
     "an old version starts during the upgrade",

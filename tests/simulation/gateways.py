@@ -313,10 +313,12 @@ class FaultyCluster(DirectCluster):
         super().__init__(store, clock=gateway.process.clock)
         self._gateway = gateway
         self._world = gateway.world
+        self._resets = 0
 
-    def connect(self, store: Store) -> None:
-        """From now on another API server answers what is asked again."""
+    def connect(self, store: Store, *, reset: bool = False) -> None:
+        """From now on another API server answers what is asked again; `reset` breaks the watches that are open, too."""
         self._store = store
+        self._resets += reset
 
     def _connected(self, what: str) -> None:
         if self._world.api_away or self._world.faults.at(f"{what}: no connection"):
@@ -431,10 +433,10 @@ class FaultyCluster(DirectCluster):
         self._connected(what)
         if world.faults.at(f"{what}: 410"):
             raise Expired(410, "Expired", "simulated: too old resource version")
-        until_s = min(world.chance.uniform(5.0, 20.0), timeout_s)
+        until_s, resets = min(world.chance.uniform(5.0, 20.0), timeout_s), self._resets
         async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:
             async for batch in batches:
-                if world.api_away:
+                if world.api_away or self._resets > resets:
                     raise ClusterUnavailable("simulated: the connection was reset")
                 if world.faults.at(f"{what}: ended"):
                     return
@@ -445,6 +447,9 @@ class FaultyCluster(DirectCluster):
                     raise ClusterUnavailable("simulated: nothing was heard for 30 s")
                 if world.faults.at(f"{what}: late"):
                     await asyncio.sleep(world.chance.uniform(0.3, 8.0))
+                if world.faults.at("pause with news in hand"):
+                    self._gateway.process.pause(world.chance.uniform(6.0, 30.0), f"with news of {resource.plural}")
+                    await asyncio.sleep(0)
                 if told := self._mangled(what, batch):
                     yield told
 

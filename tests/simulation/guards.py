@@ -42,7 +42,7 @@ _LONGER = {
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
     "the term of an append for a watch": {"append held in flight": 0.05},
-    "the term of who declares the log lost": {"append held in flight": 0.03},
+    "the term of who declares the log lost": {"append held in flight": 0.03, "pause with news in hand": 0.05},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
 }
 
