@@ -16,7 +16,7 @@ export JOBS
 # most of the time: two processors keep four busy.
 WORKERS ?= 4
 
-.PHONY: demo test test-quick sim trial fuzz history check bench format clean
+.PHONY: demo test soak test-quick sim trial fuzz history check bench format clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -38,6 +38,9 @@ demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cle
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: about an hour, before a release
+	@SOAK=1 $(MAKE) --no-print-directory test
 
 test-quick: $(VENV)/.dev ## the unit tests that are done in a minute or two, on all processors
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/unit $(PYTEST_ARGS)

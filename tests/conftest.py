@@ -8,13 +8,20 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
+from tests.depth import extent
 from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
 from tests.session_end import hand_over, take_over, tell
 
 REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
 _FIRST = ("tests/simulation/test_simulation", "tests/e2e/", "tests/simulation/", "tests/contract/")
+
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("house", deadline=None, max_examples=extent(100, soak=1000))
+hypothesis.settings.load_profile("house")
 
 
 def pytest_configure() -> None:

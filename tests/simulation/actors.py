@@ -205,7 +205,7 @@ class User:
         spec: dict[str, Any] = {"containers": [container]}
         if chance.random() < 0.3:
             spec["restartPolicy"] = "Never"
-        if not leader and chance.random() < 0.15:  # each pod of it fails by its own fault, and is replaced where it is
+        if not leader and chance.random() < 0.35:  # each pod of it fails by its own fault, and is replaced where it is
             notes |= {"run-seconds": f"{chance.uniform(1, 15):.1f}", "failures": "1"}
             spec["restartPolicy"] = "Never"
         return {

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _KNOWN_AT = 120
 #: The place for a process of another cluster: beyond those of ours.
 _SLOT = 9
-_ASK_S = 10.0
+#: Where this site has a rate, the other cluster does nothing else.
+BREAKS = "another cluster answers, and open watches break"
 
 
 class Elsewhere:
@@ -78,7 +79,7 @@ class Elsewhere:
             state = self._world.oracle.state
             known = self._world.home.index is not None and state.cluster and state.offset > _KNOWN_AT
             if self._world.faults.on and known:
-                await self._chance.choice(acts)()
+                await (self._answers if self._world.faults.has(BREAKS) else self._chance.choice(acts))()
 
     # --- what is done --------------------------------------------------------------------------------------
 
@@ -88,8 +89,8 @@ class Elsewhere:
         process = self._chance.choice(world.processes) if world.processes else None
         if process is None or process.identity is None:
             return
-        reset = self._chance.random() < 0.5
-        how = "another cluster answers, and open watches break" if reset else "another cluster answers"
+        reset = world.faults.has(BREAKS) or self._chance.random() < 0.5
+        how = BREAKS if reset else "another cluster answers"
         world.faults.hit(how)
         world.step("elsewhere", f"{process.name}: {how}")
         process.cluster.connect(self.store, reset=reset)

@@ -123,12 +123,16 @@ _FAMILIES = {
 }
 
 
-#: Sites that are passed so seldom that they need a higher rate to be hit at all.
-_RARE = (
-    "snapshot", "trim", "delete pods", "a replacement is on its way", "events: 429", "events: time-out after",
-    "events: 500 before",
-)  # fmt: skip
-_RARELY_PASSED = 8
+#: What names sites that are passed so seldom that they need a higher rate to be hit at all, and by how much.
+_RARE = {
+    "pause before delete pods": 24, "pause after delete pods": 24, "delete pods": 8, "snapshot": 8, "trim": 8,
+    "a replacement is on its way": 40, "events: 429": 8, "events: time-out after": 8, "events: 500 before": 8,
+}  # fmt: skip
+
+
+def _more(site: str) -> int:
+    """How much higher a site's rate is than that of its family."""
+    return next((times for part, times in _RARE.items() if part in site), 1)
 
 
 class Faults:
@@ -145,7 +149,7 @@ class Faults:
             intensity = chance.choice((0.3, 1.0, 1.0, 2.5))
             for site in sites:
                 if chance.random() < 0.8:
-                    self.rates[site] = rate * intensity * (_RARELY_PASSED if site.endswith(_RARE) else 1)
+                    self.rates[site] = rate * intensity * _more(site)
             if family == "log state":
                 self.rates |= {site: 1.0 for site in sites if chance.random() < 0.5}
 

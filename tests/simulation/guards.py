@@ -26,6 +26,7 @@ from arranger.workers.creation import Creation
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
 from arranger.workers.timekeeping import Timekeeper
+from tests.simulation.elsewhere import BREAKS
 from tests.simulation.invariants import Violation
 from tests.simulation.run import in_order, pool
 from tests.simulation.world import World
@@ -41,8 +42,9 @@ _LONGER = {
 #: The faults that a guard stands against, where they are so rare that a run may not meet them: how often each comes.
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
+    "the cluster that a process is connected to": {BREAKS: 1.0},
     "the term of an append for a watch": {"append held in flight": 0.05},
-    "the term of who declares the log lost": {"append held in flight": 0.03, "pause with news in hand": 0.05},
+    "the term of who declares the log lost": {"pause with news in hand": 0.2},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
 }
 

@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
 
+from tests.depth import extent
 from tests.simulation.faults import SITES
 from tests.simulation.run import Outcome, run_seed
 
 #: How many steps each has with faults.
 STEPS = 3000
 
-FIXED = range(150)
+FIXED = range(extent(50, soak=500))
 
 #: How many seeds are drawn again in every session; the summary of the tests names them, passed or failed.
-FRESH = 10
+FRESH = extent(10, soak=100)
 
 
 class Running:

@@ -28,7 +28,7 @@ from tests.world import GIB, World, shape
 
 QUEUES = ("", "Priority", "DRF")
 CORDONED = Reason(ReasonKind.CORDONED)
-BY_CHANCE = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def bare_node(world: World, name: str, **amounts: object) -> None:

@@ -8,7 +8,7 @@ from tests.random_worlds import Step, live_through, steps
 from tests.world import World, shape
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=60, print_blob=True)
 @given(history=steps())
 def test_a_process_that_remembers_says_what_one_that_does_not_would_say(history: list[Step]) -> None:
     cycles = Cycles()

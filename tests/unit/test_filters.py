@@ -576,7 +576,7 @@ def test_equal_pods_fill_preferred_nodes_first_as_one_by_one() -> None:
         assert nodes_of(job) == nodes_of(other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from(["hdd", "ssd", "nvme"]), st.integers(1, 6), st.booleans()), max_size=5),
     st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["hdd", "ssd", "nvme"])), max_size=3),

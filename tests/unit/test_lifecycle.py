@@ -765,7 +765,7 @@ def test_a_pod_that_can_never_be_created_fails_the_job() -> None:
 
 # --- whatever happened before -------------------------------------------------------------------------------------
 
-BY_CHANCE = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @BY_CHANCE

@@ -25,7 +25,7 @@ from tests.one_by_one import OneByOne, counted
 from tests.random_clusters import asking_worlds
 from tests.world import World, shape
 
-BY_CHANCE = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 #: Node → scores for its first pod, its second …
 Table = list[list[int]]

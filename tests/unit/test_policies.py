@@ -32,7 +32,7 @@ from tests.random_clusters import (
 from tests.unit.replay_worlds import verified
 from tests.world import GIB, World, shape
 
-BY_CHANCE = settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=60, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 QUEUES = ("", "Priority", "DRF")
 
 

@@ -53,7 +53,7 @@ def written(entries: list[Entry]) -> bytes:
 # --- plans come out as before ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(steps(least=10, most=60))
 def test_every_cycle_of_any_history_is_taken_again_identically(history: list[Step]) -> None:
     entries = live_through(history).entries

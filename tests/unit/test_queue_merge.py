@@ -17,7 +17,7 @@ drawn = st.lists(
     min_size=2,
     max_size=12,
 )
-BY_CHANCE = settings(max_examples=300, deadline=None, print_blob=True)
+BY_CHANCE = settings(max_examples=300, print_blob=True)
 
 
 def world_of(draws: list[Draw]) -> World:

@@ -17,7 +17,7 @@ from tests.one_by_one import OneByOne
 from tests.random_clusters import JobDraw, NodeDraw, jobs_drawn, nodes_drawn, observed
 from tests.world import GIB, World, shape
 
-BY_CHANCE = settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=60, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 #: Job UID, and its share after its turn, in billionths.
 Trace = list[tuple[str, int]]

@@ -508,7 +508,7 @@ def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> N
     assert job_index.jobs["default", "j"] == ("uid-j", world.state.offset)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories())
 def test_in_every_random_history_the_reasons_add_up_and_every_winner_has_the_best_score(entries: list[Entry]) -> None:
     jobs = {event.uid: event.name for entry in entries for event in entry.batch.events if isinstance(event, k.JobSeen)}
@@ -547,7 +547,7 @@ def test_a_job_that_no_empty_cluster_could_hold_is_told_when_it_fails() -> None:
     assert waiting.fails_at_ms == world.now_ms + world.config.infeasible_grace_ms
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories())
 def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what_it_names(
     entries: list[Entry],

@@ -225,7 +225,7 @@ def test_only_the_cycles_of_the_stretch_are_verified() -> None:
     assert report.cycles == report.identical == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories())
 def test_every_random_history_is_identical(entries: list[Entry]) -> None:
     report = verified(entries)

@@ -111,7 +111,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps)
 def test_whoever_decides_and_however_late_each_job_takes_each_step_once_and_in_order(drawn: list[tuple]) -> None:  # type: ignore[type-arg]
     world = World()

@@ -10,7 +10,7 @@ from arranger.replay.what_if.simulation import Simulation
 from tests.random_clusters import ALL_POLICIES, JobDraw, NodeDraw, asking_worlds, jobs_drawn, nodes_drawn, observed
 from tests.world import World, shape
 
-BY_CHANCE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def simulated(world: World) -> Simulation:

@@ -18,7 +18,7 @@ from tests.interpreter import told_elsewhere
 from tests.random_worlds import LONG, Step, live_through, steps
 from tests.world import World
 
-BY_CHANCE = settings(max_examples=80, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+BY_CHANCE = settings(max_examples=80, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def folded(world: World, *, cut: int = 0, start: State | None = None) -> State:

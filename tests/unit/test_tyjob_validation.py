@@ -57,7 +57,7 @@ PLACES = [path for path in paths_of(RICH) if path]
 
 
 @given(st.sampled_from(PLACES), ANY_JSON)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_whatever_stands_anywhere_in_a_job_the_check_answers_and_what_it_passes_can_be_read(
     place: tuple[Any, ...], junk: Any
 ) -> None:
@@ -71,7 +71,6 @@ def test_whatever_stands_anywhere_in_a_job_the_check_answers_and_what_it_passes_
 
 
 @given(ANY_JSON)
-@settings(deadline=None)
 def test_the_check_answers_for_any_json(junk: Any) -> None:
     assert validate(junk)
 
