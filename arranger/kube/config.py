@@ -57,12 +57,6 @@ class Access:
         self._look_again = clock() + LOOK_AGAIN_S
         self._renewing = asyncio.Lock()
 
-    @classmethod
-    def fixed(cls, server: str, *, token: str = "", tls: ssl.SSLContext | None = None) -> "Access":
-        """Access to a server whose address and token are known and don't change."""
-        credentials = Credentials(server=server.rstrip("/"), authorization=f"Bearer {token}" if token else "", tls=tls)
-        return cls(lambda: credentials, source=server)
-
     @property
     def server(self) -> str:
         """The API server's URL, without a slash at its end."""

@@ -276,25 +276,25 @@ def _without_empty(value: Any) -> Any:
 
 def _owner(metadata: Json) -> PodOwner | None:
     """The slot of a pod whose controller is a TYJob."""
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller") is True:
-            group = (reference.get("apiVersion") or "").partition("/")[0]
-            if reference.get("kind") != KIND or group != GROUP:
-                return None
-            labels = metadata.get("labels") or {}
-            return owner_of(metadata["name"], labels, job=reference.get("name") or "", job_uid=reference["uid"])
-    return None
+    job = _controlling_job(metadata)
+    if job is None:
+        return None
+    return owner_of(metadata["name"], metadata.get("labels") or {}, job=job.get("name") or "", job_uid=job["uid"])
 
 
 def owned_by(item: Json, job_uid: str) -> bool:
     """Whether an object's controller is the TYJob of this UID, as its owner references have it."""
-    return any(
-        reference.get("controller") is True
-        and reference.get("kind") == KIND
-        and (reference.get("apiVersion") or "").partition("/")[0] == GROUP
-        and reference.get("uid") == job_uid
-        for reference in item["metadata"].get("ownerReferences") or ()
-    )
+    job = _controlling_job(item["metadata"])
+    return job is not None and job.get("uid") == job_uid
+
+
+def _controlling_job(metadata: Json) -> Json | None:
+    """The reference to an object's controller, if that is a TYJob. Kubernetes lets no object have two."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") is True:
+            group = (reference.get("apiVersion") or "").partition("/")[0]
+            return reference if reference.get("kind") == KIND and group == GROUP else None
+    return None
 
 
 def _condition_is_true(status: Json, kind: str) -> bool:
