@@ -74,8 +74,7 @@ class EntryIndex:
 
 def check_epoch(index: EntryIndex | None, epoch: int) -> EntryIndex:
     """The index, if it is of this epoch; raises `EpochLost` otherwise."""
-    if index is None:
-        raise EpochLost("the log is empty: it has no epoch")
+    index = check_begun(index)
     if index.start.epoch != epoch:
         raise EpochLost(f"the log is in epoch {index.start.epoch}, not {epoch}")
     return index

@@ -85,7 +85,7 @@ class TieredLog(OnlyRead):
                 raise DamagedEntry(
                     after.offset + 1,
                     f"{lacking}, and the archive at {self._blob_store.where} lacks them",
-                    hint=_RESTORE,
+                    hint="restore the archive's files from a copy",
                 )
         return archive
 
@@ -109,6 +109,3 @@ class TieredLog(OnlyRead):
 
     def read_from(self) -> str:
         return "a log with its archive"
-
-
-_RESTORE = "restore the archive's files from a copy"
