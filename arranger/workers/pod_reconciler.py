@@ -1,4 +1,4 @@
-"""The pod reconciler: creates the pods of a job that are missing, and deletes those that have to go."""
+"""The pod reconciler: creates a job's Service and the pods that are missing, and deletes those that have to go."""
 
 import asyncio
 import logging
@@ -7,17 +7,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from arranger.events.kinds import PodSeen
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
-from arranger.kube.manifests import pod_manifest
+from arranger.kube.cluster import PODS, SERVICES, TYJOBS, ApiError, Object
+from arranger.kube.manifests import leader_service, pod_manifest
 from arranger.lifecycle.desired import desired_pods, orphans
 from arranger.logs import log_event
 from arranger.model.names import job_name
-from arranger.projections.jobs import SlotKey
+from arranger.projections.jobs import LEADER, SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.progress import Look, Progress
-from arranger.workers.service_writer import ServiceWriter
 from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ class PodReconciler:
         self._effects = effects
         self._queue = queue
         self._creation = creation
-        self._services = ServiceWriter(creation)
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
         self._lost_ms = effects.parts.settings.lost_node_s * 1000
@@ -53,7 +51,7 @@ class PodReconciler:
         create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
         if create:
             template = await self._template(look)
-            if template is None or not look.current() or not await self._services.stands(look, template):
+            if template is None or not look.current() or not await self._service_stands(look, template):
                 return
             effects += [self._create(look, slot, node, template) for slot, node in create]
         effects += [
@@ -82,6 +80,19 @@ class PodReconciler:
             self._queue.look_again(job.uid, STALE_S)
             return None
         return held
+
+    async def _service_stands(self, look: Look, template: Object) -> bool:
+        """Have the Service that the job asks for, before any pod of an attempt. True if it is there or isn't asked for,
+        and the job wasn't decided again meanwhile."""
+        service, attempt, progress = leader_service(template), look.job.attempt, look.progress
+        if service is None or progress.served == attempt:
+            return True
+        if (attempt, LEADER) in progress.settling:  # refused a moment ago
+            return False
+        if not await self._creation.create(look, LEADER, SERVICES, service):
+            return False
+        progress.served = attempt
+        return look.current()
 
     async def _create(self, look: Look, slot: SlotKey, node: str, template: Object) -> bool:
         if not look.current():  # this begins later than it was wanted: another attempt has other nodes
