@@ -14,10 +14,9 @@ import asyncio
 import fcntl
 import os
 import struct
-import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
@@ -25,6 +24,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from arranger.clock import wall_clock_ms
 from arranger.errors import DamagedEntry, LogError, LogUnavailable, OutdatedAppend, UsageError
 from arranger.events.codec import (
     StoredEntry,
@@ -115,14 +115,10 @@ def _encode_record(chain: str, payload: bytes, count: int, watch: tuple[str, str
     return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, watched))
 
 
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class FileLog:
     """A `Log` in a file. With `read_only` nothing is ever created or written, and a missing file is a `UsageError`."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, now_ms: Callable[[], int] = _wall_clock_ms) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._path = path
         self._read_only = read_only
         self._now_ms = now_ms
@@ -343,7 +339,7 @@ class FileLog:
             payload = encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (EpochBegun(epoch, lost, reason, cluster),)))
             if index is not None:
                 self._keep_old(index.start.epoch)
-            for snapshot in self._snapshot_files():
+            for snapshot in _snapshot_files(self._path):
                 snapshot.unlink()
             self._replace(_Head(epoch, 0, "", {}, {}), _encode_record(next_chain("", payload), payload, 1))
         return check_begun(self._refresh()).end
@@ -387,20 +383,15 @@ class FileLog:
 
     # --- snapshots and trimming ---
 
-    def _snapshot_files(self) -> list[Path]:
-        return _snapshot_files(self._path)
-
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
         check_epoch(self._become_writer(), snapshot.position.epoch)
-        path = self._path.with_name(f"{self._path.name}.snapshot-{snapshot.position.offset}")
-        with _replacing(path) as file:
-            file.write(encode_snapshot(snapshot))
-        for outdated in self._snapshot_files()[:-SNAPSHOTS_KEPT]:
+        _write_snapshot(self._path, snapshot)
+        for outdated in _snapshot_files(self._path)[:-SNAPSHOTS_KEPT]:
             outdated.unlink()
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         index = self._refresh()
-        for path in reversed(self._snapshot_files()):
+        for path in reversed(_snapshot_files(self._path)):
             if index is not None and (at_most is None or _number(path) <= at_most):
                 snapshot = decode_snapshot(path.read_bytes(), _number(path))
                 if snapshot.position.epoch == index.start.epoch:
@@ -408,7 +399,7 @@ class FileLog:
         return None
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        return [SnapshotMark(_number(path)) for path in self._snapshot_files()]
+        return [SnapshotMark(_number(path)) for path in _snapshot_files(self._path)]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         index = check_epoch(self._become_writer(), epoch)
@@ -431,6 +422,11 @@ class FileLog:
 
 def _snapshot_files(log: Path) -> list[Path]:
     return sorted(log.parent.glob(f"{log.name}.snapshot-*"), key=_number)
+
+
+def _write_snapshot(log: Path, snapshot: StoredSnapshot) -> None:
+    with _replacing(log.with_name(f"{log.name}.snapshot-{snapshot.position.offset}")) as file:
+        file.write(encode_snapshot(snapshot))
 
 
 @contextmanager
@@ -456,6 +452,19 @@ class Copyable(Log, Protocol):
         ...
 
 
+async def stored_entries(source: Copyable, after: Position, *, at_once: int) -> AsyncIterator[Sequence[StoredEntry]]:
+    """All that follows a position up to the present end, at least, every entry checked. Raises what `read` raises."""
+    end = await source.end()
+    while after.offset < end.offset:
+        stored = await source.read_stored(after, limit=at_once)
+        if not stored:
+            raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+        for one in stored:
+            entry = verified(one, after)
+            after = Position(after.epoch, entry.last, entry.chain)
+        yield stored
+
+
 async def copy_log(source: Copyable, target: Path) -> Position:
     """Write a log into a file, with its epoch, offsets, chain and snapshots; answers the end of the copy.
 
@@ -463,25 +472,17 @@ async def copy_log(source: Copyable, target: Path) -> Position:
     is for reading. Raises what `read` raises.
     """
     position = await source.start()
-    end = await source.end()
     with _replacing(target) as file:
         file.write(_encode_head(_Head(position.epoch, position.offset, position.chain, {}, {})))
-        while position.offset < end.offset:
-            following = await source.read_stored(position, limit=100)
-            if not following:
-                raise DamagedEntry(
-                    position.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here"
-                )
-            for stored in following:
-                entry = verified(stored, position)
-                file.write(_encode_record(stored.chain, stored.payload, stored.count))
-                position = Position(position.epoch, entry.last, entry.chain)
+        async for stored in stored_entries(source, position, at_once=100):
+            for one in stored:
+                file.write(_encode_record(one.chain, one.payload, one.count))
+            position = Position(position.epoch, stored[-1].last, stored[-1].chain)
     for outdated in _snapshot_files(target):
         outdated.unlink()
     snapshot = await source.newest_snapshot(at_most=position.offset)
     while snapshot is not None:
-        with _replacing(target.with_name(f"{target.name}.snapshot-{snapshot.position.offset}")) as file:
-            file.write(encode_snapshot(snapshot))
+        _write_snapshot(target, snapshot)
         snapshot = await source.newest_snapshot(at_most=snapshot.position.offset - 1)
     return position
 

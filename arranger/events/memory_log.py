@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from arranger.clock import SystemClock
+from arranger.clock import wall_clock_ms
 from arranger.errors import OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
@@ -33,8 +33,8 @@ from arranger.events.log import (
 class MemoryHome:
     """What a server would hold, with the server's clock. Its `lose_…` methods are faults that a server can have."""
 
-    def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
-        self.now_ms = now_ms or SystemClock().now_ms
+    def __init__(self, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self.now_ms = now_ms
         self.changed = asyncio.Event()
         self._forget(None)
 
@@ -80,10 +80,6 @@ class MemoryHome:
         self.changed = asyncio.Event()
 
 
-def _first_epoch() -> int:
-    return 1
-
-
 class MemoryLog:
     """A `Log` in this process. `now_ms` gives the number of the first epoch, when `open` has to begin it.
 
@@ -94,7 +90,7 @@ class MemoryLog:
         self,
         home: MemoryHome | None = None,
         *,
-        now_ms: Callable[[], int] = _first_epoch,
+        now_ms: Callable[[], int] = lambda: 1,
         clock_bound_ms: int | None = None,
     ) -> None:
         self.home = home if home is not None else MemoryHome()
