@@ -64,7 +64,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, then the fields (under `fields` where names clash)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of JSON."""
         line: dict[str, Any] = {
             "time": _utc(record.created),
             "level": record.levelname.lower(),
@@ -86,7 +85,6 @@ class TextFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of text, a traceback below it if there is one."""
         level = f"{record.levelname.lower():7}"
         code = _COLOURS.get(record.levelno) if self._colour else None
         if code:

@@ -231,7 +231,6 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
         return "one of " + ", ".join(self.choices) if self.choices else self.text
 
 

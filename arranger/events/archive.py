@@ -149,7 +149,6 @@ class ArchiveLog(OnlyRead):
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         segment, number = await self._locate(after)
         if segment is None:
             return []

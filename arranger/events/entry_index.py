@@ -26,7 +26,6 @@ class EntryIndex:
 
     @property
     def end(self) -> Position:
-        """The position after the last entry."""
         return self.position(len(self) - 1)
 
     def position(self, entry: int) -> Position:

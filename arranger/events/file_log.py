@@ -286,7 +286,6 @@ class FileLog:
         return index.end
 
     def _held(self, fence: Fence | None) -> HeldWatch | None:
-        """What is stored of the fence's watch."""
         stored = self._watches.get(fence.watch) if fence is not None else None
         return HeldWatch.decoded(stored) if stored is not None else None
 
@@ -448,7 +447,7 @@ class Copyable(Log, Protocol):
     """A log that can be copied as it is."""
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept."""
+        """Entries as they are kept, unchecked."""
         ...
 
 

@@ -143,7 +143,6 @@ class MemoryLog:
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         first, until = check_epoch(self.home.index, after.epoch).bounds(after, limit=limit)
         return self.home.stored[first:until]
 

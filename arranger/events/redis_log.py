@@ -220,7 +220,6 @@ class RedisLog:
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         meta, raw = await self._fetch(after, "+", limit)
         _check_position(meta, after)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]

@@ -133,12 +133,10 @@ class Segment:
         return len(self.lasts)
 
     def payload(self, number: int) -> bytes:
-        """The payload of the entry of this number."""
         begin = self._ends[number - 1] if number else 8 * len(self)
         return self._body[begin : self._ends[number]]
 
     def count(self, number: int) -> int:
-        """How many events the entry of this number has."""
         return self._counts[number]
 
     def chain(self, number: int) -> str:

@@ -63,7 +63,6 @@ class TieredLog(OnlyRead):
             return await archive.read(after, limit=limit)
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         archive = await self._behind(after)
         if archive is not None:
             return await archive.read_stored(after, limit=limit)

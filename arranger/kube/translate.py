@@ -67,7 +67,6 @@ _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def node_seen(node: Json, term: int) -> NodeSeen:
-    """The observation of a Node, as of the watcher's term."""
     metadata = node["metadata"]
     spec = node.get("spec") or _NOTHING
     status = node.get("status") or _NOTHING
@@ -159,7 +158,6 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
 
 
 def quota_seen(quota: Json, term: int) -> QuotaSeen:
-    """The observation of a ResourceQuota, as of the watcher's term."""
     metadata = quota["metadata"]
     status = quota.get("status") or _NOTHING
     return QuotaSeen(
@@ -216,7 +214,6 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
 
 
 def _conditions_seen(status: Json) -> dict[str, Json]:
-    """The conditions in a status, by type."""
     conditions = status.get("conditions")
     found = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
     return {each["type"]: each for each in found if isinstance(each.get("type"), str)}

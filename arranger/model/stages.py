@@ -89,7 +89,6 @@ _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
 
 
 def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
-    """Whether a job in `stage` may enter the stage `to` for this reason."""
     if reason in (StageReason.AS_RECORDED, StageReason.OTHER):
         return to in _ANYWHERE.get(stage, ())
     return TRANSITIONS.get((stage, reason)) == to

@@ -121,7 +121,6 @@ def _owner_errors(references: list[dict[str, Any]]) -> list[FieldError]:
 
 
 def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
-    """What is wrong with an object's name, labels and owners."""
     name = metadata.get("name") or ""
     if not name:
         return [required("metadata.name", "name or generateName is required")]
@@ -309,7 +308,6 @@ def _frozen(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
-    """What an update of a pod's spec may not change."""
     if new["spec"] == old["spec"] or _frozen(new["spec"]) == _frozen(old["spec"]):
         return []
     return [FieldError("spec", _POD_UPDATES, "FieldValueForbidden")]

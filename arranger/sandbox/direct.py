@@ -63,7 +63,6 @@ class DirectCluster:
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
-        """Changes after a resourceVersion, with bookmarks, until the time is over."""
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         store = self._store  # a watch stays with the server that it was opened to
@@ -134,7 +133,6 @@ class DirectCluster:
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, only that of this UID and version if one is given."""
         self._store.delete(resource, namespace or "", name, DeleteOptions(uid, resource_version, grace_s))
 
     async def close(self) -> None:

@@ -119,7 +119,6 @@ def custom_kind(crd: dict[str, Any]) -> Kind:
 
 
 def definition_errors(crd: Object) -> list[FieldError]:
-    """What keeps a CRD from being served."""
     try:
         kind = custom_kind(crd)
     except (KeyError, TypeError, AttributeError) as error:

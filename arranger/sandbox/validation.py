@@ -287,17 +287,14 @@ class Schema:
 
 
 def required(path: str, message: str = "") -> FieldError:
-    """A field that must be there."""
     return FieldError(path, f"Required value: {message}" if message else "Required value", "FieldValueRequired")
 
 
 def wrong(path: str, value: Any, why: str, reason: CauseReason = "FieldValueInvalid") -> FieldError:
-    """A field whose value can't be."""
     return FieldError(path, f"Invalid value: {_json(value)}: {why}", reason)
 
 
 def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    """A field that takes only some values."""
     listed = ", ".join(_json(option) for option in supported)
     text = f"Unsupported value: {_json(value)}: supported values: {listed}"
     return FieldError(path, text, "FieldValueNotSupported")
