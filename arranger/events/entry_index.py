@@ -59,10 +59,6 @@ class EntryIndex:
         within = bisect_right(self.lasts, position.offset + EVENTS_A_READ)
         return first, min(max(within, first + 1), first + limit, len(self))
 
-    def cut(self, entries: int) -> None:
-        """Forget everything after the first `entries`."""
-        del self.lasts[entries:], self._chains[entries * _CHAIN :]
-
     def trim(self, before: int) -> int:
         """Forget the entries whose last event comes before the offset; answers how many."""
         gone = bisect_left(self.lasts, before)

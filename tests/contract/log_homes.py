@@ -15,8 +15,8 @@ from arranger.clock import SystemClock
 from arranger.events.codec import next_chain
 from arranger.events.file_log import _FIXED_BYTES, FileLog, _encode_record
 from arranger.events.log import Log, Position
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
+from tests.memory_log import MemoryHome, MemoryLog
 
 
 class Home(Protocol):

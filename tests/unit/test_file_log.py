@@ -12,8 +12,8 @@ from arranger.events.fence import CLAIM, Fence
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Batch, NodeGone
 from arranger.events.log import Position, StoredSnapshot, entries
-from arranger.events.memory_log import MemoryLog
 from arranger.events.open_log import open_log
+from tests.memory_log import MemoryLog
 
 WRITER = """
 import asyncio, sys

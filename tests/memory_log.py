@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from arranger.clock import wall_clock_ms
-from arranger.errors import OutdatedAppend
+from arranger.errors import ClockOff, OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
@@ -25,7 +25,6 @@ from arranger.events.log import (
     Seen,
     SnapshotMark,
     StoredSnapshot,
-    check_time,
     epoch_after,
 )
 
@@ -69,8 +68,10 @@ class MemoryHome:
         """What a server's crash does: batches whose last event comes after the offset were never appended."""
         index = check_begun(self.index)
         keep = bisect_right(index.lasts, after)
-        index.cut(keep)
         del self.stored[keep:]
+        self.index = EntryIndex(index.start)
+        for entry in self.stored:
+            self.index.add(entry.last, entry.chain)
         self.writers = {name: mark for name, mark in self.writers.items() if mark[2] <= after}
         self.snapshots = [snapshot for snapshot in self.snapshots if snapshot.position.offset <= after]
         self._wake()
@@ -126,7 +127,9 @@ class MemoryLog:
         return Appended(entry.first, entry.last, duplicate=False, cursor=cursor_of_claim(fence, now, entry.first))
 
     def _check_time(self, time_ms: int) -> None:
-        check_time(time_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
+        ahead_ms = time_ms - self.home.now_ms()
+        if self._clock_bound_ms is not None and abs(ahead_ms) > self._clock_bound_ms:
+            raise ClockOff(ahead_ms)
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         self._seen.passed(after)
