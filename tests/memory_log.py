@@ -6,15 +6,17 @@ Entries are kept encoded and are decoded and checked on every read, as from Redi
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+
+import msgspec
 
 from arranger.clock import wall_clock_ms
 from arranger.errors import ClockOff, OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
-from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
-from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
+from arranger.events.entry_index import _CHAIN, EntryIndex, check_begun, check_epoch
+from arranger.events.fence import CLAIM, Fence, superseded
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
@@ -27,6 +29,54 @@ from arranger.events.log import (
     StoredSnapshot,
     epoch_after,
 )
+
+
+class HeldWatch(msgspec.Struct, frozen=True):
+    """What a log stores of one watch: the current term, and the cursor up to which its observations were appended."""
+
+    term: int
+    cursor: str
+
+    def encoded(self) -> str:
+        """As one text, which logs in files store."""
+        return f"{self.term}:{self.cursor}"
+
+    @classmethod
+    def decoded(cls, text: str) -> "HeldWatch":
+        """The watch that `encoded` wrote; one without a term for any other text."""
+        term, colon, cursor = text.partition(":")
+        return cls(int(term), cursor) if colon and term.isdecimal() else cls(CLAIM, "")
+
+
+def check_fence(fence: Fence | None, held: HeldWatch | None) -> None:
+    """Raises `WatchSuperseded` if the watch's current term is not that of the fence. A claim is never refused."""
+    if fence is None or fence.term == CLAIM:
+        return
+    if held is None or held.term != fence.term:
+        raise superseded(fence, held.term if held is not None else None)
+
+
+def after_append(fence: Fence | None, held: HeldWatch | None, first: int) -> HeldWatch | None:
+    """What the log stores of the fence's watch once a batch whose first event has offset `first` was appended."""
+    if fence is None:
+        return None
+    if fence.term == CLAIM:
+        return HeldWatch(first, held.cursor if held is not None else "")
+    return HeldWatch(fence.term, fence.cursor) if fence.cursor else held
+
+
+def cursor_of_claim(fence: Fence | None, held: HeldWatch | None, first: int) -> str:
+    """The cursor that a claim at offset `first` returns: empty once another claim has come, and for what is none."""
+    claims = fence is not None and fence.term == CLAIM and held is not None and held.term == first
+    return held.cursor if claims and held is not None else ""
+
+
+def trim(index: EntryIndex, before: int) -> int:
+    """Forget the entries whose last event comes before the offset; answers how many."""
+    gone = bisect_left(index.lasts, before)
+    index.start = index.position(gone - 1)
+    del index.lasts[:gone], index._chains[: gone * _CHAIN]
+    return gone
 
 
 class MemoryHome:
@@ -184,7 +234,7 @@ class MemoryLog:
         return [SnapshotMark(snapshot.position.offset) for snapshot in self.home.snapshots]
 
     async def trim(self, before: int, *, epoch: int) -> int:
-        gone = check_epoch(self.home.index, epoch).trim(before)
+        gone = trim(check_epoch(self.home.index, epoch), before)
         del self.home.stored[:gone]
         return gone
 

@@ -59,13 +59,6 @@ class EntryIndex:
         within = bisect_right(self.lasts, position.offset + EVENTS_A_READ)
         return first, min(max(within, first + 1), first + limit, len(self))
 
-    def trim(self, before: int) -> int:
-        """Forget the entries whose last event comes before the offset; answers how many."""
-        gone = bisect_left(self.lasts, before)
-        self.start = self.position(gone - 1)
-        del self.lasts[:gone], self._chains[: gone * _CHAIN]
-        return gone
-
 
 def check_epoch(index: EntryIndex | None, epoch: int) -> EntryIndex:
     """The index, if it is of this epoch; raises `EpochLost` otherwise."""

@@ -12,7 +12,7 @@ import pytest
 from arranger.clock import Clock, SystemClock
 from arranger.errors import WatchSuperseded
 from arranger.events import kinds as k
-from arranger.events.fence import CLAIM, Fence, HeldWatch
+from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended
 from arranger.kube.cluster import PODS
 from arranger.metrics import Metrics
@@ -23,7 +23,7 @@ from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observed import ahead_of_log
 from arranger.workers.watcher import Watcher
-from tests.memory_log import MemoryHome, MemoryLog
+from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.world import World
 
