@@ -18,7 +18,11 @@ _FIELDS = "arranger_fields"
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
 #: Loggers of libraries that tell at INFO what is DEBUG to us.
-_NOISY = ("rq", "aiohttp.access", "asyncio", "urllib3", "kubernetes")
+_NOISY = (
+    *("rq", "aiohttp.access", "asyncio", "urllib3", "kubernetes"),
+    # rq sets a level of its own on these when it is imported, which would win over "rq".
+    *("rq.worker", "rq.queue", "rq.job", "rq.scripts"),
+)
 
 
 def log_event(
@@ -44,9 +48,6 @@ def configure_logging(level: str, form: str, *, stream: TextIO | None = None) ->
     root.addHandler(handler)
     root.setLevel(level.upper())
     for name in _NOISY:
-        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    # rq sets a level of its own on these when it is imported, which would win over "rq".
-    for name in ("rq.worker", "rq.queue", "rq.job", "rq.scripts"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 

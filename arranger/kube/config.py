@@ -111,9 +111,8 @@ def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    missing = [path for path in paths.split(os.pathsep) if path and not Path(path).expanduser().is_file()]
     # Of several files in KUBECONFIG some may be missing, as kubectl has it.
-    if len(missing) == len([path for path in paths.split(os.pathsep) if path]):
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         raise UsageError(f"there is no kubeconfig file {paths}", hint="give --kubeconfig FILE or set KUBECONFIG")
     configuration = Configuration()
     try:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from arranger.kube.cluster import ApiError, Object
+from arranger.kube.cluster import ApiError, Expired, Object
 from arranger.model.checks import FieldError
 
 
@@ -84,14 +84,16 @@ def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refu
     return Refusal(403, "Forbidden", message, _details(name, group, plural, **more))
 
 
-def expired(message: str) -> Refusal:
+class TooOld(Refusal, Expired):
     """410: a resourceVersion or a continuation from before what is remembered."""
-    return Refusal(410, "Expired", message)
+
+    def __init__(self, message: str) -> None:
+        super().__init__(410, "Expired", message)
 
 
-def too_old(asked: int, oldest: int) -> Refusal:
-    """410 of a watch that asks for changes which are forgotten."""
-    return expired(f"too old resource version: {asked} ({oldest})")
+def too_old(asked: int, oldest: int) -> TooOld:
+    """Of a watch that asks for changes which are forgotten."""
+    return TooOld(f"too old resource version: {asked} ({oldest})")
 
 
 def unsupported_media_type(accepted: list[str]) -> Refusal:
