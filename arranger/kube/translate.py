@@ -32,7 +32,7 @@ from arranger.model.pod import (
 )
 from arranger.model.quantity import amount
 from arranger.model.quota import quota_amounts, quota_scopes
-from arranger.model.template import anti_affinity, effective_requests, host_ports
+from arranger.model.template import REMEMBERED_BYTES, anti_affinity, effective_requests, host_ports
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB, validate
@@ -50,9 +50,6 @@ _MAX_STATUS_MESSAGE = 1000
 
 #: A time in RFC 3339, with fractions of a second and an offset, has fewer characters.
 _LONGEST_TIME = 64
-
-#: What was made of a longer text isn't remembered: an object may be a megabyte, and the next one another.
-_REMEMBERED_BYTES = 8192
 
 #: What is wrong with a TYJob is told up to this many fields.
 _MAX_FIELDS_TOLD = 5
@@ -101,11 +98,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         reason, message = _why_ended(phase, metadata, status, containers, message)
     owner = _owner(metadata)
     return PodSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         node=spec.get("nodeName") or "",
         phase=phase,
         requests=effective_requests(spec, _held(containers)),
@@ -119,6 +112,12 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         waiting=first_line(waiting, POD_REASON_LIMIT),
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
     )
+
+
+def _head(metadata: Json, term: int) -> tuple[int, str, str, str, str]:
+    """What the observation of an object in a namespace begins with: term, namespace, name, UID, resourceVersion."""
+    name, version = metadata["name"], metadata.get("resourceVersion") or ""
+    return term, metadata.get("namespace") or "", name, metadata.get("uid") or "", version
 
 
 def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
@@ -142,11 +141,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
     if not isinstance(status, dict):
         status = {}
     return JobSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         generation=_whole(metadata.get("generation")),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -161,11 +156,7 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
     metadata = quota["metadata"]
     status = quota.get("status") or _NOTHING
     return QuotaSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         hard=quota_amounts(status.get("hard")),
         used=quota_amounts(status.get("used")),
         scopes=quota_scopes(quota.get("spec") or _NOTHING),
@@ -359,14 +350,10 @@ def _amounts(allocatable: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _label_pairs(labels: bytes) -> Labels:
-    return _remembered_pairs(labels) if len(labels) <= _REMEMBERED_BYTES else _pairs(labels)
+    return _pairs(labels) if len(labels) <= REMEMBERED_BYTES else _pairs.__wrapped__(labels)
 
 
 @lru_cache(maxsize=16384)
-def _remembered_pairs(labels: bytes) -> Labels:
-    return _pairs(labels)
-
-
 def _pairs(labels: bytes) -> Labels:
     return tuple(sorted(_decode_labels(labels).items()))
 

@@ -73,15 +73,9 @@ class Schema:
             for name in ("anyOf", "oneOf", "allOf")
             if name in declared
         }
+        below = (*self.properties.values(), self.extra, self.items)
         #: Whether this or anything below has rules.
-        self.has_rules: bool = bool(self.rules) or any(sub.has_rules for sub in self._below())
-
-    def _below(self) -> Iterator["Schema"]:
-        yield from self.properties.values()
-        if self.extra is not None:
-            yield self.extra
-        if self.items is not None:
-            yield self.items
+        self.has_rules: bool = bool(self.rules) or any(sub is not None and sub.has_rules for sub in below)
 
     def _parts(self, value: Any, path: str) -> Iterator[tuple["Schema", Any, str]]:
         """Every value below this one that has a schema, with it and its path."""
