@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arranger.model.checks import CauseReason, FieldError, json_type
+from arranger.model.checks import FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
 
 #: Causes that keep the rules from being asked at all, as on the real server.
@@ -148,7 +148,7 @@ class Schema:
         if not isinstance(value, dict):
             return []
         missing = [name for name in self.required if name not in value or self._counts_as_absent(name, value[name])]
-        return [FieldError(_child(path, name), "Required value", "FieldValueRequired") for name in missing]
+        return [required(_child(path, name)) for name in missing]
 
     def _counts_as_absent(self, name: str, value: Any) -> bool:
         return value is None and not (name in self.properties and self.properties[name].nullable)
@@ -171,10 +171,9 @@ class Schema:
         if len(value) > rules.get("maxLength", len(value)):
             return FieldError(path, f"Too long: may not be more than {rules['maxLength']} bytes", "FieldValueTooLong")
         if len(value) < rules.get("minLength", 0):
-            why = f"{path} in body should be at least {rules['minLength']} chars long"
-            return FieldError(path, f"Invalid value: {_json(value)}: {why}")
+            return wrong(path, value, f"{path} in body should be at least {rules['minLength']} chars long")
         if self._pattern is not None and self._pattern.search(value) is None:
-            return FieldError(path, f"Invalid value: {_json(value)}: {path} in body should match '{rules['pattern']}'")
+            return wrong(path, value, f"{path} in body should match '{rules['pattern']}'")
         return None
 
     def _out_of_range(self, value: float, path: str) -> Iterator[FieldError]:
@@ -284,8 +283,8 @@ def required(path: str, message: str = "") -> FieldError:
     return FieldError(path, f"Required value: {message}" if message else "Required value", "FieldValueRequired")
 
 
-def wrong(path: str, value: Any, why: str, reason: CauseReason = "FieldValueInvalid") -> FieldError:
-    return FieldError(path, f"Invalid value: {_json(value)}: {why}", reason)
+def wrong(path: str, value: Any, why: str) -> FieldError:
+    return FieldError(path, f"Invalid value: {_json(value)}: {why}")
 
 
 def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
