@@ -27,12 +27,16 @@ class Clock(Protocol):
         ...
 
 
+def wall_clock_ms() -> int:
+    """What this machine's clock says, milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
 class SystemClock:
     """The clock of the machine that we run on."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 UTC."""
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
 
     def monotonic_s(self) -> float:
         return time.monotonic()

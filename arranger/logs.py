@@ -18,7 +18,11 @@ _FIELDS = "arranger_fields"
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
 #: Loggers of libraries that tell at INFO what is DEBUG to us.
-_NOISY = ("rq", "aiohttp.access", "asyncio", "urllib3", "kubernetes")
+_NOISY = (
+    *("rq", "aiohttp.access", "asyncio", "urllib3", "kubernetes"),
+    # rq sets a level of its own on these when it is imported, which would win over "rq".
+    *("rq.worker", "rq.queue", "rq.job", "rq.scripts"),
+)
 
 
 def log_event(
@@ -45,9 +49,6 @@ def configure_logging(level: str, form: str, *, stream: TextIO | None = None) ->
     root.setLevel(level.upper())
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    # rq sets a level of its own on these when it is imported, which would win over "rq".
-    for name in ("rq.worker", "rq.queue", "rq.job", "rq.scripts"):
-        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 def _utc(created_s: float) -> str:
@@ -64,7 +65,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, then the fields (under `fields` where names clash)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of JSON."""
         line: dict[str, Any] = {
             "time": _utc(record.created),
             "level": record.levelname.lower(),
@@ -86,7 +86,6 @@ class TextFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of text, a traceback below it if there is one."""
         level = f"{record.levelname.lower():7}"
         code = _COLOURS.get(record.levelno) if self._colour else None
         if code:

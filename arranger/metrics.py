@@ -3,7 +3,7 @@
 Gauges whose value is an age are computed when they are scraped, so that they grow while nothing happens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,8 +15,6 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from arranger.clock import Clock
 
@@ -34,8 +32,9 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        registry.register(_HeardAge(self))
-
+        self._heard_age = self._gauge(
+            "watch_heard_age_seconds", "Seconds since the watch last received anything.", ["kind"]
+        )
         self._measure_log()
         self._measure_roles()
         self._measure_store()
@@ -124,11 +123,14 @@ class Metrics:
 
     def heard(self, kind: str) -> None:
         """The watch of this kind said something now, a bookmark included."""
+        if kind not in self._heard_s:
+            self._heard_age.labels(kind).set_function(lambda: self.heard_age_s(kind) or 0.0)
         self._heard_s[kind] = self._clock.monotonic_s()
 
     def forget(self, kind: str) -> None:
         """Stop telling an age for the kind, which is no longer watched by this process."""
-        self._heard_s.pop(kind, None)
+        if self._heard_s.pop(kind, None) is not None:
+            self._heard_age.remove(kind)
 
     def heard_age_s(self, kind: str) -> float | None:
         """Seconds since the watch was last heard; None if this process doesn't watch the kind."""
@@ -138,24 +140,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
-
-    def watched(self) -> list[str]:
-        """The kinds that this process watches, sorted."""
-        return sorted(self._heard_s)
-
-
-class _HeardAge(Collector):
-    """Age of each watch, computed at the scrape."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "arranger_watch_heard_age_seconds", "Seconds since the watch last received anything.", labels=["kind"]
-        )
-        for kind in self._metrics.watched():
-            age_s = self._metrics.heard_age_s(kind)
-            if age_s is not None:
-                family.add_metric([kind], age_s)
-        yield family

@@ -53,7 +53,6 @@ class Installed:
 
     @property
     def names(self) -> PolicyNames:
-        """The names that a TYJob may give."""
         return PolicyNames(tuple(self.policies.queue), tuple(self.policies.pod))
 
 

@@ -30,7 +30,12 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 #: As many as the largest job has: after so many pods that were placed in vain, a quorum is left for the next cycle.
 TRIED_PODS = 10_000
 
-_RESOURCE_WEIGHTS = "a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5"
+_WEEK_S = 604_800
+
+
+def _about(text: str, least: float | None = None, most: float | None = None, **extra: str) -> Meta:
+    """What a setting is for and its range; `extra` is what `Setting` can't tell from its name and type."""
+    return Meta(description=text, ge=least, le=most, extra=extra)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,174 +43,142 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: Annotated[
         str,
-        Meta(
-            description="Redis server that holds the log; password and TLS (rediss://) go into the URL",
-            pattern=r"^(redis|rediss|unix)://.",
-            extra={"allowed": "a URL that begins with redis://, rediss:// or unix://", "flag": "--redis"},
+        Meta(pattern=r"^(redis|rediss|unix)://."),
+        _about(
+            "Redis server that holds the log; password and TLS (rediss://) go into the URL",
+            allowed="a URL that begins with redis://, rediss:// or unix://",
+            flag="--redis",
         ),
     ] = "redis://127.0.0.1:6379/0"
     cluster: Annotated[
         str,
-        Meta(
-            description="name of the cluster and of its log in Redis, so several clusters can share one server",
-            pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
-            extra={"allowed": "a DNS label: at most 63 of a-z, 0-9 and '-', not '-' at either end"},
+        Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
+        _about(
+            "name of the cluster and of its log in Redis, so several clusters can share one server",
+            allowed="a DNS label: at most 63 of a-z, 0-9 and '-', not '-' at either end",
         ),
     ] = "default"
-    kubeconfig: Annotated[
-        str,
-        Meta(description="kubeconfig file; empty: $KUBECONFIG, then in-cluster, then ~/.kube/config"),
-    ] = ""
-    context: Annotated[str, Meta(description="context of the kubeconfig; empty: its current one")] = ""
+    kubeconfig: Annotated[str, _about("kubeconfig file; empty: $KUBECONFIG, then in-cluster, then ~/.kube/config")] = ""
+    context: Annotated[str, _about("context of the kubeconfig; empty: its current one")] = ""
     http_host: Annotated[
         str,
-        Meta(
-            description="address of /healthz, /readyz and /metrics; 0.0.0.0 lets kubelets and Prometheus in",
-            min_length=1,
-            extra={"allowed": "an IP address or host name of this machine"},
+        Meta(min_length=1),
+        _about(
+            "address of /healthz, /readyz and /metrics; 0.0.0.0 lets kubelets and Prometheus in",
+            allowed="an IP address or host name of this machine",
         ),
     ] = "127.0.0.1"
     http_port: Annotated[
-        int,
-        Meta(
-            description="port of /healthz, /readyz and /metrics; 0: any free port, which the log names", ge=0, le=65535
-        ),
+        int, _about("port of /healthz, /readyz and /metrics; 0: any free port, which the log names", 0, 65535)
     ] = 8460
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="least severe line that is logged")
-    ] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is logged")] = (
+        "info"
+    )
     log_format: Annotated[
-        Literal["auto", "text", "json"],
-        Meta(description="form of the log lines; auto: text on a terminal, JSON otherwise"),
+        Literal["auto", "text", "json"], _about("form of the log lines; auto: text on a terminal, JSON otherwise")
     ] = "auto"
-    cycle_period_s: Annotated[
-        float, Meta(description="seconds between scheduling cycles when nothing changes", ge=0.05, le=3600)
-    ] = 1.0
+    cycle_period_s: Annotated[float, _about("seconds between scheduling cycles when nothing changes", 0.05, 3600)] = 1.0
     queue_policy: Annotated[
         str,
-        Meta(
-            description="order among jobs whose spec names no jobQueuePolicy; `arranger policies` lists them",
-            extra={"policies": "queue"},
-        ),
+        _about("order among jobs whose spec names no jobQueuePolicy; `arranger policies` lists them", policies="queue"),
     ] = "Priority"
     pod_policy: Annotated[
         str,
-        Meta(
-            description="how pods choose nodes in jobs whose spec names no basicPolicy; `arranger policies` lists them",
-            extra={"policies": "pod"},
+        _about(
+            "how pods choose nodes in jobs whose spec names no basicPolicy; `arranger policies` lists them",
+            policies="pod",
         ),
     ] = "BinPack"
     weights: Annotated[
         dict[str, Annotated[int, Meta(ge=0, le=1000)]],
-        Meta(
-            description="weight of each resource in node scores; */gpu means every resource whose name ends in /gpu",
-            extra={"allowed": _RESOURCE_WEIGHTS},
+        _about(
+            "weight of each resource in node scores; */gpu means every resource whose name ends in /gpu",
+            allowed="a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5",
         ),
     ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
     infeasible_grace_s: Annotated[
-        int, Meta(description="seconds that a job may not fit even an empty cluster before it fails", ge=0, le=604_800)
+        int, _about("seconds that a job may not fit even an empty cluster before it fails", 0, _WEEK_S)
     ] = 300
     lost_node_s: Annotated[
-        int,
-        Meta(
-            description="seconds that a node may be not ready or gone before its pods count as lost", ge=1, le=604_800
-        ),
+        int, _about("seconds that a node may be not ready or gone before its pods count as lost", 1, _WEEK_S)
     ] = 60
     refused_node_s: Annotated[
-        int,
-        Meta(description="seconds that a job avoids a node whose kubelet refused one of its pods", ge=0, le=604_800),
+        int, _about("seconds that a job avoids a node whose kubelet refused one of its pods", 0, _WEEK_S)
     ] = 60
     quorum_grace_s: Annotated[
         int,
-        Meta(
-            description="seconds that a starting job may lack nodes for its quorum before it gives up all its nodes",
-            ge=1,
-            le=604_800,
+        _about(
+            "seconds that a starting job may lack nodes for its quorum before it gives up all its nodes", 1, _WEEK_S
         ),
     ] = 300
     refused_grace_s: Annotated[
         int,
-        Meta(
-            description="seconds that the API server may refuse pods before their nodes are given up; they are "
-            "retried every 2 s",
-            ge=0,
-            le=604_800,
+        _about(
+            "seconds that the API server may refuse pods before their nodes are given up; they are retried every 2 s",
+            0,
+            _WEEK_S,
         ),
     ] = 5
     reasons_a_second: Annotated[
         int,
-        Meta(
-            description="waiting jobs whose reason may change in a second; each change costs the API server a status",
-            ge=1,
-            le=10_000,
+        _about(
+            "waiting jobs whose reason may change in a second; each change costs the API server a status", 1, 10_000
         ),
     ] = 20
     image_grace_s: Annotated[
-        int, Meta(description="seconds that the leader's image may fail to pull before the job fails", ge=0, le=604_800)
+        int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120
     lease_s: Annotated[
-        int,
-        Meta(description="seconds after which another process takes over the leases of a silent one", ge=2, le=600),
+        int, _about("seconds after which another process takes over the leases of a silent one", 2, 600)
     ] = 15
     heartbeat_s: Annotated[
-        float,
-        Meta(description="seconds between heartbeats; a member counts as gone after three missed ones", ge=0.1, le=60),
+        float, _about("seconds between heartbeats; a member counts as gone after three missed ones", 0.1, 60)
     ] = 3.0
     clock_bound_s: Annotated[
         float,
-        Meta(
-            description="seconds that a process's clock may differ from Redis's; beyond that it writes nothing",
-            ge=0.5,
-            le=300,
-        ),
+        _about("seconds that a process's clock may differ from Redis's; beyond that it writes nothing", 0.5, 300),
     ] = 10.0
-    api_in_flight: Annotated[
-        int, Meta(description="requests to the API server in flight at once, per process", ge=1, le=1024)
-    ] = 64
+    api_in_flight: Annotated[int, _about("requests to the API server in flight at once, per process", 1, 1024)] = 64
     relist_s: Annotated[
         int,
-        Meta(
-            description="longest time in seconds between two comparisons of a listing with the projection; one "
+        _about(
+            "longest time in seconds between two comparisons of a listing with the projection; one "
             "runs each minute while listings are quick",
-            ge=10,
-            le=604_800,
+            10,
+            _WEEK_S,
         ),
     ] = 3600
     snapshot_every_events: Annotated[
-        int, Meta(description="number of events after which a snapshot is stored", ge=100, le=1_000_000_000)
+        int, _about("number of events after which a snapshot is stored", 100, 1_000_000_000)
     ] = 100_000
     snapshot_every_s: Annotated[
-        int, Meta(description="seconds after which a snapshot is stored if there was any event", ge=1, le=604_800)
+        int, _about("seconds after which a snapshot is stored if there was any event", 1, _WEEK_S)
     ] = 300
     upgrade_grace_s: Annotated[
         int,
-        Meta(
-            description="seconds without a process of an earlier release before storing snapshots that it can't read",
-            ge=0,
-            le=86_400,
+        _about(
+            "seconds without a process of an earlier release before storing snapshots that it can't read", 0, 86_400
         ),
     ] = 1800
     keep_events: Annotated[
-        int, Meta(description="number of newest events that trimming always leaves in Redis", ge=0, le=1_000_000_000)
+        int, _about("number of newest events that trimming always leaves in Redis", 0, 1_000_000_000)
     ] = 1_000_000
     archive_url: Annotated[
         str,
-        Meta(
-            description="folder or URL (s3://bucket/path, or any other that fsspec knows) that keeps trimmed events; "
+        _about(
+            "folder or URL (s3://bucket/path, or any other that fsspec knows) that keeps trimmed events; "
             "empty: nothing is archived",
-            extra={"flag": "--archive", "allowed": "a path, or a URL of a scheme that fsspec and its packages know"},
+            flag="--archive",
+            allowed="a path, or a URL of a scheme that fsspec and its packages know",
         ),
     ] = ""
     archive_every_events: Annotated[
-        int,
-        Meta(description="number of new events after which they are archived, with a snapshot", ge=100, le=10_000_000),
+        int, _about("number of new events after which they are archived, with a snapshot", 100, 10_000_000)
     ] = 100_000
     archive_every_s: Annotated[
-        int, Meta(description="seconds after which new events are archived, if there are any", ge=1, le=604_800)
+        int, _about("seconds after which new events are archived, if there are any", 1, _WEEK_S)
     ] = 3600
-    drain_s: Annotated[
-        float, Meta(description="seconds that work in flight has to finish after SIGTERM", ge=0, le=600)
-    ] = 15.0
+    drain_s: Annotated[float, _about("seconds that work in flight has to finish after SIGTERM", 0, 600)] = 15.0
 
     def cycle_config(self, versions: tuple[tuple[str, int], ...] = ()) -> CycleConfig:
         """The part that decides a plan, as it is recorded with each cycle; `versions` of the policies installed."""
@@ -258,7 +231,6 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
         return "one of " + ", ".join(self.choices) if self.choices else self.text
 
 

@@ -17,7 +17,6 @@ import redis.asyncio
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Log
-from arranger.events.memory_log import MemoryLog
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.model.config import VERDICTS, CycleConfig
@@ -31,6 +30,7 @@ from arranger.workers.follower import Follower, Writer
 from arranger.workers.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History, uid
+from tests.memory_log import MemoryLog
 from tests.parts import parts
 from tests.servers import real_redis
 

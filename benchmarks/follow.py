@@ -17,7 +17,6 @@ import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import Object, Resource
 from arranger.metrics import Metrics
 from arranger.model.config import VERDICTS, CycleConfig
@@ -33,6 +32,7 @@ from arranger.workers.follower import Follower
 from arranger.workers.membership import Membership
 from benchmarks.report import Figure
 from benchmarks.workload import TOLD_MS, History
+from tests.memory_log import MemoryLog
 from tests.parts import parts
 
 _TARGET = 100_000

@@ -19,7 +19,6 @@ import msgspec
 import redis.asyncio
 
 from arranger.events import kinds as k
-from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import PODS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
@@ -36,6 +35,7 @@ from arranger.workers.membership import Membership
 from benchmarks.parts import tyjob
 from benchmarks.report import Figure
 from benchmarks.workload import History
+from tests.memory_log import MemoryLog
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 

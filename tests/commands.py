@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from arranger.cli.main import main
-from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, StoredSnapshot
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from tests.file_writer import FileWriter
 
 
 async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
@@ -34,7 +34,7 @@ async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, 
 
 def to_file(entries: Sequence[Entry], path: Path, **options: int) -> list[str]:
     """The entries as a log file; the options that name it to a command."""
-    asyncio.run(write(FileLog(path, now_ms=lambda: 1), entries, **options))
+    asyncio.run(write(FileWriter(path, now_ms=lambda: 1), entries, **options))
     return ["--log", str(path)]
 
 

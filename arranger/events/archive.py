@@ -21,6 +21,7 @@ from arranger.events.segments import (
     SegmentHead,
     SegmentName,
     SnapshotName,
+    damaged,
     decode_segment,
     decode_segment_head,
     decode_snapshot_file,
@@ -122,13 +123,11 @@ class ArchiveLog(OnlyRead):
         begin = await asyncio.to_thread(self._content, name, name.first, HEAD_BYTES)
         return decode_segment_head(name, begin)
 
-    def _content(self, name: SegmentName | SnapshotName, offset: int, count: int = 0) -> bytes:
+    def _content(self, name: SegmentName | SnapshotName, offset: int, count: int = -1) -> bytes:
         try:
-            return self.blob_store.read_beginning(name.file, count) if count else self.blob_store.read(name.file)
+            return self.blob_store.read(name.file, count)
         except FileNotFoundError as error:
-            raise DamagedEntry(
-                offset, f"{name.file} is no longer in the archive at {self.blob_store.where}", hint=_RESTORE
-            ) from error
+            raise damaged(offset, f"{name.file} is no longer in the archive at {self.blob_store.where}") from error
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         segment, number = await self._locate(after)
@@ -141,7 +140,7 @@ class ArchiveLog(OnlyRead):
                 batch = decode_batch(segment.payload(each), first)
                 if len(batch.events) != segment.count(each):
                     counts = f"{len(batch.events)} events, not {segment.count(each)}"
-                    raise DamagedEntry(first, f"{segment.file} holds {counts}", hint=_RESTORE)
+                    raise damaged(first, f"{segment.file} holds {counts}")
                 found.append(Entry(first, segment.lasts[each], segment.chain(each), batch))
                 first = segment.lasts[each] + 1
         except DamagedEntry:
@@ -150,7 +149,6 @@ class ArchiveLog(OnlyRead):
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         segment, number = await self._locate(after)
         if segment is None:
             return []
@@ -188,9 +186,7 @@ class ArchiveLog(OnlyRead):
         """Raises `DamagedEntry` if the position is where the segment before this one ends."""
         before = self.contents.holding(after.offset)
         if before is not None and before.last == after.offset and (await self._head(before)).after == after:
-            raise DamagedEntry(
-                after.offset + 1, f"{segment.file} doesn't follow from {before.file}, by its chain", hint=_RESTORE
-            )
+            raise damaged(after.offset + 1, f"{segment.file} doesn't follow from {before.file}, by its chain")
 
     async def _load(self, offset: int) -> Segment:
         """The segment that holds an offset. Once reading goes on from one segment to the next, the one after it is
@@ -219,7 +215,7 @@ class ArchiveLog(OnlyRead):
         following = self.contents.following(offset)
         assert following is not None
         lacking = f"the archive at {self.blob_store.where} lacks offsets {offset} to {following.first - 1}"
-        return DamagedEntry(offset, f"{lacking}, before {following.file}", hint=_RESTORE)
+        return damaged(offset, f"{lacking}, before {following.file}")
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
         return [SnapshotMark(name.offset, name.time_ms) for name in self.contents.snapshots]
@@ -237,6 +233,3 @@ class ArchiveLog(OnlyRead):
 
     def read_from(self) -> str:
         return f"the archive at {self.blob_store.where}"
-
-
-_RESTORE = "restore this file of the archive from a copy"

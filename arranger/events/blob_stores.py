@@ -32,12 +32,8 @@ class BlobStore(Protocol):
         """All files, in no order; none where there is no such place yet."""
         ...
 
-    def read(self, name: str) -> bytes:
-        """A whole file."""
-        ...
-
-    def read_beginning(self, name: str, count: int) -> bytes:
-        """The first bytes of a file."""
+    def read(self, name: str, count: int = -1) -> bytes:
+        """The first bytes of a file, or all of them."""
         ...
 
     def put(self, name: str, content: bytes) -> None:
@@ -56,11 +52,7 @@ class FolderStore:
         with self._translated("read"):
             return [entry.name for entry in os.scandir(self.folder)] if self.folder.exists() else []
 
-    def read(self, name: str) -> bytes:
-        with self._translated("read"):
-            return (self.folder / name).read_bytes()
-
-    def read_beginning(self, name: str, count: int) -> bytes:
+    def read(self, name: str, count: int = -1) -> bytes:
         with self._translated("read"), (self.folder / name).open("rb") as file:
             return file.read(count)
 
@@ -119,13 +111,10 @@ class RemoteStore:
                 return []
             return [str(path).rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, count: int = -1) -> bytes:
+        part = {} if count < 0 else {"start": 0, "end": count}
         with self._translated("read"):
-            return bytes(self._files.cat_file(f"{self._root}/{name}"))
-
-    def read_beginning(self, name: str, count: int) -> bytes:
-        with self._translated("read"):
-            return bytes(self._files.cat_file(f"{self._root}/{name}", start=0, end=count))
+            return bytes(self._files.cat_file(f"{self._root}/{name}", **part))
 
     def put(self, name: str, content: bytes) -> None:
         target = f"{self._root}/{name}"
@@ -161,16 +150,11 @@ class ZipStore:
     def names(self) -> list[str]:
         return self._zip.namelist()
 
-    def read(self, name: str) -> bytes:
-        with self._translated(name):
-            return self._zip.read(name)
-
-    def read_beginning(self, name: str, count: int) -> bytes:
+    def read(self, name: str, count: int = -1) -> bytes:
         with self._translated(name), self._zip.open(name) as file:
             return file.read(count)
 
     def put(self, name: str, content: bytes) -> None:
-        """An export is written once, by `zip_writer`."""
         raise LogUnavailable(f"{self.where} is open for reading only")
 
     @contextmanager
@@ -197,13 +181,9 @@ class ZipWriter:
             raise UsageError(f"{path} can't be written: {error.strerror}") from error
 
     def names(self) -> list[str]:
-        """Nothing was there before, and what is put here isn't looked at again."""
-        return []
+        return []  # nothing was there before, and what is put here isn't looked at again
 
-    def read(self, name: str) -> bytes:
-        raise FileNotFoundError(name)
-
-    def read_beginning(self, name: str, count: int) -> bytes:
+    def read(self, name: str, count: int = -1) -> bytes:
         raise FileNotFoundError(name)
 
     def put(self, name: str, content: bytes) -> None:
@@ -224,7 +204,6 @@ class ZipWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of what is in its place."""
         return self._path.stat().st_size
 
     def give_up(self) -> None:

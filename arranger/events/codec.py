@@ -39,7 +39,6 @@ class StoredEntry(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """Offset of the entry's first event."""
         return self.last - self.count + 1
 
     @property

@@ -26,7 +26,6 @@ class EntryIndex:
 
     @property
     def end(self) -> Position:
-        """The position after the last entry."""
         return self.position(len(self) - 1)
 
     def position(self, entry: int) -> Position:
@@ -60,22 +59,10 @@ class EntryIndex:
         within = bisect_right(self.lasts, position.offset + EVENTS_A_READ)
         return first, min(max(within, first + 1), first + limit, len(self))
 
-    def cut(self, entries: int) -> None:
-        """Forget everything after the first `entries`."""
-        del self.lasts[entries:], self._chains[entries * _CHAIN :]
-
-    def trim(self, before: int) -> int:
-        """Forget the entries whose last event comes before the offset; answers how many."""
-        gone = bisect_left(self.lasts, before)
-        self.start = self.position(gone - 1)
-        del self.lasts[:gone], self._chains[: gone * _CHAIN]
-        return gone
-
 
 def check_epoch(index: EntryIndex | None, epoch: int) -> EntryIndex:
     """The index, if it is of this epoch; raises `EpochLost` otherwise."""
-    if index is None:
-        raise EpochLost("the log is empty: it has no epoch")
+    index = check_begun(index)
     if index.start.epoch != epoch:
         raise EpochLost(f"the log is in epoch {index.start.epoch}, not {epoch}")
     return index

@@ -1,23 +1,20 @@
-"""The log in one append-only file: what the demo keeps, what replay opens, and what a Redis stream is copied to.
+"""The log in one file: what the demo keeps, what replay opens, and what a Redis stream is copied to.
 
 The file is a magic line, a head (MessagePack, with its length and CRC before it), and records. A record is a fixed
 part (`_FIXED`: lengths of payload and cursor, number of events, the cursor's CRC, raw chain, and a CRC over these)
-followed by payload and cursor; so an append and its cursor are one write. Snapshots are files beside it, replaced
-atomically.
+followed by payload and cursor. Snapshots are files beside it.
 
-One process writes (it holds `<path>.lock`), any number read meanwhile. A record that is cut short at the end of the
-file is one that is just being written, or that a crash tore: readers stop before it, and the next writer cuts it off.
-Anything else that is wrong is damage and raises. Writes survive the process, and the machine only after `close`.
+A log is copied into a file, and nothing here appends to one. Another program may while it is read, and what it appended
+may hold the cursors of watches. A record that is cut short at the end of the file is one that is just being written, or
+that a crash tore: readers stop before it. Anything else that is wrong is damage and raises.
 """
 
 import asyncio
-import fcntl
 import os
 import struct
-import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
@@ -25,31 +22,10 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from arranger.errors import DamagedEntry, LogError, LogUnavailable, OutdatedAppend, UsageError
-from arranger.events.codec import (
-    StoredEntry,
-    decode_batch,
-    decode_snapshot,
-    encode_batch,
-    encode_snapshot,
-    next_chain,
-    verified,
-    verified_run,
-)
+from arranger.errors import DamagedEntry, LogError, LogUnavailable, UsageError
+from arranger.events.codec import StoredEntry, decode_snapshot, encode_snapshot, verified, verified_run
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
-from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
-from arranger.events.kinds import Batch, EpochBegun
-from arranger.events.log import (
-    EPOCH_WRITER,
-    SNAPSHOTS_KEPT,
-    Appended,
-    Entry,
-    Log,
-    Position,
-    SnapshotMark,
-    StoredSnapshot,
-    epoch_after,
-)
+from arranger.events.log import Entry, Log, OnlyRead, Position, SnapshotMark, StoredSnapshot
 
 _MAGIC = b"arranger log 1\n"
 _CRC = struct.Struct(">I")
@@ -62,16 +38,15 @@ _FIXED_BYTES = _FIXED.size + _CRC.size
 _POLL_S = 0.05
 #: How much of a file is looked through at once for where its records begin.
 _A_SCAN = 1 << 20
-_OLD_FILES_KEPT = 2
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """What isn't in the records: the epoch, what lies before the oldest record, and what trimmed records said."""
+    """What isn't in the records: the epoch, what lies before the oldest record, and what trimmed records said, which
+    nobody asks for any more."""
 
     epoch: int
     start: int
     start_chain: str
-    #: By name, as `HeldWatch.encoded` writes them.
     watches: dict[str, str]
     writers: dict[str, tuple[int, int, int]]
 
@@ -108,37 +83,24 @@ def _encode_head(head: _Head) -> bytes:
     return _MAGIC + _HEAD.pack(len(encoded), zlib.crc32(encoded)) + encoded
 
 
-def _encode_record(chain: str, payload: bytes, count: int, watch: tuple[str, str] | None = None) -> bytes:
-    """`watch` is the name of the watch that changed with this batch, and what is stored of it from now on."""
-    watched = msgspec.msgpack.encode(watch) if watch is not None else b""
-    fixed = _FIXED.pack(len(payload), len(watched), count, zlib.crc32(watched), bytes.fromhex(chain))
-    return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, watched))
+def _encode_record(chain: str, payload: bytes, count: int, cursor: bytes = b"") -> bytes:
+    fixed = _FIXED.pack(len(payload), len(cursor), count, zlib.crc32(cursor), bytes.fromhex(chain))
+    return b"".join((fixed, _CRC.pack(zlib.crc32(fixed)), payload, cursor))
 
 
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
+class FileLog(OnlyRead):
+    """A `Log` in a file, which is only read, as `read_only` says where it is opened; without a file a `UsageError`."""
 
-
-class FileLog:
-    """A `Log` in a file. With `read_only` nothing is ever created or written, and a missing file is a `UsageError`."""
-
-    def __init__(self, path: Path, *, read_only: bool = False, now_ms: Callable[[], int] = _wall_clock_ms) -> None:
+    def __init__(self, path: Path, *, read_only: bool = True) -> None:
         self._path = path
-        self._read_only = read_only
-        self._now_ms = now_ms
         self._file: int | None = None
-        self._lock: int | None = None
         self._forget()
 
     def _forget(self) -> None:
         self._index: EntryIndex | None = None
         self._records = _Records()
-        self._watches: dict[str, str] = {}
-        self._writers: dict[str, tuple[int, int, int]] = {}
         self._scanned = 0
         self._fault: DamagedEntry | None = None
-
-    # --- the file ---
 
     def _refresh(self) -> EntryIndex | None:
         """Takes in what the file has gained since; begins again when it is another file or became shorter."""
@@ -165,7 +127,7 @@ class FileLog:
 
     def _open_file(self) -> None:
         try:
-            self._file = os.open(self._path, os.O_RDONLY if self._read_only else os.O_RDWR)
+            self._file = os.open(self._path, os.O_RDONLY)
         except OSError as error:
             raise UsageError(f"log file {self._path} can't be opened: {error.strerror}") from error
 
@@ -191,7 +153,6 @@ class FileLog:
             raise LogError(f"the head of log file {self._path} is damaged")
         head = msgspec.msgpack.decode(encoded, type=_Head)
         self._index = EntryIndex(Position(head.epoch, head.start, head.start_chain))
-        self._watches, self._writers = head.watches, head.writers
         self._scanned = _HEAD_AT + length
 
     def _scan_records(self, index: EntryIndex) -> None:
@@ -228,19 +189,13 @@ class FileLog:
             after = at + payload_bytes + cursor_bytes
             if after > size:
                 return False
-            if cursor_bytes:
-                self._take_cursor(self._bytes(cursor_bytes, at + payload_bytes), cursor_crc, last + 1)
+            if cursor_bytes and zlib.crc32(self._bytes(cursor_bytes, at + payload_bytes)) != cursor_crc:
+                raise DamagedEntry(last + 1, "the cursor stored with it is damaged")
             self._records.add(at, payload_bytes, cursor_bytes, count)
             last += count
             index.add(last, chain.hex())
             self._scanned = after
         return self._scanned > began
-
-    def _take_cursor(self, written: bytes, crc: int, offset: int) -> None:
-        if zlib.crc32(written) != crc:
-            raise DamagedEntry(offset, "the cursor stored with it is damaged")
-        name, value = msgspec.msgpack.decode(written, type=tuple[str, str])
-        self._watches[name] = value
 
     def _stored(self, number: int, run: bytes | None = None, begin: int = 0) -> StoredEntry:
         """The entry of this number; `run` are the bytes of the file from `begin` on, if they were read."""
@@ -249,114 +204,11 @@ class FileLog:
         payload = self._bytes(record.payload_bytes, record.at) if run is None else run[at : at + record.payload_bytes]
         return StoredEntry(end.offset, record.count, end.chain, payload)
 
-    # --- writing ---
-
-    def _become_writer(self) -> EntryIndex | None:
-        """Takes the lock and cuts off a torn record; remembers who has appended what."""
-        if self._read_only:
-            raise LogError(f"log file {self._path} is open for reading only")
-        if self._lock is not None:
-            return self._sound(self._refresh())
-        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise UsageError(f"log file {self._path} is being written by another process") from None
-        self._lock = lock
-        self._close_file()
-        index = self._sound(self._refresh())
-        if index is not None and self._file is not None:
-            os.ftruncate(self._file, self._scanned)
-            for number in range(len(index)):
-                stored = self._stored(number)
-                batch = decode_batch(stored.payload, stored.first)
-                self._writers[batch.writer] = (batch.seq, stored.first, stored.last)
-        return index
-
     async def open(self) -> Position:
-        if self._read_only:
-            index = self._refresh()
-            if index is None:
-                raise UsageError(f"there is no log at {self._path}", hint="check the path")
-            return index.end
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            index = self._become_writer()
-        except OSError as error:
-            raise UsageError(f"log file {self._path} can't be written: {error.strerror}") from error
+        index = self._refresh()
         if index is None:
-            return await self.begin_epoch(lost=0, reason="the log was empty", time_ms=self._now_ms())
+            raise UsageError(f"there is no log at {self._path}", hint="check the path")
         return index.end
-
-    def _held(self, fence: Fence | None) -> HeldWatch | None:
-        """What is stored of the fence's watch."""
-        stored = self._watches.get(fence.watch) if fence is not None else None
-        return HeldWatch.decoded(stored) if stored is not None else None
-
-    async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
-        payload = encode_batch(batch)
-        seen = self._index.end if self._index is not None else None
-        index = check_epoch(self._become_writer(), epoch)
-        if seen is not None and seen.epoch == epoch:
-            index.after(seen)
-        seq, first, last = self._writers.get(batch.writer, (0, 0, 0))
-        held = self._held(fence)
-        if batch.seq == seq:
-            return Appended(first, last, duplicate=True, cursor=cursor_of_claim(fence, held, first))
-        if batch.seq < seq:
-            raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
-        check_fence(fence, held)
-        before = index.end
-        first = before.offset + 1
-        now = after_append(fence, held, first)
-        watch = (fence.watch, now.encoded()) if fence is not None and now is not None and now != held else None
-        self._write(_encode_record(next_chain(before.chain, payload), payload, len(batch.events), watch))
-        self._scan_records(index)
-        last = index.end.offset
-        self._writers[batch.writer] = (batch.seq, first, last)
-        return Appended(first, last, duplicate=False, cursor=cursor_of_claim(fence, now, first))
-
-    def _write(self, record: bytes) -> None:
-        assert self._file is not None
-        try:
-            written = os.pwrite(self._file, record, self._scanned)
-            if written < len(record):
-                os.pwrite(self._file, record[written:], self._scanned + written)
-        except OSError as error:
-            os.ftruncate(self._file, self._scanned)
-            raise LogUnavailable(f"log file {self._path} can't be written: {error.strerror}") from error
-
-    def _replace(self, head: _Head, records: bytes) -> None:
-        """Puts a file with this content in the log's place, in one step."""
-        with _replacing(self._path) as file:
-            file.write(_encode_head(head))
-            file.write(records)
-
-    async def begin_epoch(
-        self, *, lost: int, reason: str, time_ms: int, fence: Fence | None = None, cluster: str = ""
-    ) -> Position:
-        index = self._become_writer()
-        if index is None or index.start.epoch <= lost:
-            check_fence(fence, self._held(fence))
-            epoch = epoch_after(lost, time_ms)
-            payload = encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (EpochBegun(epoch, lost, reason, cluster),)))
-            if index is not None:
-                self._keep_old(index.start.epoch)
-            for snapshot in self._snapshot_files():
-                snapshot.unlink()
-            self._replace(_Head(epoch, 0, "", {}, {}), _encode_record(next_chain("", payload), payload, 1))
-        return check_begun(self._refresh()).end
-
-    def _keep_old(self, epoch: int) -> None:
-        old = self._path.with_name(f"{self._path.name}.old-{epoch}")
-        old.unlink(missing_ok=True)
-        os.link(self._path, old)
-        all_old = sorted(self._path.parent.glob(f"{self._path.name}.old-*"), key=_number)
-        for outdated in all_old[:-_OLD_FILES_KEPT]:
-            outdated.unlink()
-
-    # --- reading ---
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         deadline = asyncio.get_running_loop().time() + wait_s
@@ -385,22 +237,9 @@ class FileLog:
     async def start(self) -> Position:
         return check_begun(self._refresh()).start
 
-    # --- snapshots and trimming ---
-
-    def _snapshot_files(self) -> list[Path]:
-        return _snapshot_files(self._path)
-
-    async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        check_epoch(self._become_writer(), snapshot.position.epoch)
-        path = self._path.with_name(f"{self._path.name}.snapshot-{snapshot.position.offset}")
-        with _replacing(path) as file:
-            file.write(encode_snapshot(snapshot))
-        for outdated in self._snapshot_files()[:-SNAPSHOTS_KEPT]:
-            outdated.unlink()
-
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         index = self._refresh()
-        for path in reversed(self._snapshot_files()):
+        for path in reversed(_snapshot_files(self._path)):
             if index is not None and (at_most is None or _number(path) <= at_most):
                 snapshot = decode_snapshot(path.read_bytes(), _number(path))
                 if snapshot.position.epoch == index.start.epoch:
@@ -408,29 +247,22 @@ class FileLog:
         return None
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        return [SnapshotMark(_number(path)) for path in self._snapshot_files()]
-
-    async def trim(self, before: int, *, epoch: int) -> int:
-        index = check_epoch(self._become_writer(), epoch)
-        gone = index.trim(before)
-        if gone:
-            kept = self._records[gone].at - _FIXED_BYTES if gone < len(self._records) else self._scanned
-            head = _Head(epoch, index.start.offset, index.start.chain, self._watches, self._writers)
-            self._replace(head, self._bytes(self._scanned - kept, kept))
-            self._refresh()
-        return gone
+        return [SnapshotMark(_number(path)) for path in _snapshot_files(self._path)]
 
     async def close(self) -> None:
-        if self._file is not None and self._lock is not None:
-            os.fsync(self._file)
         self._close_file()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+
+    def read_from(self) -> str:
+        return f"log file {self._path}"
 
 
 def _snapshot_files(log: Path) -> list[Path]:
     return sorted(log.parent.glob(f"{log.name}.snapshot-*"), key=_number)
+
+
+def _write_snapshot(log: Path, snapshot: StoredSnapshot) -> None:
+    with _replacing(log.with_name(f"{log.name}.snapshot-{snapshot.position.offset}")) as file:
+        file.write(encode_snapshot(snapshot))
 
 
 @contextmanager
@@ -452,8 +284,21 @@ class Copyable(Log, Protocol):
     """A log that can be copied as it is."""
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept."""
+        """Entries as they are kept, unchecked."""
         ...
+
+
+async def stored_entries(source: Copyable, after: Position, *, at_once: int) -> AsyncIterator[Sequence[StoredEntry]]:
+    """All that follows a position up to the present end, at least, every entry checked. Raises what `read` raises."""
+    end = await source.end()
+    while after.offset < end.offset:
+        stored = await source.read_stored(after, limit=at_once)
+        if not stored:
+            raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+        for one in stored:
+            entry = verified(one, after)
+            after = Position(after.epoch, entry.last, entry.chain)
+        yield stored
 
 
 async def copy_log(source: Copyable, target: Path) -> Position:
@@ -463,25 +308,17 @@ async def copy_log(source: Copyable, target: Path) -> Position:
     is for reading. Raises what `read` raises.
     """
     position = await source.start()
-    end = await source.end()
     with _replacing(target) as file:
         file.write(_encode_head(_Head(position.epoch, position.offset, position.chain, {}, {})))
-        while position.offset < end.offset:
-            following = await source.read_stored(position, limit=100)
-            if not following:
-                raise DamagedEntry(
-                    position.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here"
-                )
-            for stored in following:
-                entry = verified(stored, position)
-                file.write(_encode_record(stored.chain, stored.payload, stored.count))
-                position = Position(position.epoch, entry.last, entry.chain)
+        async for stored in stored_entries(source, position, at_once=100):
+            for one in stored:
+                file.write(_encode_record(one.chain, one.payload, one.count))
+            position = Position(position.epoch, stored[-1].last, stored[-1].chain)
     for outdated in _snapshot_files(target):
         outdated.unlink()
     snapshot = await source.newest_snapshot(at_most=position.offset)
     while snapshot is not None:
-        with _replacing(target.with_name(f"{target.name}.snapshot-{snapshot.position.offset}")) as file:
-            file.write(encode_snapshot(snapshot))
+        _write_snapshot(target, snapshot)
         snapshot = await source.newest_snapshot(at_most=snapshot.position.offset - 1)
     return position
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from arranger.errors import ClockOff, LogError
+from arranger.errors import LogError
 from arranger.events.fence import Fence
 from arranger.events.kinds import Batch
 
@@ -58,12 +58,6 @@ class Appended(msgspec.Struct, frozen=True):
     last: int
     duplicate: bool
     cursor: str = ""
-
-
-def check_time(time_ms: int, *, store_ms: int, bound_ms: int | None) -> None:
-    """Raises `ClockOff` if a time told is off from the store's own by more than the bound; None: by any."""
-    if bound_ms is not None and abs(time_ms - store_ms) > bound_ms:
-        raise ClockOff(time_ms - store_ms)
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True):

@@ -19,10 +19,10 @@ async def open_log(
 ) -> Copyable:
     """The open log at a place: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
 
-    In Redis and in an archive it is that of the cluster of this name. With `read_only` nothing is created or written;
-    a log in Redis is then read together with the cluster's part of `archive` where that is given. `epoch` chooses an
-    earlier epoch, which only archives have. Raises `UsageError` for a target that can't be used or, with `read_only`,
-    that holds no log, and `LogUnavailable` when the server doesn't answer.
+    In Redis and in an archive it is that of the cluster of this name. With `read_only` nothing is created or written
+    in Redis (elsewhere it never is); a log there is then read together with the cluster's part of `archive` where that
+    is given. `epoch` chooses an earlier epoch, which only archives have. Raises `UsageError` for a target that can't be
+    used or, with `read_only`, that holds no log, and `LogUnavailable` when the server doesn't answer.
     """
     log = _log_at(target, cluster, read_only=read_only, archive=archive, epoch=epoch)
     try:
@@ -45,7 +45,7 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
         return TieredLog(live, blob_store_at(archive, cluster)) if archive and read_only else live
     archived = _archive_at(target, cluster)
     if archived is None:
-        return FileLog(local_path(target), read_only=read_only)
+        return FileLog(local_path(target))
     if not read_only:
         raise UsageError(f"{archived.where} is an archive, which is only read", hint="give a log file or a Redis URL")
     return ArchiveLog(archived, epoch=epoch)

@@ -5,7 +5,7 @@ URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_c
 """
 
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,10 @@ from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 
-#: Error codes of a server that works again, or takes writes again, when somebody has helped it or it has finished.
-PASSING_ERRORS = (
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-    "UNBLOCKED",
-)
-#: Those of them that only say that nothing can be written now.
-WRITE_ERRORS = ("MISCONF", "NOREPLICAS", "OOM", "READONLY")
+#: Error codes of a server that only says that nothing can be written now.
+WRITE_ERRORS = frozenset(("MISCONF", "NOREPLICAS", "OOM", "READONLY"))
+#: And those of one that works again, or takes writes again, when somebody has helped it or it has finished.
+PASSING_ERRORS = frozenset(("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "UNBLOCKED", *WRITE_ERRORS))
 PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 
 
@@ -114,12 +103,12 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
             f"Redis at {where} refuses us: {_line(error)}", hint="check user, password and permissions"
         ) from error
     except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        if opening and _is_tls_trouble(error):
+        if opening and _comes_from(error, ssl.SSLError):
             raise UsageError(
                 f"no TLS connection to Redis at {where}: {_line(error)}",
                 hint="check the certificate authority (?ssl_ca_certs=FILE) and that the port speaks TLS",
             ) from error
-        if _nothing_listens(error):
+        if _comes_from(error, ConnectionRefusedError, FileNotFoundError):
             raise LogUnavailable(
                 f"Redis at {where} doesn't answer: nothing listens there", hint="is it running? is the URL right?"
             ) from error
@@ -127,16 +116,12 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
         raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}", hint=hint) from error
     except ResponseError as error:
         # Inside a script Redis 6.2 wraps the code into its own text, so it is looked for anywhere.
-        if _passing(error):
+        if isinstance(error, PASSING_CLASSES) or _has_code(error, PASSING_ERRORS):
             kind = WritesRefused if refuses_writes(error) else LogUnavailable
             raise kind(f"Redis at {where} can't do that now: {_line(error)}") from error
         raise LogError(f"Redis at {where} refused a command: {_line(error)}") from error
     except RedisError as error:
         raise LogUnavailable(f"Redis at {where} doesn't answer as it should: {_line(error)}") from error
-
-
-def _passing(error: ResponseError) -> bool:
-    return isinstance(error, PASSING_CLASSES) or _has_code(error, PASSING_ERRORS)
 
 
 def refuses_writes(error: Exception) -> bool:
@@ -146,26 +131,16 @@ def refuses_writes(error: Exception) -> bool:
     return isinstance(error, ResponseError) and _has_code(error, WRITE_ERRORS)
 
 
-def _has_code(error: ResponseError, codes: Sequence[str]) -> bool:
+def _has_code(error: ResponseError, codes: frozenset[str]) -> bool:
     # redis-py strips the code of an error that it has a class for, and keeps it otherwise.
-    return any(word in codes for word in str(error).replace("-", " ").split())
+    return not codes.isdisjoint(str(error).replace("-", " ").split())
 
 
-def _is_tls_trouble(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _nothing_listens(error: BaseException | None) -> bool:
+def _comes_from(error: BaseException | None, *kinds: type[Exception]) -> bool:
     # redis-py keeps the system's error as the cause or the context of its own.
-    while error is not None:
-        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-            return True
+    while error is not None and not isinstance(error, kinds):
         error = error.__cause__ or error.__context__
-    return False
+    return error is not None
 
 
 def _line(error: Exception) -> str:

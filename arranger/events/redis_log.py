@@ -12,13 +12,13 @@ from the position, the entry at the position decides: if it isn't the one that w
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import redis.asyncio
 
+from arranger.clock import wall_clock_ms
 from arranger.errors import (
     ClockOff,
     DamagedEntry,
@@ -32,9 +32,9 @@ from arranger.errors import (
     UsageError,
     WatchSuperseded,
 )
-from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified, verified_run
+from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified_run
 from arranger.events.fence import Fence, superseded
-from arranger.events.file_log import Copyable
+from arranger.events.file_log import Copyable, stored_entries
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
@@ -58,11 +58,9 @@ WAIT_SLICE_S = 1.0
 #: Entries that one answer to a reader who waited brings at most; who gets so many reads on by ranges.
 NEWS_AT_ONCE = 32
 _LOADED_AT_ONCE = 200
+#: What the log's record of its ends says, in this order.
+_ENDS = ("epoch", "end", "chain", "start", "start_chain")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class RedisLog:
@@ -78,7 +76,7 @@ class RedisLog:
         server: "str | redis.asyncio.Redis",
         cluster: str,
         *,
-        now_ms: Callable[[], int] = _wall_clock_ms,
+        now_ms: Callable[[], int] = wall_clock_ms,
         read_only: bool = False,
         clock_bound_ms: int | None = None,
     ) -> None:
@@ -147,6 +145,10 @@ class RedisLog:
             case _:
                 raise _other_epoch(answer[1], epoch)
 
+    async def _ask(self, *command: Any) -> Any:
+        with translated(self._where):
+            return await self._client.execute_command(*command)
+
     async def _run(self, script: str, *arguments: Any) -> list[Any]:
         if self._read_only:
             raise LogError(f"the log at {self._where} is open for reading only")
@@ -181,10 +183,8 @@ class RedisLog:
         nothing wakes a reader whose stream has been deleted or begun again.
         """
         wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
-        with translated(self._where):
-            answer: Any = await self._client.execute_command(
-                *("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
-            )
+        read = ("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
+        answer = await self._ask(*read)
         try:
             found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in _of_one(answer)), after)
         except DamagedEntry:
@@ -220,7 +220,6 @@ class RedisLog:
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         meta, raw = await self._fetch(after, "+", limit)
         _check_position(meta, after)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
@@ -256,19 +255,13 @@ class RedisLog:
         return UsageError(f"there is a log at {self._where} already", hint=hint)
 
     async def _load_entries(self, source: Copyable, after: Position, stream: str) -> Position:
-        end = await source.end()
-        while after.offset < end.offset:
-            stored = await source.read_stored(after, limit=_LOADED_AT_ONCE)
-            if not stored:
-                raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+        async for stored in stored_entries(source, after, at_once=_LOADED_AT_ONCE):
             with translated(self._where):
                 async with self._client.pipeline(transaction=False) as pipe:
                     for one in stored:
-                        entry = verified(one, after)
-                        fields = {"p": one.payload, "c": one.chain, "n": one.count}
-                        pipe.xadd(stream, fields, id=f"{one.last}-0")
-                        after = Position(after.epoch, entry.last, entry.chain)
+                        pipe.xadd(stream, {"p": one.payload, "c": one.chain, "n": one.count}, id=f"{one.last}-0")
                     await pipe.execute()
+            after = Position(after.epoch, stored[-1].last, stored[-1].chain)
         return after
 
     async def _load_snapshots(self, source: Copyable, key: str) -> None:
@@ -281,10 +274,9 @@ class RedisLog:
 
     async def old_epochs(self) -> Sequence[int]:
         """The epochs that have ended and whose streams are still kept, oldest first."""
-        with translated(self._where):
-            (listed,) = await self._client.execute_command("HMGET", self._meta, "old")
-            epochs = [int(epoch) for epoch in (listed or b"").decode().split()]
-            return [epoch for epoch in epochs if await self._client.exists(self._old_stream(epoch))]
+        (listed,) = await self._ask("HMGET", self._meta, "old")
+        epochs = [int(epoch) for epoch in (listed or b"").decode().split()]
+        return [epoch for epoch in epochs if await self._ask("EXISTS", self._old_stream(epoch))]
 
     def _old_stream(self, epoch: int) -> str:
         return f"{self._stream}:old:{epoch}"
@@ -292,9 +284,8 @@ class RedisLog:
     async def old_end(self, epoch: int) -> tuple[int, int]:
         """The offset before the first entry that is kept of an epoch that has ended, and that of its last event."""
         stream = self._old_stream(epoch)
-        with translated(self._where):
-            first = await self._client.execute_command("XRANGE", stream, "-", "+", "COUNT", 1)
-            last = await self._client.execute_command("XREVRANGE", stream, "+", "-", "COUNT", 1)
+        first = await self._ask("XRANGE", stream, "-", "+", "COUNT", 1)
+        last = await self._ask("XREVRANGE", stream, "+", "-", "COUNT", 1)
         if not first or not last:
             return 0, 0
         origin = Position(epoch, 0, "")
@@ -302,10 +293,8 @@ class RedisLog:
 
     async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
         """Entries of an epoch that has ended, as they are kept, unchecked."""
-        with translated(self._where):
-            raw = await self._client.execute_command(
-                *("XRANGE", self._old_stream(after.epoch), f"{after.offset + 1}-0", "+", "COUNT", limit)
-            )
+        stream = self._old_stream(after.epoch)
+        raw = await self._ask("XRANGE", stream, f"{after.offset + 1}-0", "+", "COUNT", limit)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
 
     async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
@@ -316,7 +305,7 @@ class RedisLog:
         """
         with translated(self._where):
             async with self._client.pipeline(transaction=False) as pipe:
-                pipe.execute_command("HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain")
+                pipe.execute_command("HMGET", self._meta, *_ENDS)
                 pipe.execute_command("XRANGE", self._stream, f"{after.offset + 1}-0", until, "COUNT", limit)
                 meta, raw = await pipe.execute()
         return meta, raw
@@ -324,11 +313,8 @@ class RedisLog:
     async def _check_held(self, position: Position) -> None:
         """Raises `EpochLost` or `EntriesTrimmed` unless the log still holds the entry that ends at this position."""
         exact = f"{position.offset}-0"
-        with translated(self._where):
-            raw = await self._client.execute_command("XRANGE", self._stream, exact, exact)
-            meta = await self._client.execute_command(
-                "HMGET", self._meta, "epoch", "end", "chain", "start", "start_chain"
-            )
+        raw = await self._ask("XRANGE", self._stream, exact, exact)
+        meta = await self._ask("HMGET", self._meta, *_ENDS)
         _check_position(meta, position)
         if position.offset == int(meta[3]):
             return
@@ -353,10 +339,7 @@ class RedisLog:
         return position
 
     async def start(self) -> Position:
-        with translated(self._where):
-            epoch, start, chain = await self._client.execute_command(
-                "HMGET", self._meta, "epoch", "start", "start_chain"
-            )
+        epoch, start, chain = await self._ask("HMGET", self._meta, "epoch", "start", "start_chain")
         if epoch is None:
             raise _other_epoch(None, None)
         return _position(epoch, start, chain)
@@ -386,20 +369,16 @@ class RedisLog:
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         while True:
-            with translated(self._where):
-                offsets = [int(key) for key in await self._client.execute_command("HKEYS", self._snapshots)]
-                suitable = [offset for offset in offsets if at_most is None or offset <= at_most]
-                if not suitable:
-                    return None
-                content = await self._client.execute_command("HGET", self._snapshots, max(suitable))
+            offsets = [mark.offset for mark in await self.snapshot_marks() if at_most is None or mark.offset <= at_most]
+            if not offsets:
+                return None
+            content = await self._ask("HGET", self._snapshots, offsets[-1])
             # It may have been replaced by newer ones between the two commands.
             if content is not None:
-                return await asyncio.to_thread(decode_snapshot, content, max(suitable))
+                return await asyncio.to_thread(decode_snapshot, content, offsets[-1])
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        with translated(self._where):
-            offsets = sorted(map(int, await self._client.execute_command("HKEYS", self._snapshots)))
-        return [SnapshotMark(offset) for offset in offsets]
+        return [SnapshotMark(offset) for offset in sorted(map(int, await self._ask("HKEYS", self._snapshots)))]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         answer = await self._run(TRIM, epoch, before, WRITERS_KEPT)

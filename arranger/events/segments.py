@@ -127,18 +127,16 @@ class Segment:
         self._body = body
         self._chains: list[str] = []
         if head.entries == 0 or self._ends[-1] != len(body) or self.lasts[-1] != head.last:
-            raise DamagedEntry(head.first, f"{file}: its body isn't what its head says", hint=_RESTORE)
+            raise damaged(head.first, f"{file}: its body isn't what its head says")
 
     def __len__(self) -> int:
         return len(self.lasts)
 
     def payload(self, number: int) -> bytes:
-        """The payload of the entry of this number."""
         begin = self._ends[number - 1] if number else 8 * len(self)
         return self._body[begin : self._ends[number]]
 
     def count(self, number: int) -> int:
-        """How many events the entry of this number has."""
         return self._counts[number]
 
     def chain(self, number: int) -> str:
@@ -151,7 +149,7 @@ class Segment:
             chain = next_chain(chain, self.payload(len(chains)))
             chains.append(chain)
         if number == len(self) - 1 and chains[-1] != self.head.chain_after:
-            raise DamagedEntry(self.head.last, f"{self.file}: its chain of hashes doesn't come out", hint=_RESTORE)
+            raise damaged(self.head.last, f"{self.file}: its chain of hashes doesn't come out")
         return chains[number]
 
 
@@ -181,7 +179,7 @@ def decode_segment(name: SegmentName, content: bytes) -> Segment:
     """What `encode_segment` wrote. Raises `DamagedEntry`, which names the file."""
     head, body = _opened("events", SegmentHead, content, name.first, name.file)
     if (head.epoch, head.first, head.last) != (name.epoch, name.first, name.last):
-        raise DamagedEntry(name.first, f"{name.file} holds offsets {head.first} to {head.last}", hint=_RESTORE)
+        raise damaged(name.first, f"{name.file} holds offsets {head.first} to {head.last}")
     return Segment(head, body, name.file)
 
 
@@ -207,7 +205,9 @@ def decode_snapshot_file(name: SnapshotName, content: bytes) -> StoredSnapshot:
     return StoredSnapshot(Position(head.epoch, head.offset, head.chain), body)
 
 
-_RESTORE = "restore this file of the archive from a copy"
+def damaged(offset: int, reason: str) -> DamagedEntry:
+    """Something wrong with a file of an archive, met at an offset."""
+    return DamagedEntry(offset, reason, hint="restore this file of the archive from a copy")
 
 
 def _compressed(raw: bytes) -> bytes:
@@ -227,11 +227,11 @@ def _head(kind: str, of: type[_Head], content: bytes, offset: int, file: str) ->
     magic = _MAGIC[kind]
     at = len(magic) + _LENGTHS.size
     if not content.startswith(magic) or len(content) < at:
-        raise DamagedEntry(offset, f"{file} doesn't begin as a file of an archive does", hint=_RESTORE)
+        raise damaged(offset, f"{file} doesn't begin as a file of an archive does")
     length, crc = _LENGTHS.unpack_from(content, len(magic))
     encoded = content[at : at + length]
     if len(encoded) < length or zlib.crc32(encoded) != crc:
-        raise DamagedEntry(offset, f"{file}: its head is damaged", hint=_RESTORE)
+        raise damaged(offset, f"{file}: its head is damaged")
     return msgspec.msgpack.decode(encoded, type=of), at + length
 
 
@@ -239,7 +239,7 @@ def _opened(kind: str, of: type[_Head], content: bytes, offset: int, file: str) 
     head, at = _head(kind, of, content, offset, file)
     body = memoryview(content)[at:]
     if hashlib.sha256(body).digest() != head.sha256:
-        raise DamagedEntry(offset, f"{file}: its checksum doesn't come out, or it is cut off", hint=_RESTORE)
+        raise damaged(offset, f"{file}: its checksum doesn't come out, or it is cut off")
     return head, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(
         bytes(body), max_output_size=head.body_bytes
     )

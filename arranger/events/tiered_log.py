@@ -63,7 +63,6 @@ class TieredLog(OnlyRead):
             return await archive.read(after, limit=limit)
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         archive = await self._behind(after)
         if archive is not None:
             return await archive.read_stored(after, limit=limit)
@@ -85,7 +84,7 @@ class TieredLog(OnlyRead):
                 raise DamagedEntry(
                     after.offset + 1,
                     f"{lacking}, and the archive at {self._blob_store.where} lacks them",
-                    hint=_RESTORE,
+                    hint="restore the archive's files from a copy",
                 )
         return archive
 
@@ -109,6 +108,3 @@ class TieredLog(OnlyRead):
 
     def read_from(self) -> str:
         return "a log with its archive"
-
-
-_RESTORE = "restore the archive's files from a copy"

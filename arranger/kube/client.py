@@ -94,6 +94,8 @@ class _Line(msgspec.Struct):
     object: Object
 
 
+#: HTTP's methods, by RBAC verb.
+_METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 #: What a broken connection looks like. A TimeoutError is an OSError.
 _FAULTS = (aiohttp.ClientError, OSError)
 #: Kubernetes' reasons for codes that proxies and overloaded servers send without a Status.
@@ -116,26 +118,21 @@ class HttpCluster:
         clock: Clock | None = None,
         silence_s: float = SILENCE_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
-        connections: int = CONNECTIONS,
-        user_agent: str = f"arranger/{__version__}",
     ) -> None:
         self._access = access
         self._on_request = on_request
         self._clock = clock or SystemClock()
-        self._connections = connections
-        self._user_agent = user_agent
         self._request_timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         self._lazy_session: aiohttp.ClientSession | None = None
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
-        """All objects in pages; see `Cluster.listing`."""
         next_page = ""
         moment = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         while True:
             # A continuation has its moment in it, and another one beside it is refused.
             query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
-            raw = await self._call("list", resource, "GET", resource.path(), query=query)
+            raw = await self._call("list", resource, resource.path(), query=query)
             page = _decoded(_listings, raw)
             yield Page(items=page.items or [], resource_version=page.metadata.resource_version)
             next_page = page.metadata.next_page
@@ -145,7 +142,6 @@ class HttpCluster:
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
-        """Changes after a resourceVersion, in order; see `Cluster.watch`."""
         query = {
             "watch": "1",
             "resourceVersion": resource_version,
@@ -153,7 +149,7 @@ class HttpCluster:
             # At least one second: 0 would mean the server's own choice, up to an hour.
             "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
         }
-        response = await self._open("watch", resource, "GET", resource.path(), query=query, timeout=self._watch_timeout)
+        response = await self._open("watch", resource, resource.path(), query=query)
         try:
             async with aclosing(_complete_lines(response.content, f"the watch of {resource.plural}")) as pieces:
                 async for raw in pieces:
@@ -170,24 +166,22 @@ class HttpCluster:
             response.release()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        return _decoded(_objects, await self._call("get", resource, "GET", resource.path(namespace, name)))
+        return _decoded(_objects, await self._call("get", resource, resource.path(namespace, name)))
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
     ) -> Object:
         before = _still.set(still)
         try:
-            return _decoded(_objects, await self._call("create", resource, "POST", resource.path(namespace), body=body))
+            return _decoded(_objects, await self._call("create", resource, resource.path(namespace), body=body))
         finally:
             _still.reset(before)
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """JSON merge patch of an object, or of its `status`."""
         path = resource.path(namespace, name, subresource)
-        kind = "application/merge-patch+json"
-        return _decoded(_objects, await self._call("patch", resource, "PATCH", path, body=body, content_type=kind))
+        return _decoded(_objects, await self._call("patch", resource, path, body=body))
 
     async def delete(
         self,
@@ -199,7 +193,6 @@ class HttpCluster:
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, only the one of this UID and version if one is given."""
         # Without it, some kinds would orphan what they own.
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         conditions = {"uid": uid, "resourceVersion": resource_version}
@@ -207,7 +200,7 @@ class HttpCluster:
             body["preconditions"] = preconditions
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        await self._call("delete", resource, "DELETE", resource.path(namespace, name), body=body)
+        await self._call("delete", resource, resource.path(namespace, name), body=body)
 
     async def close(self) -> None:
         session, self._lazy_session = self._lazy_session, None
@@ -218,17 +211,12 @@ class HttpCluster:
         self,
         verb: str,
         resource: Resource,
-        method: str,
         path: str,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
     ) -> bytes:
-        timeout = self._request_timeout
-        response = await self._open(
-            verb, resource, method, path, query=query, body=body, content_type=content_type, timeout=timeout
-        )
+        response = await self._open(verb, resource, path, query=query, body=body)
         try:
             return await response.read()
         except _FAULTS as error:
@@ -240,25 +228,16 @@ class HttpCluster:
         self,
         verb: str,
         resource: Resource,
-        method: str,
         path: str,
         *,
-        timeout: aiohttp.ClientTimeout,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
         """Send a request, once more with fresh credentials when they are rejected; the answer if it is a good one."""
         payload = None if body is None else msgspec.json.encode(body)
         target = path + ("?" + urllib.parse.urlencode(query) if query else "")
         credentials = await self._access.current()
-
-        async def send(credentials: Credentials) -> aiohttp.ClientResponse:
-            return await self._send(
-                verb, resource, method, target, credentials, payload=payload, content_type=content_type, timeout=timeout
-            )
-
-        response = await send(credentials)
+        response = await self._send(verb, resource, target, payload, credentials)
         if response.status == 401:
             try:
                 fresh = await self._access.renewed(credentials)
@@ -267,7 +246,7 @@ class HttpCluster:
                 raise
             if fresh is not credentials:
                 response.release()
-                response = await send(fresh)
+                response = await self._send(verb, resource, target, payload, fresh)
         if response.status >= 300:
             await self._refuse(response, f"{verb} {path}")
         return response
@@ -283,30 +262,21 @@ class HttpCluster:
         raise _refusal(_status_of(raw), code=response.status, retry_after=response.headers.get("Retry-After", ""))
 
     async def _send(
-        self,
-        verb: str,
-        resource: Resource,
-        method: str,
-        target: str,
-        credentials: Credentials,
-        *,
-        payload: bytes | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
+        self, verb: str, resource: Resource, target: str, payload: bytes | None, credentials: Credentials
     ) -> aiohttp.ClientResponse:
         """One request on the wire, told to whoever counts them."""
         headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
         if payload is not None:
-            headers["Content-Type"] = content_type
+            headers["Content-Type"] = "application/merge-patch+json" if verb == "patch" else "application/json"
         started_s = self._clock.monotonic_s()
         code = 0
         try:
             response = await self._session().request(
-                method,
+                _METHODS[verb],
                 URL(credentials.server + target, encoded=True),
                 data=payload,
                 headers=headers,
-                timeout=timeout,
+                timeout=self._watch_timeout if verb == "watch" else self._request_timeout,
                 allow_redirects=False,
                 ssl=credentials.tls if credentials.tls is not None else True,
                 server_hostname=credentials.tls_server_name,
@@ -325,10 +295,14 @@ class HttpCluster:
         # Made at the first request, because aiohttp wants a running event loop.
         if self._lazy_session is None:
             self._lazy_session = aiohttp.ClientSession(
-                connector=_Connector(limit=self._connections, keepalive_timeout=60),
+                connector=_Connector(limit=CONNECTIONS, keepalive_timeout=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # To a server nearby, compression costs both sides more time than the bytes do.
-                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                headers={
+                    "Accept": "application/json",
+                    "Accept-Encoding": "identity",
+                    "User-Agent": f"arranger/{__version__}",
+                },
                 read_bufsize=_READ_BUFFER_BYTES,
             )
         return self._lazy_session

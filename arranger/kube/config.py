@@ -57,12 +57,6 @@ class Access:
         self._look_again = clock() + LOOK_AGAIN_S
         self._renewing = asyncio.Lock()
 
-    @classmethod
-    def fixed(cls, server: str, *, token: str = "", tls: ssl.SSLContext | None = None) -> "Access":
-        """Access to a server whose address and token are known and don't change."""
-        credentials = Credentials(server=server.rstrip("/"), authorization=f"Bearer {token}" if token else "", tls=tls)
-        return cls(lambda: credentials, source=server)
-
     @property
     def server(self) -> str:
         """The API server's URL, without a slash at its end."""
@@ -117,9 +111,8 @@ def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    missing = [path for path in paths.split(os.pathsep) if path and not Path(path).expanduser().is_file()]
     # Of several files in KUBECONFIG some may be missing, as kubectl has it.
-    if len(missing) == len([path for path in paths.split(os.pathsep) if path]):
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         raise UsageError(f"there is no kubeconfig file {paths}", hint="give --kubeconfig FILE or set KUBECONFIG")
     configuration = Configuration()
     try:

@@ -6,12 +6,10 @@ can refer to them as $(TYJOB_NAME). A shared volume steps back where the templat
 else the template says goes to the API server as it is.
 """
 
-from typing import Any
-
 from arranger.kube.cluster import SERVICES, TYJOBS, Object
 from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
-from arranger.model.validation import DEFAULT_COUNTS
+from arranger.model.validation import workers_of
 
 #: A failed container is started again by the kubelet, which is what `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
@@ -102,7 +100,7 @@ def _environment(job: Object, *, group: int, index: int, leader_address: str | N
         "TYJOB_ROLE": LEADER_ROLE if leader else WORKER_ROLE,
         "TYJOB_WORKER_SET": "" if leader else sets[group - 1]["name"],
         "TYJOB_WORKER_INDEX": str(index),
-        "TYJOB_WORKER_COUNT": str(sum(int(_counts(workers)) for workers in counted)),
+        "TYJOB_WORKER_COUNT": str(workers_of(counted)),
     }
     if leader_address and not leader:
         service = leader_service(job)
@@ -110,11 +108,6 @@ def _environment(job: Object, *, group: int, index: int, leader_address: str | N
             leader_address = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
         variables["TYJOB_LEADER_ADDRESS"] = leader_address
     return [{"name": name, "value": value} for name, value in variables.items()]
-
-
-def _counts(workers: Object) -> Any:
-    counts = workers.get("counts")
-    return DEFAULT_COUNTS if counts is None else counts
 
 
 def _told(container: Object, environment: list[Object]) -> Object:

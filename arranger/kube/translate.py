@@ -32,7 +32,7 @@ from arranger.model.pod import (
 )
 from arranger.model.quantity import amount
 from arranger.model.quota import quota_amounts, quota_scopes
-from arranger.model.template import anti_affinity, effective_requests, host_ports
+from arranger.model.template import REMEMBERED_BYTES, anti_affinity, effective_requests, host_ports
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB, validate
@@ -51,9 +51,6 @@ _MAX_STATUS_MESSAGE = 1000
 #: A time in RFC 3339, with fractions of a second and an offset, has fewer characters.
 _LONGEST_TIME = 64
 
-#: What was made of a longer text isn't remembered: an object may be a megabyte, and the next one another.
-_REMEMBERED_BYTES = 8192
-
 #: What is wrong with a TYJob is told up to this many fields.
 _MAX_FIELDS_TOLD = 5
 
@@ -67,7 +64,6 @@ _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def node_seen(node: Json, term: int) -> NodeSeen:
-    """The observation of a Node, as of the watcher's term."""
     metadata = node["metadata"]
     spec = node.get("spec") or _NOTHING
     status = node.get("status") or _NOTHING
@@ -102,11 +98,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         reason, message = _why_ended(phase, metadata, status, containers, message)
     owner = _owner(metadata)
     return PodSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         node=spec.get("nodeName") or "",
         phase=phase,
         requests=effective_requests(spec, _held(containers)),
@@ -120,6 +112,12 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         waiting=first_line(waiting, POD_REASON_LIMIT),
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
     )
+
+
+def _head(metadata: Json, term: int) -> tuple[int, str, str, str, str]:
+    """What the observation of an object in a namespace begins with: term, namespace, name, UID, resourceVersion."""
+    name, version = metadata["name"], metadata.get("resourceVersion") or ""
+    return term, metadata.get("namespace") or "", name, metadata.get("uid") or "", version
 
 
 def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
@@ -143,11 +141,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
     if not isinstance(status, dict):
         status = {}
     return JobSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         generation=_whole(metadata.get("generation")),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -159,15 +153,10 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
 
 
 def quota_seen(quota: Json, term: int) -> QuotaSeen:
-    """The observation of a ResourceQuota, as of the watcher's term."""
     metadata = quota["metadata"]
     status = quota.get("status") or _NOTHING
     return QuotaSeen(
-        term=term,
-        namespace=metadata.get("namespace") or "",
-        name=metadata["name"],
-        uid=metadata.get("uid") or "",
-        resource_version=metadata.get("resourceVersion") or "",
+        *_head(metadata, term),
         hard=quota_amounts(status.get("hard")),
         used=quota_amounts(status.get("used")),
         scopes=quota_scopes(quota.get("spec") or _NOTHING),
@@ -216,7 +205,6 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
 
 
 def _conditions_seen(status: Json) -> dict[str, Json]:
-    """The conditions in a status, by type."""
     conditions = status.get("conditions")
     found = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
     return {each["type"]: each for each in found if isinstance(each.get("type"), str)}
@@ -276,25 +264,25 @@ def _without_empty(value: Any) -> Any:
 
 def _owner(metadata: Json) -> PodOwner | None:
     """The slot of a pod whose controller is a TYJob."""
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller") is True:
-            group = (reference.get("apiVersion") or "").partition("/")[0]
-            if reference.get("kind") != KIND or group != GROUP:
-                return None
-            labels = metadata.get("labels") or {}
-            return owner_of(metadata["name"], labels, job=reference.get("name") or "", job_uid=reference["uid"])
-    return None
+    job = _controlling_job(metadata)
+    if job is None:
+        return None
+    return owner_of(metadata["name"], metadata.get("labels") or {}, job=job.get("name") or "", job_uid=job["uid"])
 
 
 def owned_by(item: Json, job_uid: str) -> bool:
     """Whether an object's controller is the TYJob of this UID, as its owner references have it."""
-    return any(
-        reference.get("controller") is True
-        and reference.get("kind") == KIND
-        and (reference.get("apiVersion") or "").partition("/")[0] == GROUP
-        and reference.get("uid") == job_uid
-        for reference in item["metadata"].get("ownerReferences") or ()
-    )
+    job = _controlling_job(item["metadata"])
+    return job is not None and job.get("uid") == job_uid
+
+
+def _controlling_job(metadata: Json) -> Json | None:
+    """The reference to an object's controller, if that is a TYJob. Kubernetes lets no object have two."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") is True:
+            group = (reference.get("apiVersion") or "").partition("/")[0]
+            return reference if reference.get("kind") == KIND and group == GROUP else None
+    return None
 
 
 def _condition_is_true(status: Json, kind: str) -> bool:
@@ -362,14 +350,10 @@ def _amounts(allocatable: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _label_pairs(labels: bytes) -> Labels:
-    return _remembered_pairs(labels) if len(labels) <= _REMEMBERED_BYTES else _pairs(labels)
+    return _pairs(labels) if len(labels) <= REMEMBERED_BYTES else _pairs.__wrapped__(labels)
 
 
 @lru_cache(maxsize=16384)
-def _remembered_pairs(labels: bytes) -> Labels:
-    return _pairs(labels)
-
-
 def _pairs(labels: bytes) -> Labels:
     return tuple(sorted(_decode_labels(labels).items()))
 

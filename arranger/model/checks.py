@@ -73,7 +73,6 @@ def invalid(path: str, value: object, reason: str) -> FieldError:
 
 
 def wrong_type(path: str, value: object, expected: str) -> FieldError:
-    """A value of another type than `expected`."""
     message = f'Invalid value: "{json_type(value)}": must be of type {expected}'
     return FieldError(path, message, "FieldValueTypeInvalid")
 

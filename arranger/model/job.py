@@ -105,7 +105,6 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def total_workers(self) -> int:
-        """Workers of all sets together."""
         return sum(group.count for group in self.groups[1:])
 
 

@@ -24,7 +24,6 @@ _QUANTITY_REASON = "must be a quantity of 0 or more: a number as in 2, or a text
 
 
 def quantity(value: Any, path: str) -> Errors:
-    """A quantity of a resource."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         yield wrong_type(path, value, 'integer or string, as in 2, "500m" or "16Gi"')
     elif isinstance(value, int):

@@ -115,5 +115,4 @@ def _of_class(scope: QuotaScope, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def used_by(group: PodGroup) -> Mapping[str, int]:
-    """What one pod of a group uses."""
     return usage(group.shape.requests, group.traits.limits)

@@ -80,13 +80,11 @@ def other(words: str) -> Reason:
 
 
 def insufficient(resource: str, needed: int, free: int) -> Reason:
-    """Too little of a resource is free."""
     free = rounded(resource, max(free, 0))
     return Reason(ReasonKind.INSUFFICIENT, resource, needed=rounded(resource, needed), free=free)
 
 
 def beyond_quota(lack: QuotaLack) -> Reason:
-    """A quota doesn't leave enough."""
     unit = unit_of(lack.resource)
     needed, left = rounded(unit, lack.needed), rounded(unit, max(lack.left, 0))
     return Reason(ReasonKind.QUOTA, lack.resource, needed=needed, free=left, quota=lack.quota)
@@ -98,7 +96,6 @@ def most_frequent_first(counts: Mapping[Reason, int]) -> ReasonCounts:
 
 
 def rank(reason: Reason) -> tuple[object, ...]:
-    """What reasons are sorted by."""
     taint = reason.taint
     of_taint = (taint.key, taint.value, taint.effect) if taint is not None else ()
     return (reason.kind, reason.name, of_taint, reason.needed, reason.free, reason.quota, reason.words)

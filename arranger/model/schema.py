@@ -12,20 +12,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.model.checks import (
-    Check,
-    Errors,
-    both,
-    flag,
-    invalid,
-    items,
-    keyed,
-    one_of,
-    record,
-    text,
-    whole,
-    wrong_type,
-)
+from arranger.model.checks import Check, Errors, both, flag, items, keyed, one_of, record, text, whole
 from arranger.model.pod_rules import QUANTITY, RULES, quantity
 
 Schema = Mapping[str, Any]
@@ -62,12 +49,11 @@ def _made(schema: Schema) -> Check:
     if schema["type"] == "object":
         return _object(schema)
     if schema["type"] == "array":
-        mapped = schema.get("x-kubernetes-list-map-keys") or ()
         return items(
             _made(schema["items"]),
             least=schema.get("minItems", 0),
             most=schema.get("maxItems"),
-            keys=mapped,
+            keys=schema.get("x-kubernetes-list-map-keys") or (),
             unique=schema.get("x-kubernetes-list-type") == "set",
         )
     if schema["type"] == "integer":
@@ -95,25 +81,13 @@ def _text(schema: Schema) -> Check:
     reason = f"should match '{pattern}'"
     for rule in schema.get("x-kubernetes-validations") or ():
         if rule["rule"] == _EMPTY:
-            return _unset(rule["message"])
+            return text(form=re.compile(""), reason=rule["message"])
         said = _MATCHES.fullmatch(rule["rule"])
         if said is None:
             raise ValueError(f"a rule of a text that can't be read: {rule['rule']}")
         pattern, reason = said[1], rule["message"]
     form = re.compile(pattern.removeprefix("^").removesuffix("$"), re.ASCII) if pattern else None
     return text(least=schema.get("minLength", 0), most=schema.get("maxLength"), form=form, reason=reason)
-
-
-def _unset(reason: str) -> Check:
-    """A string that has to be empty."""
-
-    def check(value: Any, path: str) -> Errors:
-        if not isinstance(value, str):
-            yield wrong_type(path, value, "string")
-        elif value:
-            yield invalid(path, value, reason)
-
-    return check
 
 
 def _number_or_name(schema: Schema) -> Check:

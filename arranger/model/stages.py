@@ -3,7 +3,7 @@
 Controllers decide on a reason alone and take the stage from the table; the fold judges every decision by it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -70,14 +70,10 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
 )
 
 
-def _table(
-    rules: Iterable[tuple[Iterable[Stage], Iterable[StageReason], Stage]],
-) -> dict[tuple[Stage, StageReason], Stage]:
-    return {(stage, reason): to for stages, reasons, to in rules for stage in stages for reason in reasons}
-
-
 #: (the present stage, the reason) → the next stage. What isn't here doesn't happen.
-TRANSITIONS: Mapping[tuple[Stage, StageReason], Stage] = MappingProxyType(_table(_RULES))
+TRANSITIONS: Mapping[tuple[Stage, StageReason], Stage] = MappingProxyType(
+    {(stage, reason): to for stages, reasons, to in _RULES for stage in stages for reason in reasons}
+)
 
 #: The same for reasons that say nothing of the stage: where a job may go from each stage.
 _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
@@ -89,7 +85,6 @@ _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
 
 
 def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
-    """Whether a job in `stage` may enter the stage `to` for this reason."""
     if reason in (StageReason.AS_RECORDED, StageReason.OTHER):
         return to in _ANYWHERE.get(stage, ())
     return TRANSITIONS.get((stage, reason)) == to

@@ -18,7 +18,6 @@ def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a pod with this toleration doesn't mind the taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":

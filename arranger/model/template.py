@@ -41,7 +41,7 @@ Requests = tuple[tuple[str, int], ...]
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
 #: The answer for a longer text isn't remembered: a pod may be a megabyte, and the next one another.
-_REMEMBERED_BYTES = 8192
+REMEMBERED_BYTES = 8192
 
 #: The address that stands for all of a node's.
 _ALL_ADDRESSES = "0.0.0.0"
@@ -115,14 +115,10 @@ def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] =
         spec.get("overhead"),
     ]
     encoded = _encode(parts)
-    return _remembered(encoded) if len(encoded) <= _REMEMBERED_BYTES else _requests_of(encoded)
+    return _requests_of(encoded) if len(encoded) <= REMEMBERED_BYTES else _requests_of.__wrapped__(encoded)
 
 
 @lru_cache(maxsize=8192)
-def _remembered(encoded: bytes) -> Requests:
-    return _requests_of(encoded)
-
-
 def _requests_of(encoded: bytes) -> Requests:
     containers, init_containers, pod_level, overhead = _decode(encoded)
     total = _together(

@@ -13,6 +13,7 @@ from arranger.model.validation import (
     DEFAULT_MIN_WORKERS,
     DEFAULT_PRIORITY,
     DEFAULT_RESTART_LIMIT,
+    whole_of,
 )
 
 
@@ -25,15 +26,15 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         groups=(
             _group(name, spec["leader"], 1, leader=True),
             *(
-                _group(name, workers, _whole(workers, "counts", DEFAULT_COUNTS), leader=False)
+                _group(name, workers, whole_of(workers, "counts", DEFAULT_COUNTS), leader=False)
                 for workers in spec["workerSets"]
             ),
         ),
-        min_workers=_whole(spec, "minWorkersNum", DEFAULT_MIN_WORKERS),
-        priority=_whole(spec, "priority", DEFAULT_PRIORITY),
+        min_workers=whole_of(spec, "minWorkersNum", DEFAULT_MIN_WORKERS),
+        priority=whole_of(spec, "priority", DEFAULT_PRIORITY),
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
-        restart_limit=_whole(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
+        restart_limit=whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
         clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.ALL),
         terminating=spec.get("terminating") is True,
         suspend=spec.get("suspend") is True,
@@ -91,8 +92,3 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
 def _seconds(spec: Mapping[str, Any], name: str) -> int | None:
     value = spec.get(name)
     return int(value) if value is not None else None
-
-
-def _whole(fields: Mapping[str, Any], name: str, default: int) -> int:
-    value = fields.get(name)
-    return default if value is None else int(value)

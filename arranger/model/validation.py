@@ -6,7 +6,7 @@ and a real API server to the same verdicts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -55,12 +55,15 @@ def validate(tyjob: Any, checks: Check | None = None) -> list[FieldError]:
     return list((checks or TYJOB)(tyjob, ""))
 
 
-def _workers(spec: Mapping[str, Any]) -> int:
-    return sum(int(_or_default(workers.get("counts"), DEFAULT_COUNTS)) for workers in spec["workerSets"])
+def whole_of(fields: Mapping[str, Any], name: str, default: int) -> int:
+    """A whole number that passed its check, or the default where it is absent or null."""
+    value = fields.get(name)
+    return default if value is None else int(value)
 
 
-def _or_default(value: Any, default: int) -> Any:
-    return default if value is None else value
+def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
+    """How many workers these worker sets have together."""
+    return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
 
 
 def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
@@ -70,10 +73,10 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
         reason = f"a worker set can't have the leader's name '{leader_name}': every name must be used once"
         yield refused(f"{path}.workerSets", reason)
     yield from _mounts(spec, path)
-    total = _workers(spec)
-    least = _or_default(spec.get("minWorkersNum"), DEFAULT_MIN_WORKERS)
+    total = workers_of(spec["workerSets"])
+    least = whole_of(spec, "minWorkersNum", DEFAULT_MIN_WORKERS)
     if least > total:
-        reason = f"must not be above the sum of the worker sets' counts, which is {total}, but is {int(least)}"
+        reason = f"must not be above the sum of the worker sets' counts, which is {total}, but is {least}"
         alone = '(a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
         yield refused(f"{path}.minWorkersNum", f"{reason} {alone}")
     if total > MAX_WORKERS:

@@ -147,5 +147,4 @@ def content(obj: Object, kind: Kind) -> Object:
 
 
 def clean(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata without what is empty."""
     return {name: value for name, value in metadata.items() if value not in _EMPTY}

@@ -17,15 +17,6 @@ from arranger.sandbox.names import label_errors, name_errors
 from arranger.sandbox.status import bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
 
-
-def _words(*lines: str) -> frozenset[str]:
-    return frozenset(word for line in lines for word in line.split())
-
-
-METADATA_FIELDS = _words(
-    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName generation",
-    "labels managedFields name namespace ownerReferences resourceVersion selfLink uid",
-)
 #: Templates of pods have no ephemeral containers, so the schema of templates leaves out what is theirs alone.
 _POD_FIELDS = {*definitions()["PodSpec"]["properties"], "ephemeralContainers"}
 _CONTAINER_FIELDS = {*definitions()["Container"]["properties"], "targetContainerName"}
@@ -52,6 +43,14 @@ class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
     ownerReferences: list[_Owner] | None = None
     finalizers: list[str] | None = None
+
+
+METADATA_FIELDS = frozenset(
+    (
+        *(*_Metadata.__struct_fields__, "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp"),
+        *("generation", "managedFields", "selfLink"),
+    )
+)
 
 
 class _Typed(msgspec.Struct):
@@ -122,7 +121,6 @@ def _owner_errors(references: list[dict[str, Any]]) -> list[FieldError]:
 
 
 def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
-    """What is wrong with an object's name, labels and owners."""
     name = metadata.get("name") or ""
     if not name:
         return [required("metadata.name", "name or generateName is required")]
@@ -135,23 +133,21 @@ def unknown_fields(kind: str, body: Object) -> list[str]:
     """Remove fields that a built-in kind doesn't have, in place, as far as they are known here; their paths."""
     if kind == "Pod":
         hold_pod_types(body)
-    unknown = [name for name in body if kind in _CLASSES and name not in _CLASSES[kind]]
-    for name in unknown:
-        del body[name]
+    unknown = _drop(body, _CLASSES[kind]) if kind in _CLASSES else []
     spec = body.get("spec")
     if kind == "Pod" and isinstance(spec, dict):
-        unknown += _drop(spec, _POD_FIELDS, "spec")
+        unknown += _drop(spec, _POD_FIELDS, "spec.")
         for field in _CONTAINER_LISTS:
             for index, container in enumerate(spec.get(field) or []):
-                unknown += _drop(container, _CONTAINER_FIELDS, f"spec.{field}[{index}]")
+                unknown += _drop(container, _CONTAINER_FIELDS, f"spec.{field}[{index}].")
     return unknown
 
 
-def _drop(fields: dict[str, Any], known: set[str], path: str) -> list[str]:
+def _drop(fields: dict[str, Any], known: set[str], path: str = "") -> list[str]:
     unknown = [name for name in fields if name not in known]
     for name in unknown:
         del fields[name]
-    return [f"{path}.{name}" for name in unknown]
+    return [path + name for name in unknown]
 
 
 _TOLERATED = [
@@ -312,7 +308,6 @@ def _frozen(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
-    """What an update of a pod's spec may not change."""
     if new["spec"] == old["spec"] or _frozen(new["spec"]) == _frozen(old["spec"]):
         return []
     return [FieldError("spec", _POD_UPDATES, "FieldValueForbidden")]

@@ -104,18 +104,15 @@ class Call(msgspec.Struct, frozen=True):
         raise Refusal(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
 
     def write_options(self) -> WriteOptions:
-        """How to write."""
         return WriteOptions(dry_run=self._dry_run(), strictness=self.query.get("fieldValidation") or "Warn")
 
     def _dry_run(self) -> bool:
         return "All" in self.request.query.getall("dryRun", [])
 
     async def body(self) -> Any:
-        """The body, decoded by its media type."""
         return await decoded(self.request)
 
     async def object(self) -> Object:
-        """The body, which must be one object."""
         return one_object(await self.body())
 
     async def delete_options(self) -> DeleteOptions:

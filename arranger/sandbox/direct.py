@@ -8,26 +8,14 @@ from typing import Any
 import msgspec
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import Change, Expired, Object, Page, Resource, Withdrawn, always
+from arranger.kube.cluster import Change, Object, Page, Resource, Withdrawn, always
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
-from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 
 #: A silent watch tells this often how far it has come.
 BOOKMARK_S = 30.0
-
-
-@contextlib.contextmanager
-def _as_client_sees() -> Any:
-    """A client knows one special refusal: 410."""
-    try:
-        yield
-    except Refusal as refusal:
-        if refusal.code == 410:
-            raise Expired(refusal.code, refusal.reason, refusal.detail) from refusal
-        raise
 
 
 def _fresh(stored: Stored) -> Object:
@@ -51,10 +39,8 @@ class DirectCluster:
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         continuation = ""
         while True:
-            with _as_client_sees():
-                page = self._store.page(
-                    resource, Selection(), limit=limit, continuation=continuation, exactly="" if continuation else at
-                )
+            exactly = "" if continuation else at
+            page = self._store.page(resource, Selection(), limit=limit, continuation=continuation, exactly=exactly)
             yield Page([_listed(stored) for stored in page.items], str(page.version))
             continuation = page.continuation
             if not continuation:
@@ -63,25 +49,20 @@ class DirectCluster:
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
-        """Changes after a resourceVersion, with bookmarks, until the time is over."""
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         store = self._store  # a watch stays with the server that it was opened to
-        with _as_client_sees():
-            watch = store.watch(resource, Selection(), resource_version, news.set)
-            try:
-                while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+        with contextlib.closing(store.watch(resource, Selection(), resource_version, news.set)) as watch:
+            while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+                events = watch.take()
+                if not events:
+                    news.clear()
+                    silent = not await self._woken(news, min(left_s, BOOKMARK_S))
                     events = watch.take()
-                    if not events:
-                        news.clear()
-                        silent = not await self._woken(news, min(left_s, BOOKMARK_S))
-                        events = watch.take()
-                        if silent and not events:
-                            yield [self._bookmark(resource, store.version)]
-                    if events:
-                        yield [self._change(event) for event in events]
-            finally:
-                watch.close()
+                    if silent and not events:
+                        yield [self._bookmark(resource, store.version)]
+                if events:
+                    yield [self._change(event) for event in events]
 
     async def _woken(self, news: asyncio.Event, seconds: float) -> bool:
         """Whether there was news; False when the time was over, and then there may be news too."""
@@ -134,7 +115,6 @@ class DirectCluster:
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, only that of this UID and version if one is given."""
         self._store.delete(resource, namespace or "", name, DeleteOptions(uid, resource_version, grace_s))
 
     async def close(self) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import yaml
@@ -28,16 +27,13 @@ class EmbeddedCluster:
         *,
         crds: Iterable[Path] = (),
         nodes: Sequence[NodeTemplate] = (),
-        port: int = 0,
         bookmark_s: float = BOOKMARK_S,
-        history_limit: int = 20_000,
     ) -> None:
-        self.store = Store(now=time.time, history_limit=history_limit)
+        self.store = Store(now=time.time)
         self.direct = DirectCluster(self.store)
         self.kubelets = SimulatedKubelets(self.direct, nodes=nodes)
         self._server = ApiServer(self.store, now=time.time, bookmark_s=bookmark_s)
         self._crds = list(crds)
-        self._port = port
 
     @property
     def url(self) -> str:
@@ -52,17 +48,15 @@ class EmbeddedCluster:
         for path in self._crds:
             for crd in yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 self.store.create(CRDS, "", crd)
-        await self._server.start(port=self._port)
+        await self._server.start()
         await self.kubelets.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.kubelets.stop()
         await self._server.stop()
 
-    def kubeconfig(self, path: Path, *, namespace: str = "default") -> Path:
+    def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this cluster, readable by its owner alone; returns the path."""
         # kubectl sends no bearer token over plain HTTP, so that the token is in the path as well.
         name = "arranger-sandbox"
@@ -71,7 +65,7 @@ class EmbeddedCluster:
             "kind": "Config",
             "clusters": [{"name": name, "cluster": {"server": f"{self.url}/{self.token}"}}],
             "users": [{"name": name, "user": {"token": self.token}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
             "current-context": name,
         }
         path.touch(mode=0o600)

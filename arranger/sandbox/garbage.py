@@ -30,7 +30,6 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 def owners(obj: Object) -> list[dict[str, Any]]:
-    """The owner references of an object."""
     references: list[dict[str, Any]] = obj["metadata"].get("ownerReferences") or []
     return references
 

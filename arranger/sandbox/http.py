@@ -38,16 +38,9 @@ _Serve = Callable[[Call], Awaitable[web.StreamResponse]]
 class ApiServer:
     """Serves a `Store` on 127.0.0.1. `now` gives seconds since 1970, for ages in tables."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        now: Callable[[], float],
-        token: str | None = None,
-        bookmark_s: float = BOOKMARK_S,
-    ) -> None:
+    def __init__(self, store: Store, *, now: Callable[[], float], bookmark_s: float = BOOKMARK_S) -> None:
         self.store = store
-        self.token = token or secrets.token_urlsafe(24)
+        self.token = secrets.token_urlsafe(24)
         self.url = ""
         self._expected = f"Bearer {self.token}".encode()
         app = web.Application(middlewares=[self._guarded], client_max_size=REQUEST_LIMIT_BYTES)
@@ -57,10 +50,10 @@ class ApiServer:
             app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=_STOP_S
         )
 
-    async def start(self, *, port: int = 0) -> None:
-        """Begin to serve; port 0 takes a free one. `url` is set afterwards."""
+    async def start(self) -> None:
+        """Begin to serve on a free port. `url` is set afterwards."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:

@@ -75,11 +75,8 @@ BUILT_IN = (
 
 def served_version(crd: dict[str, Any]) -> dict[str, Any] | None:
     """The version of a CRD that is served here: the stored one."""
-    for version in crd["spec"].get("versions") or []:
-        if version.get("storage") and version.get("served"):
-            found: dict[str, Any] = version
-            return found
-    return None
+    versions: list[dict[str, Any]] = crd["spec"].get("versions") or []
+    return next((version for version in versions if version.get("storage") and version.get("served")), None)
 
 
 def _column(declared: dict[str, Any]) -> Column:
@@ -119,7 +116,6 @@ def custom_kind(crd: dict[str, Any]) -> Kind:
 
 
 def definition_errors(crd: Object) -> list[FieldError]:
-    """What keeps a CRD from being served."""
     try:
         kind = custom_kind(crd)
     except (KeyError, TypeError, AttributeError) as error:

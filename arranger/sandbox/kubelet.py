@@ -37,7 +37,7 @@ _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Evicted")
 
 
 class SimulatedKubelets:
-    """Kubelets of many nodes in one event loop. Give each group of nodes that shares a cluster its own `subnet`.
+    """Kubelets of many nodes in one event loop.
 
     `heartbeat_s` is how often a node renews its conditions; `stop_s` how long a pod takes to stop, at most its
     grace; `restart_s` the first pause before a container restarts, which doubles each time.
@@ -52,17 +52,14 @@ class SimulatedKubelets:
         heartbeat_s: float = HEARTBEAT_S,
         stop_s: float = STOP_S,
         restart_s: float = RESTART_S,
-        in_flight: int = 128,
-        subnet: int = 128,
     ) -> None:
         self._cluster = cluster
         self._clock = clock or SystemClock()
         self._given = nodes
-        self._request = Requests(self._clock, in_flight)
+        self._request = Requests(self._clock)
         self._nodes = SimulatedNodes(cluster, clock=self._clock, requests=self._request, heartbeat_s=heartbeat_s)
         self._stop_s = stop_s
         self._restart_s = restart_s
-        self._subnet = subnet
         self._addresses = itertools.count(1)
         self._runs: dict[str, Run] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -166,7 +163,9 @@ class SimulatedKubelets:
         elif run is None:
             run = self._runs[pod["metadata"]["uid"]] = Run(pod)
             lacking = self._lacking(run)
-            self._charge(run, 0 if lacking else 1)
+            if lacking:
+                run.requests = {}
+            self._charge(run, 1)
             self._replace(run, partial(self._refuse, run, *lacking) if lacking else partial(self._live, run))
 
     def _see_deletion(self, pod: Object, run: Run | None) -> None:
@@ -192,9 +191,7 @@ class SimulatedKubelets:
                 log.warning("simulated kubelet: %s", error)
 
     def _charge(self, run: Run, sign: int) -> None:
-        """Book (1) or free (-1) what a pod takes; 0 says that it takes nothing."""
-        if sign == 0:
-            run.requests = {}
+        """Book (1) or free (-1) what a pod takes."""
         used = self._used[run.node]
         for name, asked in run.requests.items():
             used[name] = used.get(name, 0) + sign * asked
@@ -295,4 +292,4 @@ class SimulatedKubelets:
 
     def _address(self) -> str:
         number = next(self._addresses)
-        return f"10.{(self._subnet + (number >> 16)) % 256}.{number >> 8 & 255}.{number & 255}"
+        return f"10.{(128 + (number >> 16)) % 256}.{number >> 8 & 255}.{number & 255}"

@@ -9,7 +9,7 @@ import msgspec
 from arranger.kube.cluster import Object
 from arranger.sandbox.history import Stored
 from arranger.sandbox.selectors import Matches, every, field_selector, label_selector
-from arranger.sandbox.status import bad_request, expired
+from arranger.sandbox.status import TooOld, bad_request
 
 #: How long a continuation is good for, and how many listings may be open at once.
 CONTINUATION_S = 300.0
@@ -80,7 +80,7 @@ class Pages:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
         listing = self._open.get(number)
         if listing is None or listing.version != version or self._now() - listing.opened_s > CONTINUATION_S:
-            raise expired(
+            raise TooOld(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new "
                 "list without the continue parameter."
             )

@@ -43,7 +43,6 @@ def name_errors(name: str, path: str, *, label: bool = False) -> list[FieldError
 
 
 def label_errors(labels: dict[str, str]) -> list[FieldError]:
-    """What is wrong with the keys and values of labels."""
     found = []
     for key, value in labels.items():
         if not QUALIFIED.fullmatch(key.rpartition("/")[2]):

@@ -14,6 +14,7 @@ from arranger.sandbox.garbage import timestamp
 _Answer = TypeVar("_Answer")
 
 RETRY_S = 0.5
+_IN_FLIGHT = 128
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
 #: The taints of a node that isn't Ready, by the status of that condition.
@@ -33,7 +34,6 @@ class NodeTemplate(msgspec.Struct, frozen=True):
     resources: dict[str, str] = {}
 
     def amounts(self) -> dict[str, str]:
-        """What the node can hold."""
         amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
         if self.gpus:
             amounts["nvidia.com/gpu"] = str(self.gpus)
@@ -41,11 +41,11 @@ class NodeTemplate(msgspec.Struct, frozen=True):
 
 
 class Requests:
-    """Makes requests of a cluster, at most `in_flight` at a time, again while it can't be reached or is overloaded."""
+    """Makes requests of a cluster, a bounded number at a time, again while it can't be reached or is overloaded."""
 
-    def __init__(self, clock: Clock, in_flight: int) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._free = asyncio.Semaphore(in_flight)
+        self._free = asyncio.Semaphore(_IN_FLIGHT)
 
     async def __call__(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """What the cluster answers in the end. Raises `ApiError` when it refuses."""

@@ -66,15 +66,12 @@ class Run:
         self.task: asyncio.Task[None] | None = None
 
     def pending(self, reason: str, moment: str) -> Object:
-        """The status of a pod whose containers wait for a reason."""
         return self._status("Pending", {"waiting": {"reason": reason}}, moment)
 
     def running(self, moment: str, *, ready: bool) -> Object:
-        """The status while the containers run."""
         return self._status("Running", {"running": {"startedAt": moment}}, moment, ready=ready)
 
     def ended(self, code: int, moment: str) -> Object:
-        """The status once the containers have ended with a code for good."""
         return self._status("Failed" if code else "Succeeded", _terminated(code, moment), moment)
 
     def backing_off(self, code: int, moment: str) -> Object:

@@ -134,7 +134,6 @@ def _together_errors(requests: dict[str, str], limits: dict[str, str], path: str
 
 
 def container_errors(resources: dict[str, Any], path: str) -> list[FieldError]:
-    """What is wrong with the resources at this path, of a container."""
     found = []
     for side in ("limits", "requests"):
         for name, amount in (resources.get(side) or {}).items():
@@ -145,7 +144,6 @@ def container_errors(resources: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def pod_level_errors(spec: dict[str, Any]) -> list[FieldError]:
-    """What is wrong with the resources of a pod as a whole."""
     resources = spec.get("resources") or {}
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     found = []

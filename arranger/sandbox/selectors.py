@@ -19,29 +19,16 @@ _EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
 #: Fields that may be selected by, by plural; every resource has the two of its metadata.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
+        *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
+        *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
     ),
     "nodes": ("spec.unschedulable",),
     "namespaces": ("status.phase",),
     "secrets": ("type",),
     "events": (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
+        *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "apiVersion")),
+        *(f"involvedObject.{name}" for name in ("resourceVersion", "fieldPath")),
+        *("reason", "reportingComponent", "source", "type"),
     ),
 }
 

@@ -96,7 +96,6 @@ class Serving:
         return json_response(_success(details={key: value for key, value in details.items() if value}))
 
     async def delete_collection(self, call: Call) -> web.StreamResponse:
-        """The end of everything selected."""
         view, options = self._view(call), await call.delete_options()
         deleted = self._store.delete_collection(call.resource, call.selection(), options)
         return json_response(view.many(Listing(deleted, self._store.version)))
@@ -109,7 +108,6 @@ class Serving:
         return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
 
     async def bind(self, call: Call) -> web.StreamResponse:
-        """A node for a pod."""
         target = (await call.object()).get("target")
         if not isinstance(target, dict) or not isinstance(target.get("name"), str):
             raise invalid("Binding", "", call.name, [required("target.name")])
@@ -117,7 +115,6 @@ class Serving:
         return json_response(_success(code=201), 201)
 
     async def evict(self, call: Call) -> web.StreamResponse:
-        """The end of a pod, as a drain asks for it."""
         body = await call.object()
         grace_s = (body.get("deleteOptions") or {}).get("gracePeriodSeconds")
         self._store.delete(call.resource, call.namespace, call.name, DeleteOptions(grace_s=grace_s))

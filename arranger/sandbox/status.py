@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from arranger.kube.cluster import ApiError, Object
+from arranger.kube.cluster import ApiError, Expired, Object
 from arranger.model.checks import FieldError
 
 
@@ -14,7 +14,6 @@ class Refusal(ApiError):
         self.details = details
 
     def status(self) -> Object:
-        """The `Status` object as it is sent."""
         body: Object = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -41,7 +40,6 @@ def _qualified(kind: str, group: str) -> str:
 
 
 def not_found(plural: str, group: str, name: str) -> Refusal:
-    """404 for one object."""
     message = f'{_qualified(plural, group)} "{name}" not found'
     return Refusal(404, "NotFound", message, _details(name, group, plural))
 
@@ -52,7 +50,6 @@ def no_such_resource() -> Refusal:
 
 
 def already_exists(plural: str, group: str, name: str) -> Refusal:
-    """409 for a name that is taken."""
     message = f'{_qualified(plural, group)} "{name}" already exists'
     return Refusal(409, "AlreadyExists", message, _details(name, group, plural))
 
@@ -79,24 +76,24 @@ def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> Refus
 
 
 def bad_request(message: str) -> Refusal:
-    """400."""
     return Refusal(400, "BadRequest", message)
 
 
 def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refusal:
-    """403."""
     message = f'{_qualified(plural, group)} "{name}" is forbidden: {why}'
     return Refusal(403, "Forbidden", message, _details(name, group, plural, **more))
 
 
-def expired(message: str) -> Refusal:
+class TooOld(Refusal, Expired):
     """410: a resourceVersion or a continuation from before what is remembered."""
-    return Refusal(410, "Expired", message)
+
+    def __init__(self, message: str) -> None:
+        super().__init__(410, "Expired", message)
 
 
-def too_old(asked: int, oldest: int) -> Refusal:
-    """410 of a watch that asks for changes which are forgotten."""
-    return expired(f"too old resource version: {asked} ({oldest})")
+def too_old(asked: int, oldest: int) -> TooOld:
+    """Of a watch that asks for changes which are forgotten."""
+    return TooOld(f"too old resource version: {asked} ({oldest})")
 
 
 def unsupported_media_type(accepted: list[str]) -> Refusal:

@@ -264,7 +264,6 @@ class Store:
     # Quotas
 
     def _quotas(self, namespace: str) -> list[Stored]:
-        """The quotas of a namespace, by name."""
         objects = self._quota_objects.objects
         return [objects[key] for key in sorted(objects) if key[0] == namespace]
 
@@ -437,7 +436,6 @@ class Store:
             self.delete(stored.kind.resource, stored.namespace, stored.name, DeleteOptions(uid=stored.uid))
 
     def _refer(self, stored: Stored, references: list[dict[str, Any]]) -> None:
-        """Set the owner references of an object."""
         metadata = {name: value for name, value in stored.object["metadata"].items() if name != "ownerReferences"}
         if references:
             metadata["ownerReferences"] = references

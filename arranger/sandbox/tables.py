@@ -256,7 +256,6 @@ def _shown(stored: Stored, include: str) -> Object | None:
 
 
 def partial_metadata(stored: Stored) -> Object:
-    """An object reduced to its metadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": stored.object["metadata"]}
 
 

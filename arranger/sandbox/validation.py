@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arranger.model.checks import CauseReason, FieldError, json_type
+from arranger.model.checks import FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
 
 #: Causes that keep the rules from being asked at all, as on the real server.
@@ -73,15 +73,9 @@ class Schema:
             for name in ("anyOf", "oneOf", "allOf")
             if name in declared
         }
+        below = (*self.properties.values(), self.extra, self.items)
         #: Whether this or anything below has rules.
-        self.has_rules: bool = bool(self.rules) or any(sub.has_rules for sub in self._below())
-
-    def _below(self) -> Iterator["Schema"]:
-        yield from self.properties.values()
-        if self.extra is not None:
-            yield self.extra
-        if self.items is not None:
-            yield self.items
+        self.has_rules: bool = bool(self.rules) or any(sub is not None and sub.has_rules for sub in below)
 
     def _parts(self, value: Any, path: str) -> Iterator[tuple["Schema", Any, str]]:
         """Every value below this one that has a schema, with it and its path."""
@@ -154,7 +148,7 @@ class Schema:
         if not isinstance(value, dict):
             return []
         missing = [name for name in self.required if name not in value or self._counts_as_absent(name, value[name])]
-        return [FieldError(_child(path, name), "Required value", "FieldValueRequired") for name in missing]
+        return [required(_child(path, name)) for name in missing]
 
     def _counts_as_absent(self, name: str, value: Any) -> bool:
         return value is None and not (name in self.properties and self.properties[name].nullable)
@@ -177,10 +171,9 @@ class Schema:
         if len(value) > rules.get("maxLength", len(value)):
             return FieldError(path, f"Too long: may not be more than {rules['maxLength']} bytes", "FieldValueTooLong")
         if len(value) < rules.get("minLength", 0):
-            why = f"{path} in body should be at least {rules['minLength']} chars long"
-            return FieldError(path, f"Invalid value: {_json(value)}: {why}")
+            return wrong(path, value, f"{path} in body should be at least {rules['minLength']} chars long")
         if self._pattern is not None and self._pattern.search(value) is None:
-            return FieldError(path, f"Invalid value: {_json(value)}: {path} in body should match '{rules['pattern']}'")
+            return wrong(path, value, f"{path} in body should match '{rules['pattern']}'")
         return None
 
     def _out_of_range(self, value: float, path: str) -> Iterator[FieldError]:
@@ -287,17 +280,14 @@ class Schema:
 
 
 def required(path: str, message: str = "") -> FieldError:
-    """A field that must be there."""
     return FieldError(path, f"Required value: {message}" if message else "Required value", "FieldValueRequired")
 
 
-def wrong(path: str, value: Any, why: str, reason: CauseReason = "FieldValueInvalid") -> FieldError:
-    """A field whose value can't be."""
-    return FieldError(path, f"Invalid value: {_json(value)}: {why}", reason)
+def wrong(path: str, value: Any, why: str) -> FieldError:
+    return FieldError(path, f"Invalid value: {_json(value)}: {why}")
 
 
 def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    """A field that takes only some values."""
     listed = ", ".join(_json(option) for option in supported)
     text = f"Unsupported value: {_json(value)}: supported values: {listed}"
     return FieldError(path, text, "FieldValueNotSupported")

@@ -57,7 +57,6 @@ class View(msgspec.Struct, frozen=True):
         return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(raws) + b"]}"
 
     def event(self, event: Event, *, headed: bool) -> bytes:
-        """A line of a watch."""
         if not self.form:
             return event.line
         return b'{"type":"%s","object":%s}\n' % (event.type.encode(), self.one(event.stored, headed=headed))

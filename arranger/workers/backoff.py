@@ -27,5 +27,4 @@ class Backoff:
         return wait_s
 
     async def wait(self) -> None:
-        """Wait before the next try."""
         await self._clock.sleep(self.next_s())

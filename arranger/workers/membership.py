@@ -138,17 +138,14 @@ class Membership:
         self.member_id = member_id
         #: The latest layout of snapshots that this process reads, which is the one that it writes.
         self.layout = layout
-        self._roles = roles
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._timekeeper = timekeeper
         self._writes = writes
         self._aside = False
-        self._started_ms = clock.now_ms()
-        self._epoch = 0
-        self._offset = 0
-        self._lag: tuple[int, float] = (0, 0.0)
-        self._problems: tuple[MemberProblem, ...] = ()
+        self._told = Member(
+            member_id, roles, 0, 0, clock.now_ms(), heartbeat_ms=round(heartbeat_s * 1000), layout=layout
+        )
         self._key = _members_key(cluster)
         self._beat = client.register_script(_BEAT)
         self._seen: tuple[Member, ...] = (self._record(),)
@@ -163,7 +160,10 @@ class Membership:
     ) -> None:
         """How far this process has folded, lags behind in events and seconds, and what is wrong with it; told with the
         next heartbeat."""
-        self._epoch, self._offset, self._lag, self._problems = epoch, offset, lag, problems
+        lag_events, lag_s = lag
+        self._told = msgspec.structs.replace(
+            self._told, epoch=epoch, offset=offset, lag_events=lag_events, lag_ms=round(lag_s * 1000), problems=problems
+        )
 
     def stand_aside(self, aside: bool) -> None:
         """Whether this process may not write for another reason than its clock; told with the next heartbeat."""
@@ -224,13 +224,8 @@ class Membership:
         return min((m.offset for m in members if m.epoch in (0, epoch)), default=None)
 
     def _record(self) -> Member:
-        lag_events, lag_s = self._lag
-        return Member(
-            self.member_id, self._roles, self._epoch, self._offset, self._started_ms,
-            lag_events=lag_events, lag_ms=round(lag_s * 1000), heartbeat_ms=round(self._heartbeat_s * 1000),
-            layout=self.layout, problems=self._problems,
-            aside=self._aside or (self._timekeeper is not None and not self._timekeeper.right),
-        )  # fmt: skip
+        wrong = self._timekeeper is not None and not self._timekeeper.right
+        return msgspec.structs.replace(self._told, aside=self._aside or wrong)
 
     async def _exchange(self, valid_ms: int) -> None:
         arguments: list[str | bytes | int] = [self.member_id, msgspec.json.encode(self._record()), valid_ms]

@@ -41,7 +41,6 @@ class Parts:
     identity: ClusterIdentity | None
 
     def writer(self, role: str) -> Writer:
-        """What a role appends with."""
         return Writer(self.follower, name=f"{role}@{self.member_id}", clock=self.time, metrics=self.metrics)
 
     def lease(self, name: str) -> Lease:

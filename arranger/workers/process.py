@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from arranger.clock import Clock, SystemClock
+from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, UsageError
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
@@ -45,10 +45,10 @@ _GC_THRESHOLDS = (10_000, 20, 100)
 class Process:
     """The roles of one process and what they share."""
 
-    def __init__(self, settings: Settings, roles: Sequence[str], *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, roles: Sequence[str]) -> None:
         self._settings = settings
         self._roles = tuple(role for role in ROLES if role in roles)
-        clock = clock or SystemClock()
+        clock = SystemClock()
         member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         bound_ms = round(settings.clock_bound_s * 1000)
         time, metrics, client = Timekeeper(clock, bound_ms=bound_ms), Metrics(clock), connect(settings.redis_url)

@@ -31,9 +31,6 @@ class Retries:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
 
-    def __len__(self) -> int:
-        return len(self._rests)
-
     def failed(self, key: str, *, version: int, asked_s: float = 0.0) -> float:
         """Note a failure of work on that version of a key. Returns how long it rests now.
 

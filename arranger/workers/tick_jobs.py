@@ -83,7 +83,6 @@ class NoTick(Exception):
 
 
 def queue_name(cluster: str, tick: str) -> str:
-    """The rq queue of one tick of one cluster."""
     return f"arranger:{cluster}:{tick}"
 
 

@@ -32,7 +32,6 @@ class WorkQueue:
 
     @property
     def pending(self) -> bool:
-        """Whether a key waits to be taken."""
         return bool(self._touched)
 
     def touch(self, keys: Collection[str]) -> None:
@@ -94,7 +93,6 @@ class WorkQueue:
         self._woken.clear()
 
     async def finish(self) -> None:
-        """Wait until the work that runs has ended."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def _touch_due(self) -> None:

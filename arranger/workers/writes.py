@@ -22,7 +22,6 @@ class Writes:
         self.problem: WritesRefused | None = None
 
     def taken(self) -> None:
-        """A write was taken."""
         if self.problem is not None:
             log_event(_log, "Redis takes writes again")
         self._note(None)

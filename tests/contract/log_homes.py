@@ -15,8 +15,9 @@ from arranger.clock import SystemClock
 from arranger.events.codec import next_chain
 from arranger.events.file_log import _FIXED_BYTES, FileLog, _encode_record
 from arranger.events.log import Log, Position
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
+from tests.file_writer import FileWriter
+from tests.memory_log import MemoryHome, MemoryLog
 
 
 class Home(Protocol):
@@ -95,7 +96,7 @@ class InFile:
         self._logs: list[FileLog] = []
 
     def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
-        self._logs.append(FileLog(self.path))
+        self._logs.append(FileWriter(self.path))
         return self._logs[-1]
 
     async def close(self) -> None:
@@ -106,7 +107,7 @@ class InFile:
         self.path.unlink()
 
     async def _scanned(self) -> FileLog:
-        reader = FileLog(self.path, read_only=True)
+        reader = FileLog(self.path)
         await reader.open()
         return reader
 

@@ -22,6 +22,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from tests.commands import Run, to_file, write
+from tests.file_writer import FileWriter
 from tests.servers import RealRedis
 from tests.unit.replay_worlds import crowded, entry_with, forged, late_cycle
 from tests.world import World, shape
@@ -282,7 +283,7 @@ def test_events_follows_what_is_appended(tmp_path: Path) -> None:
 
 
 async def _append(path: Path, entries: list[Entry]) -> None:
-    log = FileLog(path)
+    log = FileWriter(path)
     await log.open()
     for entry in entries:
         await log.append(entry.batch, epoch=1)
@@ -460,7 +461,7 @@ def test_explain_passes_over_snapshots_that_it_cannot_use(tmp_path: Path, capsys
     options = to_file(entries, tmp_path / "run.log")
 
     async def spoil() -> None:
-        log = FileLog(tmp_path / "run.log")
+        log = FileWriter(tmp_path / "run.log")
         await log.open()
         for entry in (entries[11], entries[12]):
             await log.put_snapshot(StoredSnapshot(Position(1, entry.last, entry.chain), msgspec.msgpack.encode([0])))

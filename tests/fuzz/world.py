@@ -19,7 +19,6 @@ from unittest import mock
 import msgspec
 
 from arranger.events.kinds import Watched
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import CRDS, NAMESPACES, TYJOBS
 from arranger.kube.translate import invalid_message
 from arranger.model.validation import validate
@@ -35,6 +34,7 @@ from arranger.workers.controller import Controller
 from arranger.workers.follower import Follower
 from arranger.workers.scheduler import TICK, Scheduler
 from arranger.workers.watcher import Watcher
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.tyjob_table import Object, tyjob_with

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import NAMESPACES, NODES, PODS, TYJOBS, Object
 from arranger.sandbox.history import Collection
 from arranger.sandbox.store import Store
 from arranger.workers.identity import SYSTEM
+from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:

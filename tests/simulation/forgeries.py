@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.names import owner_of, pod_labels, pod_name
 from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord
+from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 from tests.simulation.rogue import jobs_substance
 

@@ -14,10 +14,9 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 
 from arranger.errors import ArrangerError, LogUnavailable, WritesRefused
 from arranger.events.codec import decode_batch
-from arranger.events.fence import CLAIM, Fence, HeldWatch
+from arranger.events.fence import CLAIM, Fence
 from arranger.events.kinds import Batch, EpochBegun, Placed, WorkersReplaced, kind_of
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
 from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource, always
 from arranger.model.job import Replacement
@@ -25,6 +24,7 @@ from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import membership
+from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.simulation.faults import RACES
 from tests.simulation.invariants import Violation
 

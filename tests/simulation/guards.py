@@ -13,8 +13,6 @@ from unittest import mock
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events import memory_log
-from arranger.events.memory_log import MemoryLog
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
 from arranger.projections import fold, judging
@@ -26,6 +24,8 @@ from arranger.workers.creation import Creation
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
 from arranger.workers.timekeeping import Timekeeper
+from tests import memory_log
+from tests.memory_log import MemoryLog
 from tests.simulation.elsewhere import BREAKS
 from tests.simulation.invariants import Violation
 from tests.simulation.run import in_order, pool

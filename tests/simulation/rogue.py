@@ -8,12 +8,12 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
-from arranger.events.memory_log import MemoryLog
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey
 from arranger.projections.state import State
+from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:

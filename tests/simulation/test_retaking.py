@@ -15,10 +15,10 @@ import pytest
 from arranger.events.codec import encode_batch
 from arranger.events.file_log import copy_log
 from arranger.events.kinds import Event, Waits
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.scheduling.cycle import Cycles
 from arranger.workers.applier import Applier
 from arranger.workers.follower import Follower
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.servers import REPOSITORY
 from tests.simulation.invariants import Oracle, Violation
 from tests.simulation.retaking import retaken, told

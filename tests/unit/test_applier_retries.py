@@ -232,10 +232,10 @@ def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
 
     async def script() -> None:
         await asyncio.sleep(20)
-        assert len(scene.applier._retries) == 3
+        assert len(scene.applier._retries.failing()) == 3
         for job in scene.jobs:
             scene.world.job_gone(job)
         await asyncio.sleep(60)
-        assert len(scene.applier._retries) == 0
+        assert len(scene.applier._retries.failing()) == 0
 
     scene.run(script)

@@ -17,7 +17,6 @@ from arranger.events.archive import ArchiveLog
 from arranger.events.blob_stores import BlobStore, FolderStore, RemoteStore
 from arranger.events.codec import StoredEntry, encode_batch
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.open_log import open_log
 from arranger.events.segments import SegmentName, SnapshotName, encode_segment, encode_snapshot_file, parsed_name
 from arranger.events.tiered_log import TieredLog
@@ -34,6 +33,7 @@ from arranger.workers.maintenance import Maintenance
 from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import Member
 from tests.members import HandClock
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 
 TOLD_MS = 1_700_000_000_000

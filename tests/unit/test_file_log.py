@@ -9,20 +9,21 @@ import pytest
 
 from arranger.errors import DamagedEntry, LogError, UsageError
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.file_log import FileLog, copy_log
+from arranger.events.file_log import copy_log
 from arranger.events.kinds import Batch, NodeGone
 from arranger.events.log import Position, StoredSnapshot, entries
-from arranger.events.memory_log import MemoryLog
 from arranger.events.open_log import open_log
+from tests.file_writer import FileWriter
+from tests.memory_log import MemoryLog
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from arranger.events.file_log import FileLog
 from arranger.events.kinds import Batch, NodeGone
+from tests.file_writer import FileWriter
 
 async def write():
-    log = FileLog(Path(sys.argv[1]))
+    log = FileWriter(Path(sys.argv[1]))
     begun = await log.open()
     for seq in range(1, 301):
         await log.append(Batch("w", seq, seq, (NodeGone(1, "n", "u"),) * 7), epoch=begun.epoch)
@@ -42,7 +43,7 @@ CURSOR = ["", "", "20", "30"]
 
 async def written(path: Path, batches: int) -> Position:
     """A closed log with so many batches of one event; answers its start."""
-    log = FileLog(path)
+    log = FileWriter(path)
     begun = await log.open()
     for seq in range(1, batches + 1):
         await log.append(batch(seq), epoch=begun.epoch, fence=Fence("nodes", CLAIM if seq == 1 else 2, CURSOR[seq]))
@@ -64,7 +65,7 @@ async def test_a_torn_last_record_is_not_read_and_cut_off_by_the_next_writer(tmp
         assert [entry.last for entry in await reader.read(origin)] == [1, 2, 3]
         await reader.close()
 
-        writer = FileLog(path)
+        writer = FileWriter(path)
         await writer.open()
         assert (await writer.append(batch(3), epoch=origin.epoch, fence=Fence("nodes", 2, "30"))).first == 4
         await writer.close()
@@ -76,7 +77,7 @@ async def test_zeros_at_the_end_are_a_torn_record(tmp_path: Path) -> None:
     origin = await written(path, 2)
     with path.open("ab") as file:
         file.write(bytes(500))
-    writer = FileLog(path)
+    writer = FileWriter(path)
     assert (await writer.open()).offset == 3
     assert (await writer.append(batch(3), epoch=origin.epoch)).first == 4
     await writer.close()
@@ -103,12 +104,12 @@ async def test_no_single_altered_byte_goes_unnoticed(tmp_path: Path) -> None:
 async def test_who_has_appended_what_is_known_to_the_next_writer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     origin = await written(path, 3)
-    log = FileLog(path)
+    log = FileWriter(path)
     await log.open()
     assert (await log.append(batch(3), epoch=origin.epoch)).duplicate
     await log.trim(100, epoch=origin.epoch)
     await log.close()
-    again = FileLog(path)
+    again = FileWriter(path)
     await again.open()
     assert (await again.append(batch(3), epoch=origin.epoch)).duplicate
     assert (await again.append(batch(4), epoch=origin.epoch, fence=Fence("nodes", CLAIM))).cursor == "30"
@@ -119,14 +120,14 @@ async def test_a_cursor_torn_off_with_its_record_is_not_stored(tmp_path: Path) -
     path = tmp_path / "log"
     origin = await written(path, 3)
     path.write_bytes(path.read_bytes()[:-1])
-    writer = FileLog(path)
+    writer = FileWriter(path)
     await writer.open()
     assert (await writer.append(batch(4), epoch=origin.epoch, fence=Fence("nodes", CLAIM))).cursor == "20"
     await writer.close()
 
 
 async def test_a_second_writer_is_refused_until_the_first_has_closed(tmp_path: Path) -> None:
-    first, second = FileLog(tmp_path / "log"), FileLog(tmp_path / "log")
+    first, second = FileWriter(tmp_path / "log"), FileWriter(tmp_path / "log")
     await first.open()
     with pytest.raises(UsageError, match="being written by another process"):
         await second.open()
@@ -155,7 +156,7 @@ async def test_a_reader_follows_while_another_process_writes(tmp_path: Path) -> 
 async def test_a_reader_follows_into_a_trimmed_file_and_notices_a_new_epoch(tmp_path: Path) -> None:
     path = tmp_path / "log"
     await written(path, 3)
-    writer, reader = FileLog(path), await open_log(str(path), "", read_only=True)
+    writer, reader = FileWriter(path), await open_log(str(path), "", read_only=True)
     end = await writer.open()
     await writer.trim(3, epoch=end.epoch)
     await writer.append(batch(4), epoch=end.epoch)

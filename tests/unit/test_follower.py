@@ -11,11 +11,11 @@ from arranger.clock import Clock, SystemClock
 from arranger.errors import ClockOff, DamagedEntry, EpochLost, LogUnavailable
 from arranger.events import kinds as k
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.follower import Follower, Writer
 from tests.clocks import HOUR_MS, SetClock, compared
+from tests.memory_log import MemoryHome, MemoryLog
 
 
 def node(name: str) -> k.Event:

@@ -17,7 +17,6 @@ import yaml
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Log
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import CRDS, PODS, TYJOBS, ApiError, Object
 from arranger.kube.crd import tyjob_crd
@@ -33,6 +32,7 @@ from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.servers import RealRedis
 from tests.unit.test_applier import JOB, Everyone

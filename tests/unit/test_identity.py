@@ -10,12 +10,12 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.memory_log import MemoryHome
 from arranger.kube.cluster import NAMESPACES, PODS, ApiError, ClusterUnavailable, Object, Page, Resource
 from arranger.model.job import Stage
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.identity import SYSTEM, ClusterIdentity, ConfirmedCluster, ForeignCluster
+from tests.memory_log import MemoryHome
 from tests.unit import test_applier as applying
 from tests.unit import test_watcher as watching
 

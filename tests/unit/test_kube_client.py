@@ -29,6 +29,12 @@ class Requests:
         self.seen.append((verb, resource, code))
 
 
+def fixed(server: str, authorization: str = "") -> Access:
+    """Access to a server whose address and token are known and don't change."""
+    credentials = Credentials(server=server, authorization=authorization)
+    return Access(lambda: credentials, source=server)
+
+
 @contextlib.asynccontextmanager
 async def serving(handler: Handler, *, access: Access | None = None, **options: Any) -> AsyncIterator[HttpCluster]:
     """A client of a server that answers everything by `handler`."""
@@ -41,7 +47,7 @@ async def serving(handler: Handler, *, access: Access | None = None, **options: 
     server = f"http://127.0.0.1:{listener.getsockname()[1]}"
     if access is not None:
         access._credentials = Credentials(server=server, authorization=access._credentials.authorization)
-    cluster = HttpCluster(access or Access.fixed(server, token="secret"), **options)
+    cluster = HttpCluster(access or fixed(server, "Bearer secret"), **options)
     try:
         yield cluster
     finally:
@@ -270,7 +276,7 @@ async def test_no_server_is_unavailable_and_told_as_code_0() -> None:
     requests = Requests()
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        cluster = HttpCluster(Access.fixed(f"http://127.0.0.1:{unused.getsockname()[1]}"), on_request=requests)
+        cluster = HttpCluster(fixed(f"http://127.0.0.1:{unused.getsockname()[1]}"), on_request=requests)
         with pytest.raises(ClusterUnavailable):
             await cluster.get(PODS, "default", "p")
         await cluster.close()

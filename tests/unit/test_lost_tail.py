@@ -9,7 +9,6 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import Change, Object, Page, Resource
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
@@ -18,6 +17,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.watcher import Watcher
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.unit.test_watcher import Held
 

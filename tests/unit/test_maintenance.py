@@ -6,7 +6,6 @@ from arranger.clock import SystemClock
 from arranger.errors import EntriesTrimmed
 from arranger.events import kinds as k
 from arranger.events.log import StoredSnapshot
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -17,6 +16,7 @@ from arranger.workers.member_problems import MemberProblem, MemberProblems, Prob
 from arranger.workers.membership import ROLES, Member
 from tests.histories.samples import read_samples
 from tests.members import HandClock
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 
 

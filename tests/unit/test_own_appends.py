@@ -11,13 +11,13 @@ from arranger.clock import SystemClock
 from arranger.errors import EpochLost
 from arranger.events import kinds as k
 from arranger.events.log import Entry, Log, Position
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.own_batches import not_folded
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.servers import RealRedis
 from tests.world import World
 

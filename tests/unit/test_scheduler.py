@@ -9,11 +9,11 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Position
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.metrics import Metrics
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.scheduler import Scheduler
+from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.world import World
 

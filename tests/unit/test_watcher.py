@@ -12,9 +12,8 @@ import pytest
 from arranger.clock import Clock, SystemClock
 from arranger.errors import WatchSuperseded
 from arranger.events import kinds as k
-from arranger.events.fence import CLAIM, Fence, HeldWatch
+from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended
-from arranger.events.memory_log import MemoryHome, MemoryLog
 from arranger.kube.cluster import PODS
 from arranger.metrics import Metrics
 from arranger.model.names import pod_labels
@@ -24,6 +23,7 @@ from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observed import ahead_of_log
 from arranger.workers.watcher import Watcher
+from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.world import World
 

@@ -11,11 +11,11 @@ from contextlib import aclosing
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.fence import HeldWatch
 from arranger.events.log import entries
 from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
+from tests.memory_log import HeldWatch
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.test_watcher import Scene, watching_in
 

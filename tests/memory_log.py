@@ -6,15 +6,17 @@ Entries are kept encoded and are decoded and checked on every read, as from Redi
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from arranger.clock import SystemClock
-from arranger.errors import OutdatedAppend
+import msgspec
+
+from arranger.clock import wall_clock_ms
+from arranger.errors import ClockOff, OutdatedAppend
 from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
-from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
-from arranger.events.fence import Fence, HeldWatch, after_append, check_fence, cursor_of_claim
+from arranger.events.entry_index import _CHAIN, EntryIndex, check_begun, check_epoch
+from arranger.events.fence import CLAIM, Fence, superseded
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
@@ -25,16 +27,63 @@ from arranger.events.log import (
     Seen,
     SnapshotMark,
     StoredSnapshot,
-    check_time,
     epoch_after,
 )
+
+
+class HeldWatch(msgspec.Struct, frozen=True):
+    """What a log stores of one watch: the current term, and the cursor up to which its observations were appended."""
+
+    term: int
+    cursor: str
+
+    def encoded(self) -> str:
+        """As one text, which logs in files store."""
+        return f"{self.term}:{self.cursor}"
+
+    @classmethod
+    def decoded(cls, text: str) -> "HeldWatch":
+        """The watch that `encoded` wrote; one without a term for any other text."""
+        term, colon, cursor = text.partition(":")
+        return cls(int(term), cursor) if colon and term.isdecimal() else cls(CLAIM, "")
+
+
+def check_fence(fence: Fence | None, held: HeldWatch | None) -> None:
+    """Raises `WatchSuperseded` if the watch's current term is not that of the fence. A claim is never refused."""
+    if fence is None or fence.term == CLAIM:
+        return
+    if held is None or held.term != fence.term:
+        raise superseded(fence, held.term if held is not None else None)
+
+
+def after_append(fence: Fence | None, held: HeldWatch | None, first: int) -> HeldWatch | None:
+    """What the log stores of the fence's watch once a batch whose first event has offset `first` was appended."""
+    if fence is None:
+        return None
+    if fence.term == CLAIM:
+        return HeldWatch(first, held.cursor if held is not None else "")
+    return HeldWatch(fence.term, fence.cursor) if fence.cursor else held
+
+
+def cursor_of_claim(fence: Fence | None, held: HeldWatch | None, first: int) -> str:
+    """The cursor that a claim at offset `first` returns: empty once another claim has come, and for what is none."""
+    claims = fence is not None and fence.term == CLAIM and held is not None and held.term == first
+    return held.cursor if claims and held is not None else ""
+
+
+def trim(index: EntryIndex, before: int) -> int:
+    """Forget the entries whose last event comes before the offset; answers how many."""
+    gone = bisect_left(index.lasts, before)
+    index.start = index.position(gone - 1)
+    del index.lasts[:gone], index._chains[: gone * _CHAIN]
+    return gone
 
 
 class MemoryHome:
     """What a server would hold, with the server's clock. Its `lose_…` methods are faults that a server can have."""
 
-    def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
-        self.now_ms = now_ms or SystemClock().now_ms
+    def __init__(self, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self.now_ms = now_ms
         self.changed = asyncio.Event()
         self._forget(None)
 
@@ -69,8 +118,10 @@ class MemoryHome:
         """What a server's crash does: batches whose last event comes after the offset were never appended."""
         index = check_begun(self.index)
         keep = bisect_right(index.lasts, after)
-        index.cut(keep)
         del self.stored[keep:]
+        self.index = EntryIndex(index.start)
+        for entry in self.stored:
+            self.index.add(entry.last, entry.chain)
         self.writers = {name: mark for name, mark in self.writers.items() if mark[2] <= after}
         self.snapshots = [snapshot for snapshot in self.snapshots if snapshot.position.offset <= after]
         self._wake()
@@ -78,10 +129,6 @@ class MemoryHome:
     def _wake(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
-
-
-def _first_epoch() -> int:
-    return 1
 
 
 class MemoryLog:
@@ -94,7 +141,7 @@ class MemoryLog:
         self,
         home: MemoryHome | None = None,
         *,
-        now_ms: Callable[[], int] = _first_epoch,
+        now_ms: Callable[[], int] = lambda: 1,
         clock_bound_ms: int | None = None,
     ) -> None:
         self.home = home if home is not None else MemoryHome()
@@ -130,7 +177,9 @@ class MemoryLog:
         return Appended(entry.first, entry.last, duplicate=False, cursor=cursor_of_claim(fence, now, entry.first))
 
     def _check_time(self, time_ms: int) -> None:
-        check_time(time_ms, store_ms=self.home.now_ms(), bound_ms=self._clock_bound_ms)
+        ahead_ms = time_ms - self.home.now_ms()
+        if self._clock_bound_ms is not None and abs(ahead_ms) > self._clock_bound_ms:
+            raise ClockOff(ahead_ms)
 
     async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
         self._seen.passed(after)
@@ -147,7 +196,6 @@ class MemoryLog:
         return found
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
         first, until = check_epoch(self.home.index, after.epoch).bounds(after, limit=limit)
         return self.home.stored[first:until]
 
@@ -186,7 +234,7 @@ class MemoryLog:
         return [SnapshotMark(snapshot.position.offset) for snapshot in self.home.snapshots]
 
     async def trim(self, before: int, *, epoch: int) -> int:
-        gone = check_epoch(self.home.index, epoch).trim(before)
+        gone = trim(check_epoch(self.home.index, epoch), before)
         del self.home.stored[:gone]
         return gone
 
