@@ -40,8 +40,8 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
 def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int]:
     """As `apply_entry`, but event by event: yields the offset of each event after applying it.
 
-    It shows which event of a batch made a difference. Decisions never use a state within a batch. The generator
-    must be run to its end.
+    It shows which event of a batch made a difference. Decisions never use a state within a batch. The generator must
+    be run to its end.
     """
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")

@@ -23,8 +23,7 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
 
 
 class Slots:
-    """Operations on the slots of all jobs while one entry is folded, with the state, its changes and the entry's
-    time."""
+    """Changes the slots of all jobs while one entry is folded. `time_ms` is the entry's time."""
 
     __slots__ = ("changes", "state", "time_ms")
 
