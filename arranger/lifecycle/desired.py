@@ -1,7 +1,7 @@
 """The desired state of one TYJob: the pods to create, the pods to delete, and the status.
 
-Appliers reconcile the API server with it. It is level-triggered: it depends on the present state, not on how that came
-about, so after a crash between any two steps the next reconciliation repairs everything.
+Appliers reconcile the API server with it. It depends on the present state, not on how that came about
+(level-triggered), so after a crash between any two steps the next reconciliation repairs everything.
 """
 
 from collections.abc import Sequence

@@ -80,7 +80,7 @@ def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
     """Apply the user's request: terminate the job, suspend it in any stage, or resume it."""
     if job.valid_spec.terminating:
         return _decide(job, R.TERMINATED)
-    placed_since = job.valid_spec.suspend and job.placements  # while it was resumed for a moment
+    placed_since = job.valid_spec.suspend and job.placements  # placed during a brief resumption
     if not job.suspended or placed_since:
         return _overdue(job, time_ms) or _decide(job, R.SUSPENDED)
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
@@ -238,7 +238,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         return _decide(job, R.WORKERS_LOST, StageFacts(count=released, needed=needed))
-    return replacement(state, job, Fallen(over=ended.over))  # first find out whether enough workers can remain at all
+    return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:

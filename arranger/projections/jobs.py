@@ -139,7 +139,7 @@ class BackOffs:
 
 @dataclass(slots=True)
 class JobRecord:
-    """What the log says of one TYJob. `version` is the offset of the last change that decisions depend on."""
+    """One TYJob according to the log. `version` is the offset of the last change that decisions depend on."""
 
     seen: JobSeen
     spec: JobSpec | None
@@ -269,7 +269,7 @@ class JobRecord:
         return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
 
     def refusal(self) -> EffectFailed | None:
-        """The last refusal by the API server, unless its slot has lost its node: it is never updated after that."""
+        """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""
         slot = self.failure.slot if self.failure is not None else None
         return self.failure if slot is None or (slot.group, slot.index) in self.placements else None
 

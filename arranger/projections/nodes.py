@@ -177,7 +177,7 @@ class NodeTable:
         self.changes += len(rows)
 
     def release(self, name: str, requests: Requests) -> None:
-        """Give back what `hold` counted."""
+        """Undo `hold`."""
         row = self.rows[name]
         vector, unknown = self._asked(requests)
         used = self.used[row]

@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Changes:
-    """What folding some entries touched: jobs by UID in order of first touch, and the verdicts on decisions."""
+    """The effect of folding some entries: touched jobs by UID, in order of first touch, and verdicts on decisions."""
 
     jobs: dict[str, None] = field(default_factory=dict)
     #: A job may now be placed, or a waiting job may use room that became free.

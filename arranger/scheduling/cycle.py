@@ -21,7 +21,7 @@ from arranger.scheduling.policies.queues import MergedQueues, Turn
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
-#: Name and version of every policy and filter that comes with Arranger.
+#: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()
 
 

@@ -38,7 +38,7 @@ class Piece:
 
 @dataclass(slots=True)
 class PlacementTry:
-    """What a cycle does for one job."""
+    """One cycle's try to place the pods of one job."""
 
     job: JobRecord
     policy: PodPolicy

@@ -27,7 +27,7 @@ class QuorumSearch:
         self._placing = placing
 
     def place(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """Place all of the needs, or as many workers in another split over the sets, or nothing."""
+        """Place all of the needs, or as many workers in another split; returns the first shortage if neither fits."""
         placing = self._placing
         mark = placing.mark()
         shortage = None

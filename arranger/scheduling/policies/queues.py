@@ -50,7 +50,7 @@ class QueuePolicy(ABC):
         policies, it may divide the jobs of this one into several queues."""
 
 
-#: What `seniority` compares.
+#: The sort key of `seniority`.
 Rank = tuple[int, bool, int, str]
 
 
