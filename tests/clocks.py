@@ -1,4 +1,4 @@
-"""A wall clock that a test sets, and one that was compared with a server whose clock is right."""
+"""A wall clock that tests set, and one that was compared with a server whose clock is right."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ HOUR_MS = 3_600_000
 
 
 class SetClock(SystemClock):
-    """A wall clock that is ahead as the test says; it sleeps for a moment at most."""
+    """A wall clock that is ahead by a set time; it sleeps only briefly."""
 
     ahead_ms = 0
 
@@ -23,7 +23,7 @@ class SetClock(SystemClock):
 
 
 def compared(clock: SetClock, *, bound_ms: int = 10_000) -> Timekeeper:
-    """The clock as a process knows it after its first heartbeat."""
+    """The timekeeper of a process after its first heartbeat."""
     timekeeper = Timekeeper(clock, bound_ms=bound_ms)
     timekeeper.server_said(SystemClock().now_ms(), asked_s=clock.monotonic_s())
     return timekeeper

@@ -1,4 +1,4 @@
-"""Commands as a user runs them, in this process, on logs that are written from a world's entries."""
+"""Runs commands as a user does, in this process, on logs written from a world's entries."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.file_writer import FileWriter
 
 
 async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
-    """The world's entries as a log of their own; a snapshot after that many entries, trimmed before that offset."""
+    """Write the world's entries to a log, with a snapshot after `snapshot_after` entries, trimmed before `trim`."""
     await log.open()
     state = State()
     for number, entry in enumerate(entries, start=1):
@@ -33,7 +33,7 @@ async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, 
 
 
 def to_file(entries: Sequence[Entry], path: Path, **options: int) -> list[str]:
-    """The entries as a log file; the options that name it to a command."""
+    """Write the entries to a log file; returns the options that pass it to a command."""
     asyncio.run(write(FileWriter(path, now_ms=lambda: 1), entries, **options))
     return ["--log", str(path)]
 

@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: real servers, and coroutine tests run by asyncio itself."""
+"""Fixtures that all tests share: real servers, and coroutine tests that asyncio runs."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,13 @@ hypothesis.settings.load_profile("house")
 
 
 def pytest_configure() -> None:
-    """Output isn't made to fit the terminal from which the tests are run."""
+    """Make the output independent of the terminal in which the tests run."""
     os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whatever asks for a real server is marked so. Workers of pytest-xdist begin with the simulation, because it runs
-    beneath all others, and with the tests that take longest."""
+    """Mark tests that use a real server. Workers of pytest-xdist begin with the simulation, because it runs at a lower
+    priority than all others, and with the tests that take longest."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((at for at, each in enumerate(_FIRST) if each in item.nodeid), len(_FIRST)))
     for item in items:
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run `async def` tests, each in an event loop of its own."""
+    """Run `async def` tests, each in its own event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
@@ -50,18 +50,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The end of a worker, or of all."""
     hand_over(session)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of pytest-xdist has ended."""
+    """Called when a worker of pytest-xdist has ended."""
     take_over(node)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The last word."""
     tell(terminalreporter)
 
 
@@ -78,21 +76,21 @@ def _required() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RealRedis]:
-    """A real Redis without password or TLS, shared by the session: use a database or keys of your own."""
+    """A real Redis without password or TLS, shared by the session: use a separate database or separate keys."""
     with _required(), real_redis() as server:
         yield server
 
 
 @pytest.fixture
 def own_redis() -> Iterator[RealRedis]:
-    """A real Redis for this test alone, which may stop, fill and empty it; a stop loses its data."""
+    """A real Redis for one test, which may stop, fill and empty it; a stop loses its data."""
     with _required(), real_redis() as server:
         yield server
 
 
 @pytest.fixture
 def cluster() -> str:
-    """The name of a cluster that no other test has keys of in the shared Redis."""
+    """The name of a cluster for which no other test has keys in the shared Redis."""
     return f"c{uuid.uuid4().hex[:8]}"
 
 

@@ -1,9 +1,9 @@
 """The schema of pod templates, from a real API server into the resource definition: `python -m tests.crd_schema`.
 
-The API server publishes what a pod may have. `reduced` takes the part of it that a template needs, without
-descriptions, defaults and what only built-in kinds may have, and merges `crds/source/pod-rules.yaml` over it: what the
-API server checks beyond its schema. The outcome is written twice: into `crds/tyjob.yaml`, between its marks, and into
-`arranger/model/pod_template.json` for the controller's own check. Tests make both again and compare.
+The API server publishes the schema of pods. `reduced` takes the part that a template needs, without descriptions,
+defaults and keywords that only built-in kinds may have. It merges `crds/source/pod-rules.yaml` over that: the API
+server's checks beyond its schema. The result is written twice: into `crds/tyjob.yaml`, between its marks, and into
+`arranger/model/pod_template.json` for the controller's own check. Tests generate both again and compare.
 """
 
 import copy
@@ -24,7 +24,7 @@ Schema = dict[str, Any]
 CORE = "/openapi/v3/api/v1"
 RULES = REPOSITORY / "crds" / "source" / "pod-rules.yaml"
 DEFINITIONS = REPOSITORY / "arranger" / "model" / "pod_template.json"
-#: What a TYJob takes from core/v1; all else is what these refer to.
+#: The definitions of core/v1 that a TYJob uses; the others are those to which these refer.
 ROOTS = ("PodTemplateSpec", "Volume")
 
 _KEPT = (
@@ -53,7 +53,7 @@ def reduced(published: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str,
 
 
 def _structural(schema: Any) -> Schema:
-    """What a structural schema may say of this, with references by short names."""
+    """The part of a schema that a structural schema may have, with references by short names."""
     [reference] = schema["allOf"] if len(schema.get("allOf", ())) == 1 else [schema]
     if "$ref" in reference:
         return {"$ref": reference["$ref"].rpartition(".")[2]}
@@ -64,14 +64,14 @@ def _structural(schema: Any) -> Schema:
         if key in kept:
             kept[key] = _structural(kept[key])
     if kept.get("x-kubernetes-list-type") == "atomic":
-        del kept["x-kubernetes-list-type"]  # what a list is anyway
+        del kept["x-kubernetes-list-type"]  # the default of a list
     return kept
 
 
 def _merged(schema: Any, rules: Any) -> Any:
     if not isinstance(schema, dict) or not isinstance(rules, dict):
         return copy.deepcopy(rules)
-    merged = {} if "$ref" in schema and rules else dict(schema)  # its own thing then, not what others refer to
+    merged = {} if "$ref" in schema and rules else dict(schema)  # then a separate schema, not the shared definition
     for key, rule in rules.items():
         if rule is None:
             merged.pop(key, None)
@@ -89,14 +89,14 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def definitions_text(definitions: Mapping[str, Schema], version: str) -> str:
-    """What `arranger/model/pod_template.json` holds, one definition a line."""
+    """The content of `arranger/model/pod_template.json`, one definition per line."""
     lines = [f"  {json.dumps(name)}: {json.dumps(_bare(schema))}" for name, schema in definitions.items()]
     listed = ",\n".join(lines)
     return f'{{"kubernetes": "{version}", "definitions": {{\n{listed}\n}}}}\n'
 
 
 def _bare(schema: Any) -> Any:
-    """Without descriptions, and without the rules that are only for the API server: those with several fields."""
+    """The schema without descriptions, and without the rules for the API server alone: those with several fields."""
     if not isinstance(schema, dict):
         return schema
     bare = {key: _bare(part) for key, part in schema.items() if not (key == "description" and isinstance(part, str))}
@@ -106,7 +106,7 @@ def _bare(schema: Any) -> Any:
 
 
 def crd_text(text: str, definitions: Mapping[str, Schema]) -> str:
-    """The resource definition with what stands between its marks made again."""
+    """The resource definition, with the parts between its marks generated again."""
     blocks = _blocks(text, definitions)
     made: list[str] = []
     skipping = False
@@ -122,12 +122,12 @@ def crd_text(text: str, definitions: Mapping[str, Schema]) -> str:
 
 
 def _blocks(text: str, definitions: Mapping[str, Schema]) -> dict[str, list[str]]:
-    """The lines of each generated key. Made in one go, so that the later ones can refer to anchors in earlier ones."""
+    """The lines of each generated key. One dump makes them all, so that anchors can be shared between keys."""
     marks = [mark for line in text.splitlines() if (mark := _MARK.match(line))]
     indent = max(len(mark[1]) for mark in marks)
     shared: dict[str, Schema] = {}
     desired = {mark[2]: _resolved({"$ref": mark[3]}, definitions, shared) for mark in marks}
-    # What is used twice gets an anchor; the parts written by hand refer to the roots.
+    # Definitions that are used twice get an anchor; the handwritten parts refer to the roots.
     desired["roots"] = {name: shared[name] for name in ROOTS if name in shared}
 
     names = {id(schema): name for name, schema in shared.items()}
@@ -143,7 +143,7 @@ def _blocks(text: str, definitions: Mapping[str, Schema]) -> dict[str, list[str]
 
 
 def _resolved(schema: Any, definitions: Mapping[str, Schema], shared: dict[str, Schema]) -> Any:
-    """References replaced by what they refer to, each definition as one object in all places."""
+    """The schema with references resolved; each definition is the same object everywhere."""
     if not isinstance(schema, dict):
         return schema
     name = schema.get("$ref")
@@ -157,7 +157,7 @@ def _resolved(schema: Any, definitions: Mapping[str, Schema], shared: dict[str, 
 class _Dumper(yaml.SafeDumper):
     """Anchors named after definitions; short objects and lists in one line."""
 
-    #: The anchors, by the identity of what they stand before.
+    #: The anchors, by the identity of their objects.
     names: Mapping[int, str]
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
@@ -183,20 +183,19 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def published() -> tuple[Mapping[str, Any], str]:
-    """What a real API server publishes, and its version."""
+    """The schemas that a real API server publishes, and its version."""
     with real_kube() as server:
         return server.request("GET", CORE)[1], server.request("GET", "/version")[1]["gitVersion"]
 
 
 def made(schemas: Mapping[str, Any], version: str) -> dict[Path, str]:
-    """Each generated file with its text, from what an API server of this version publishes."""
+    """Each generated file with its text, from the published schemas of an API server of this version."""
     definitions = reduced(schemas, yaml.safe_load(RULES.read_text(encoding="utf-8")))
     crd = TYJOB_CRD.read_text(encoding="utf-8")
     return {TYJOB_CRD: crd_text(crd, definitions), DEFINITIONS: definitions_text(definitions, version)}
 
 
 def main() -> int:
-    """Write both files."""
     for path, text in made(*published()).items():
         path.write_text(text, encoding="utf-8")
         print(f"{path.relative_to(REPOSITORY)}: {len(text)} characters")

@@ -1,7 +1,7 @@
-"""The commands in docs/debugging.md and what they print: `python -m tests.debugging_document` writes it again.
+"""The commands in docs/debugging.md and their output: `python -m tests.debugging_document` writes it again.
 
-A block that begins with ```console holds commands, each after "$ ", and their output. They run in a folder of their
-own from which `tests` is the repository's, in UTC, with nothing set from outside; `| head -N` is the only pipe.
+A block that begins with ```console has commands, each after "$ ", and their output. The commands run in their own
+folder, in which `tests` is the repository's, in UTC, without settings from outside. `| head -N` is the only pipe.
 """
 
 import os
@@ -22,13 +22,13 @@ _HEAD = re.compile(r"(.*) \| head -(\d+)")
 
 
 def commands(text: str) -> list[str]:
-    """Every command in the document, as it stands there."""
+    """Every command in the document, verbatim."""
     lines = (line for block in _BLOCK.findall(text) for line in block.splitlines())
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
 
 
 def written_again(text: str) -> str:
-    """The document with what its commands print now."""
+    """The document with the present output of its commands."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "tests").symlink_to(REPOSITORY / "tests")

@@ -1,11 +1,11 @@
-"""The run that docs/debugging.md is about: `python -m tests.debugging_run FILE` makes it again and keeps its log.
+"""The run that docs/debugging.md describes: `python -m tests.debugging_run FILE` repeats it and keeps its log.
 
-Three nodes of 4 GPUs under `arranger demo --keep`, real workers and real kubectl. `eval` holds everything, `sweep` and
-`train` wait; somebody cordons node-3; `eval` ends, `sweep` gets what is left, `train` waits on. Then node-3 is free
-again and `train` starts, and later its leader fails once.
+Three nodes of 4 GPUs under `arranger demo --keep`, with real workers and real kubectl. `eval` uses everything, `sweep`
+and `train` wait. A user cordons node-3; `eval` ends, `sweep` gets the remaining room, `train` still waits. Then node-3
+is uncordoned and `train` starts; later its leader fails once.
 
-It needs kubectl, on the PATH or in KUBEBUILDER_ASSETS, and about a minute. The committed log is such a run's; another
-one has other offsets, so `python -m tests.debugging_document` writes the document's blocks again then.
+It needs kubectl, on the PATH or in KUBEBUILDER_ASSETS, and about a minute. The committed log is from such a run.
+Another run has other offsets, so `python -m tests.debugging_document` must then rewrite the document's blocks.
 """
 
 import json
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Seconds until a step of the story must have come about.
+#: Seconds within which a step of the story must happen.
 _PATIENCE_S = 60.0
 
 
@@ -36,7 +36,7 @@ class Story:
         self._kubectl = found
 
     def kubectl(self, *words: str, manifest: object = None) -> str:
-        """Run kubectl, with a manifest on its standard input if one is given."""
+        """Run kubectl, with the given manifest, if any, on its standard input."""
         done = subprocess.run(
             [self._kubectl, "--kubeconfig", str(self._folder / "kubeconfig"), *words],
             input=json.dumps(manifest) if manifest is not None else None,
@@ -56,7 +56,7 @@ class Story:
         return status
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
-        """Wait for something to come about."""
+        """Wait until a condition holds."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while not holds():
             if time.monotonic() > deadline_s:
@@ -69,7 +69,7 @@ class Story:
 
 
 def tyjob(name: str, *, workers: int, least: int, priority: int, leader: dict[str, str]) -> dict[str, Any]:
-    """A job whose pods have 1 GPU each; `leader` says by annotations what its simulated leader does."""
+    """A job whose pods have 1 GPU each; the annotations in `leader` control its simulated leader."""
 
     def template(container: str, annotations: dict[str, str]) -> dict[str, Any]:
         amounts = {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}
@@ -93,7 +93,6 @@ def tyjob(name: str, *, workers: int, least: int, priority: int, leader: dict[st
 
 
 def live(story: Story) -> None:
-    """What happens."""
     story.apply(tyjob("eval", workers=11, least=11, priority=5, leader={"run-seconds": "12"}))
     story.stage("eval", "Running")
     story.apply(tyjob("sweep", workers=7, least=1, priority=7, leader={"run-seconds": "600"}))
@@ -113,7 +112,7 @@ def live(story: Story) -> None:
 
 
 def run(target: Path) -> None:
-    """Make the run and keep its log."""
+    """Run the story and keep its log."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = [sys.executable, "-m", "arranger.cli.main", "demo", "--keep", "--nodes", "3", "--gpus", "4"]

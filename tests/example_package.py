@@ -1,4 +1,4 @@
-"""The package in `tests/plugins`, installed by pip into a folder of its own, and Python with that on its path."""
+"""The package in `tests/plugins`, installed by pip into a separate folder, and Python with that on its path."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from tests.servers import REPOSITORY
 
 
 def install_example(folder: Path) -> Path:
-    """Where it is installed below `folder`. Nothing is fetched."""
+    """Install the package below `folder` without the network; returns its location."""
     shutil.copytree(REPOSITORY / "tests" / "plugins", folder / "source")  # a build leaves files beside its source
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     subprocess.run(
@@ -25,7 +25,7 @@ def python_path(plugins: Path | None) -> str:
 
 
 def run(*arguments: str, plugins: Path | None, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """`python -m …` in a process of its own, with the plugins on its path or not."""
+    """`python -m …` in a new process, with the plugins on its path or not."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ARRANGER_", "PYTHON"))}
     return subprocess.run(
         [sys.executable, "-m", *arguments],

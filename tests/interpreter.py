@@ -1,4 +1,4 @@
-"""A new interpreter, for what must come out the same in every process."""
+"""A new interpreter, for results that must be the same in every process."""
 
 import os
 import subprocess
@@ -8,8 +8,7 @@ from tests.servers import REPOSITORY
 
 
 def told_elsewhere(script: str, **environment: str) -> str:
-    """What a script prints in an interpreter of its own, in the repository, with these variables set; a warning is an
-    error there."""
+    """The output of a script in a new interpreter, in the repository, with these variables set; warnings are errors."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
         env={**os.environ, **environment},

@@ -1,4 +1,4 @@
-"""Members of a cluster on a real Redis and clocks, for the tests of what several processes are to each other."""
+"""Members of a cluster with a real Redis and real clocks, for tests of the interaction of processes."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ class HandClock(Clock):
 
 @contextlib.asynccontextmanager
 async def connected(server: RealRedis) -> AsyncIterator[redis.asyncio.Redis]:
-    """A client of the server, for as long as it is needed."""
+    """A client of the server, closed afterwards."""
     client = redis.asyncio.Redis.from_url(server.url)
     try:
         yield client
@@ -47,7 +47,7 @@ def member(
     timekeeper: Timekeeper | None = None,
     writes: Writes | None = None,
 ) -> Membership:
-    """A member that hasn't joined yet; of the controllers, unless roles are named."""
+    """A member that hasn't joined yet; by default one of the controllers."""
     roles = roles or ("controller",)
     return Membership(
         client, cluster=cluster, member_id=name, roles=roles, clock=SystemClock(), heartbeat_s=heartbeat_s,

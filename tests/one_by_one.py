@@ -1,7 +1,7 @@
-"""The scheduling cycle read literally from the specification: one pod at a time, every node looked at for each.
+"""A literal implementation of the specified scheduling cycle: one pod at a time, with every node checked for each.
 
-Nothing is shared with the engine but the model: filters, formulas, queues and shares are written out again. It is slow
-and simple, and what the engine's plans are compared with.
+It shares only the model with the engine: filters, formulas, queues and shares are implemented again. It is slow and
+simple, and tests compare the engine's plans with it.
 """
 
 from collections import Counter
@@ -17,22 +17,22 @@ from tests.world import World
 #: Pods by job, group and node.
 Counts = dict[tuple[str, int, str], int]
 
-#: Shares of a node are compared in millionths.
+#: Utilisations of nodes are compared in millionths.
 MILLION = 1_000_000
 
-#: How much more the resource counts that LeaderFirst raises.
+#: The factor by which LeaderFirst raises a weight.
 RAISED = 4
 
 
 @dataclass
 class OneJob:
-    """A job, what it has, and how far its turns have come."""
+    """A job, its placements, and the progress of its turns."""
 
     job: JobRecord
     slots: dict[SlotKey, str]
     stands: bool = False
     done: bool = False
-    #: Groups of which no pod finds a node any more.
+    #: Groups without room for another pod.
     full: set[int] = field(default_factory=set)
 
     @property
@@ -53,7 +53,7 @@ class OneJob:
         return range(len(self.job.spec.groups))
 
     def missing(self, group: int) -> list[SlotKey]:
-        """The group's places without a node."""
+        """The group's slots without a node."""
         return [(group, index) for index in range(self.count(group)) if (group, index) not in self.slots]
 
     def seniority(self) -> tuple[int, int, str]:
@@ -72,12 +72,12 @@ class OneByOne:
         amounts = {name: nodes.amounts(nodes.rows[name]) for name in self.names}
         self.used = {name: {resource: used for resource, (used, _) in amounts[name].items()} for name in self.names}
         self.config: CycleConfig = world.config
-        #: Turns that changed a job's share: job UID, and the share afterwards.
+        #: Turns that changed a job's share: (job UID, share afterwards).
         self.trace: list[tuple[str, Fraction]] = []
         self.levels: list[list[list[OneJob]]] = []
 
     def plan(self, jobs: Iterable[JobRecord]) -> dict[str, dict[SlotKey, str]]:
-        """Every place that has a node after the cycle, by job."""
+        """Every slot with a node after the cycle, by job."""
         every = [OneJob(job, dict(job.placements)) for job in jobs]
         for one in every:
             one.done = not any(one.missing(group) for group in one.groups())  # it isn't in the queue
@@ -93,7 +93,7 @@ class OneByOne:
                 self.trace.append((turn.job.uid, self.share(turn)))
         return {one.job.uid: one.slots for one in every}
 
-    # --- whose turn it is ----------------------------------------------------------------------------------
+    # --- turns ---------------------------------------------------------------------------------------------
 
     def _next(self) -> OneJob | None:
         for level in self.levels:
@@ -105,17 +105,17 @@ class OneByOne:
         return None
 
     def _first(self, left: list[OneJob]) -> OneJob:
-        """Whose turn it is among jobs of one policy."""
+        """The next job among jobs of one policy."""
         if _fair(left[0]):
             return min(left, key=lambda one: (self.share(one), self.requested(one), one.seniority()))
         return min(left, key=lambda one: (one.seniority()[0], one.stands, one.seniority()))
 
     def share(self, one: OneJob) -> Fraction:
-        """The dominant share of what a job has."""
+        """The dominant share of a job's placements."""
         return self._dominant(one, Counter(group for group, _ in one.slots))
 
     def requested(self, one: OneJob) -> Fraction:
-        """The dominant share of all that it asks for."""
+        """The dominant share of a job's whole request."""
         return self._dominant(one, {group: one.count(group) for group in one.groups()})
 
     def _dominant(self, one: OneJob, counts: Mapping[int, int]) -> Fraction:
@@ -132,7 +132,7 @@ class OneByOne:
     # --- quorums and further pods --------------------------------------------------------------------------
 
     def _quorum(self, one: OneJob) -> bool:
-        """Exactly the quorum, or else what each set can give, in other orders of the sets."""
+        """Place exactly the quorum, or else as many workers as each set can give, in other orders of the sets."""
         spec = one.job.spec
         assert spec is not None
         workers = [(group, index) for group in one.groups() if group for index in range(one.count(group))]
@@ -153,7 +153,7 @@ class OneByOne:
         return False
 
     def _whole(self, one: OneJob, desired: list[SlotKey], pods: int, *, exactly: bool) -> bool:
-        """So many of the wanted pods have nodes afterwards, or none of them."""
+        """Place `pods` of the desired pods, or none of them."""
         got: list[SlotKey] = []
         for slot in desired:
             if len(got) == pods:
@@ -176,7 +176,7 @@ class OneByOne:
         return size
 
     def _further(self, one: OneJob) -> None:
-        """One more pod of the first set that has one to place and finds a node for it."""
+        """Place one more pod of the first set that has one to place and a node for it."""
         for group in one.groups():
             for slot in one.missing(group)[:1] if group not in one.full else ():
                 if self._place(one, slot):
@@ -184,7 +184,7 @@ class OneByOne:
                 one.full.add(group)
         one.done = True
 
-    # --- where a pod goes ----------------------------------------------------------------------------------
+    # --- nodes of a pod ------------------------------------------------------------------------------------
 
     def _place(self, one: OneJob, slot: SlotKey) -> bool:
         pod = one.shape(slot[0])
@@ -216,7 +216,7 @@ class OneByOne:
     # --- the formulas --------------------------------------------------------------------------------------
 
     def _score(self, one: OneJob, group: int, name: str) -> tuple[int, ...]:
-        """Compared as a tuple: what comes later breaks ties."""
+        """The score, as a tuple: later elements break ties."""
         pod = one.shape(group)
         packed = self._utilisation(name, pod)
         of_job = sum(node == name for node in one.slots.values())
@@ -237,7 +237,7 @@ class OneByOne:
         raise AssertionError(one.policy)
 
     def _holds(self, one: OneJob, first: int, name: str) -> int:
-        """How many of the job's pods that have no node the node can take: this group first, then the others."""
+        """How many of the job's unplaced pods the node can take: this group first, then the others."""
         used = dict(self.used[name])
         found = 0
         for group in (first, *(group for group in one.groups() if group != first)):
@@ -264,7 +264,7 @@ class OneByOne:
         return weights.get(resource, weights.get("*/gpu", 0) if resource.endswith("/gpu") else 0)
 
     def _used_part(self, name: str, pod: PodShape, resource: str) -> int:
-        """U = (used + request) / allocatable in millionths, 0 where the node has nothing of it."""
+        """U = (used + request) / allocatable in millionths; 0 if the node has none of the resource."""
         there = self.has[name].get(resource, 0)
         used = self.used[name].get(resource, 0) + dict(pod.requests).get(resource, 0)
         return min(round(used / there * MILLION), MILLION) if there else 0
@@ -276,8 +276,8 @@ def _fair(one: OneJob) -> bool:
 
 
 def _in_line(every: list[OneJob]) -> list[list[list[OneJob]]]:
-    """Levels of stretches: all jobs in one where they go by one policy; else cut where the priority or the policy
-    changes in the line by seniority."""
+    """Levels of segments. Jobs with a single policy are one segment. Otherwise the line by seniority is cut where the
+    priority or the policy changes."""
     if len({_fair(one) for one in every}) < 2:
         return [[every]]
     levels: list[list[list[OneJob]]] = []
@@ -294,5 +294,5 @@ def _in_line(every: list[OneJob]) -> list[list[list[OneJob]]]:
 
 
 def counted(plan: Mapping[str, Mapping[SlotKey, str]]) -> Counts:
-    """Pods by job, group and node: equal pods are interchangeable, so which of them is where says nothing."""
+    """Pods by job, group and node: equal pods are interchangeable, so their indices don't matter."""
     return dict(Counter((uid, group, node) for uid, slots in plan.items() for (group, _), node in slots.items()))

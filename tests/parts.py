@@ -1,4 +1,4 @@
-"""The parts of a process under test: those that a test gives, and for the rest what it never asks for."""
+"""The parts of a process under test: those that a test gives, and placeholders for the rest."""
 
 from dataclasses import fields
 from typing import Any
@@ -14,7 +14,7 @@ from arranger.workers.timekeeping import Timekeeper
 
 
 class _Right(Timekeeper):
-    """A clock that nobody compares is right."""
+    """A clock that is always right."""
 
     right = True  # type: ignore[assignment]
 
@@ -31,7 +31,7 @@ class _TestParts(Parts):
 
 
 def parts(*, lease: Any = None, writer: Any = None, settings: dict[str, Any] | None = None, **given: Any) -> Parts:
-    """`settings` are those that differ from the defaults; `clock` is both the machine's and the one of the roles."""
+    """`settings` differ from the defaults; `clock` is both the machine's clock and the roles' clock."""
     clock = given.setdefault("clock", SystemClock())
     known: dict[str, Any] = dict.fromkeys(field.name for field in fields(Parts))
     known |= {

@@ -1,6 +1,6 @@
-"""Writes a log in which the example plugins decided, as a process of its own: `python -m tests.plugin_log FILE`.
+"""Writes a log in which the example plugins decided, in a new process: `python -m tests.plugin_log FILE`.
 
-The plugins are those on the path of that process; it answers the names and versions that its cycles recorded.
+The plugins are those on the path of that process. It prints the names and versions that its cycles recorded.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.world import World, shape
 
 
 def main() -> None:
-    """A cluster in which each of the example's three makes a difference."""
+    """Write the log of a cluster in which each of the three example plugins makes a difference."""
     policies = installed()
     config = CycleConfig(queue_policy="Oldest", pod_policy="WorstFit", versions=policies.versions())
     world = World(config=config)

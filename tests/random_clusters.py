@@ -17,7 +17,7 @@ SHAPES = (
 
 POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
 
-#: Those and what `one_by_one` has no formula for.
+#: These, and the policies that `one_by_one` doesn't implement.
 ALL_POLICIES = (*POD_POLICIES, "FragmentGradient")
 
 
@@ -50,11 +50,11 @@ class JobDraw:
 
     @property
     def min_workers(self) -> int:
-        """The quorum, where the job has so many workers."""
+        """The quorum, at most the number of workers."""
         return min(self.quorum, sum(count for count, _ in self.sets))
 
     def grown(self, more: Sequence[int], quorum: int) -> "JobDraw":
-        """The job after its user asked for more workers in its sets, and for more of them in its quorum."""
+        """The job after an edit that adds workers to its sets and to its quorum."""
         sets = tuple((count + more[at] if at < len(more) else count, of) for at, (count, of) in enumerate(self.sets))
         return dataclasses.replace(self, sets=sets, quorum=self.quorum + quorum)
 
@@ -70,7 +70,7 @@ nodes_drawn = st.lists(
 def jobs_drawn(
     *, policies: Sequence[str] = POD_POLICIES, queues: Sequence[str] = ("",), alike: int = 1, most: int = 6
 ) -> st.SearchStrategy[list[JobDraw]]:
-    """Lists of jobs that go by these policies."""
+    """Lists of jobs with these policies."""
     one = st.builds(JobDraw, leader=st.integers(0, 7),
                     sets=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), max_size=3).map(tuple),
                     quorum=st.integers(0, 9), priority=st.integers(1, 2), created=st.integers(0, 2),
@@ -82,7 +82,7 @@ def jobs_drawn(
 def observed(
     nodes: Sequence[NodeDraw], jobs: Sequence[JobDraw], order: Iterable[int] | None = None
 ) -> tuple[World, list[JobRecord]]:
-    """A world of these nodes and jobs, seen in this order of their numbers, nodes counted first."""
+    """A world of these nodes and jobs, observed in this order of their numbers; nodes have the lowest numbers."""
     world = World()
     for number in order if order is not None else range(len(nodes) + len(jobs)):
         if number < len(nodes):
@@ -93,12 +93,12 @@ def observed(
 
 
 def uids(number: int, job: JobDraw) -> list[str]:
-    """The UIDs of a drawn job and those alike."""
+    """The UIDs of a drawn job and its copies."""
     return [f"uid-j{number}"] + [f"uid-j{number}-{copy}" for copy in range(1, job.alike)]
 
 
 def see_node(world: World, number: int, node: NodeDraw) -> None:
-    """See a node, and what a stranger runs there."""
+    """Observe a node, and the foreign pod on it."""
     taints = (Taint("infra", "", "NoSchedule"),) if node.trouble == 2 else ()
     world.node(f"n{number}", cpu=node.cpu, memory=node.memory * GIB, gpus=node.gpus, pods=node.pods,
                ready=node.trouble != 0, cordoned=node.trouble == 1, taints=taints,
@@ -108,7 +108,7 @@ def see_node(world: World, number: int, node: NodeDraw) -> None:
 
 
 def see_jobs(world: World, number: int, job: JobDraw) -> None:
-    """See a job and those alike; again to change them."""
+    """Observe a job and its copies; call again to change them."""
     sets = [(f"set{i}", count, SHAPES[of]) for i, (count, of) in enumerate(job.sets)]
     for uid in uids(number, job):
         world.job(uid.removeprefix("uid-"), leader=SHAPES[job.leader], workers=sets, min_workers=job.min_workers,
@@ -116,7 +116,7 @@ def see_jobs(world: World, number: int, job: JobDraw) -> None:
 
 
 def mixed(*, nodes: int = 60, jobs: int = 70) -> World:
-    """One fixed crowded world with every policy in it: for plans that are compared across processes."""
+    """One fixed crowded world with every policy, for plans that are compared across processes."""
     world = World()
     for number in range(nodes):
         draw = NodeDraw(cpu=number % 9, memory=(3 * number) % 11, gpus=number % 5, pods=number % 13, hca=number % 3,
@@ -131,7 +131,7 @@ def mixed(*, nodes: int = 60, jobs: int = 70) -> World:
     return world
 
 
-# --- pods that ask something of each other, or prefer nodes ---------------------------------------------------------
+# --- pods with rules about each other, or with preferences ----------------------------------------------------------
 
 _APP = (Requirement("app", "In", ("rl",)),)
 _RULES = (

@@ -1,7 +1,7 @@
-"""Histories by chance: a list of small numbers read as what a cluster, its users and the workers did.
+"""Random histories: lists of small numbers, interpreted as actions of a cluster, its users and the workers.
 
-`steps()` is the hypothesis strategy, and `live_through` plays a list of steps in a `World`. `State.validate` is what
-must hold of a state after every step.
+`steps()` is the hypothesis strategy, and `live_through` plays a list of steps in a `World`. `State.validate` must
+succeed after every step.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,14 +15,14 @@ from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm,
 from arranger.projections.jobs import JobRecord
 from tests.world import World, shape
 
-#: What happens, and two numbers that say to whom and how.
+#: An action, and two numbers that select its object and its variant.
 Step = tuple[str, int, int]
 
 _POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient")
 _REASONS = {2: "OutOfcpu", 7: "Evicted"}
 _QUEUES = ("", "Priority", "DRF")
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
-#: A stranger that wants its pool without pods of a job, and what pods of a job may ask of others.
+#: A foreign pod that repels pods of a job from its pool, and the rules that pods of a job may have.
 _REPELLING = PodTraits(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/job", "Exists", ()),)),))
 _RULES = (
     None, None, None,
@@ -38,7 +38,7 @@ def steps(*, least: int = 5, most: int = 40) -> st.SearchStrategy[list[Step]]:
 
 
 def live_through(history: Iterable[Step], world: World | None = None) -> World:
-    """The world after these steps; steps that make no sense in it are left out."""
+    """The world after these steps; impossible steps are skipped."""
     world = world or World()
     for name, a, b in history:
         _STEPS[name](world, a, b)
@@ -46,7 +46,7 @@ def live_through(history: Iterable[Step], world: World | None = None) -> World:
 
 
 def calm_down(world: World) -> None:
-    """Faults stop: strangers leave, kubelets run and end what they should, and all work until nothing is left to do."""
+    """Stop the faults: delete foreign pods, let kubelets run and end pods, and repeat all work until none is left."""
     for uid, pod in sorted(world.state.pods.items()):
         if pod.owner is None:
             world.pod_gone(uid)
@@ -133,7 +133,7 @@ def _pod_relabelled(world: World, a: int, b: int) -> None:
 
 
 def _pod_doubled(world: World, a: int, b: int) -> None:
-    """A pod's successor is seen though the news of the end of the first has not come."""
+    """Observe a pod's successor before the end of the pod."""
     uid = _some_pod(world, a)
     if uid:
         copy = msgspec.structs.replace(world.state.pods[uid], uid=f"uid-{b}-{a}", node=f"n{b % 5}")
@@ -141,14 +141,14 @@ def _pod_doubled(world: World, a: int, b: int) -> None:
 
 
 def _late_decision(world: World, a: int, b: int) -> None:
-    """Whatever was decided earlier is said again."""
+    """Append an earlier decision again."""
     batches = [e.batch for e in world.entries if isinstance(e.batch.events[0], k.Decision)]
     if batches:
         world.say(*batches[(a * 12 + b) % len(batches)].events)
 
 
 def _late_observation(world: World, a: int, b: int) -> None:
-    """A watcher that lost its kind goes on under its old term."""
+    """A watcher that lost its kind continues under its old term."""
     seen = [e.batch.events[0] for e in world.entries if isinstance(e.batch.events[0], k.PodSeen | k.NodeSeen)]
     if seen:
         world.say(msgspec.structs.replace(seen[(a * 12 + b) % len(seen)], term=0))
@@ -209,7 +209,7 @@ _STEPS: dict[str, Callable[[World, int, int], object]] = {
     "time": lambda world, a, b: world.pass_time((a - 3) * 10 * b),
 }
 
-#: A history that ran long ago by chance and touches most of what can happen; for tests that need one fixed history.
+#: A random history that covers most actions, for tests that need a fixed one.
 LONG: Sequence[Step] = tuple(
     (name, (7 * i + 3 * j) % 12, (5 * i + j) % 12)
     for i in range(6)

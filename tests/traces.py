@@ -1,4 +1,4 @@
-"""Traces for tests: one that is made up on the spot, and the openb trace where a path to it is given."""
+"""Traces for tests: a generated one, and the openb trace if a path to it is given."""
 
 import csv
 import os
@@ -11,7 +11,7 @@ import numpy as np
 from arranger.scheduling.experiment.trace import Experiment, Policy, TraceNode, TracePod
 from arranger.scheduling.fragmentation import NO_FIT
 
-#: Names the folder with the CSV files of the openb trace, which isn't part of this repository.
+#: The variable with the folder of the openb trace's CSV files, which aren't part of this repository.
 OPENB_VARIABLE = "OPENB_TRACE"
 
 _NODES = (
@@ -43,7 +43,7 @@ def made_up(*, nodes: int = 40, pods: int = 300, seed: int = 1) -> tuple[list[Tr
 
 
 def place_by_full_scan(run: Experiment, nodes: list[TraceNode], score: Policy) -> Iterator[bool]:
-    """Place an experiment's arrivals with all nodes scored for each pod; whether each fitted."""
+    """Place an experiment's arrivals, scoring all nodes for each pod; yields whether each fitted."""
     cluster = run.cluster
     models = sorted({node.model for node in nodes})
     for number in run.arrivals.tolist():
@@ -59,13 +59,11 @@ def place_by_full_scan(run: Experiment, nodes: list[TraceNode], score: Policy) -
 
 
 def write_nodes(path: Path, nodes: list[TraceNode]) -> Path:
-    """The nodes as a file."""
     rows = [(node.name, node.cpu_milli, node.memory_mib, node.gpus, node.model) for node in nodes]
     return _write(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), rows)
 
 
 def write_pods(path: Path, pods: list[TracePod]) -> Path:
-    """The pods as a file."""
     rows = [(p.name, p.cpu_milli, p.memory_mib, p.gpus, p.gpu_milli, "|".join(p.models)) for p in pods]
     return _write(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), rows)
 
@@ -77,7 +75,7 @@ def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[object, ...]])
 
 
 def openb_folder() -> Path | None:
-    """Where the openb trace is, or None if nobody said."""
+    """The folder of the openb trace; None if it isn't set."""
     value = os.environ.get(OPENB_VARIABLE)
     return Path(value) if value else None
 

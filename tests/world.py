@@ -1,8 +1,8 @@
-"""A cluster's history in a few lines, without a server: what tests of the pure core are written with.
+"""A cluster's history in a few lines, without a server, for tests of the pure core.
 
-`World` writes entries as the real writers would and folds them at once; `world.entries` is the log so far, and
-`world.cycle()`, `world.control()` and `world.apply()` do one round of a scheduler, of the controllers, and of
-appliers and kubelets together.
+`World` writes entries as the real writers would and folds them at once. `world.entries` is the log so far.
+`world.cycle()`, `world.control()` and `world.apply()` run one round of a scheduler, of the controllers, and of appliers
+and kubelets together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def shape(
     tolerations: Iterable[Toleration] = (),
     **amounts: float,
 ) -> PodShape:
-    """A pod shape from amounts as in `requests`, a nodeSelector, labels, and what it asks of other pods."""
+    """A pod shape from amounts as in `requests`, a nodeSelector, labels, and rules about other pods."""
     return PodShape(
         requests(**amounts),  # type: ignore[arg-type]
         tuple(sorted((selector or {}).items())),
@@ -88,23 +88,23 @@ class World:
             self.list_all()
 
     def claim_pods(self) -> None:
-        """A watcher of this version takes over the pods."""
+        """Let a watcher of this version claim the pods."""
         self.terms[k.Watched.POD] = self.say(k.claim(k.Watched.POD, "another"))
 
     def list_all(self) -> None:
-        """What was seen so far is all that there is."""
+        """End the listings: all existing objects have been observed."""
         for kind in self.terms:
             self.say(k.ListingBegun(kind, self.terms[kind]), k.ListingEnded(kind, self.terms[kind], "1"))
 
     def watch_quotas(self) -> int:
-        """Quotas are watched from here on, as no world does in which nothing is said of them; answers the term."""
+        """Watch quotas from now on, which a world doesn't by default; returns the term."""
         if k.Watched.QUOTA not in self.terms:
             term = self.terms[k.Watched.QUOTA] = self.say(k.WatchClaimed(k.Watched.QUOTA, "test"))
             self.say(k.ListingEnded(k.Watched.QUOTA, term, "1"))
         return self.terms[k.Watched.QUOTA]
 
     def say(self, *events: k.Event) -> int:
-        """Append events as one batch and fold them; answers the offset of the first."""
+        """Append events as one batch and fold them; returns the offset of the first."""
         self._seq += 1
         batch = k.Batch("test", self._seq, self.now_ms, events)
         first = self.state.offset + 1
@@ -115,7 +115,7 @@ class World:
         return first
 
     def fold(self, entry: Entry) -> None:
-        """Apply one entry to the state; `changes` then tells what that touched."""
+        """Apply one entry to the state; `changes` then has what it touched."""
         self.changes = Changes()
         apply_entry(self.state, entry, self.changes)
         self.verdicts += self.changes.verdicts
@@ -125,7 +125,7 @@ class World:
         return next(verdict for verdict in reversed(self.verdicts) if verdict.kind == kind)
 
     def used(self, node: str, resource: str = "cpu") -> int:
-        """What is held on a node, in the model's units; 0 for a node that isn't known."""
+        """The usage on a node, in the model's units; 0 for an unknown node."""
         nodes = self.state.nodes
         return nodes.amounts(nodes.rows[node]).get(resource, (0, 0))[0] if node in nodes.rows else 0
 
@@ -134,17 +134,17 @@ class World:
         return snapshot.digest(self.state)
 
     def pass_time(self, seconds: float) -> None:
-        """Later events are told this much later."""
+        """Advance the time of later events."""
         self.now_ms += round(seconds * 1000)
 
     def wait_for_late_pods(self) -> None:
-        """Time passes until no pod that nobody has seen is waited for any more, and then something is said."""
-        self.now_ms = max(self.now_ms, self.state.time_ms)  # a clock that was set back tells no time
+        """Advance the time until all assumed pods have expired, and append an entry."""
+        self.now_ms = max(self.now_ms, self.state.time_ms)  # a clock that was set back has no effect
         self.pass_time(k.ASSUMED_MS / 1000)
         self.say(k.ListingBegun(k.Watched.NODE, self.terms[k.Watched.NODE]))
 
     def wait_for_back_offs(self) -> None:
-        """Time passes until no job backs off any more."""
+        """Advance the time until all back-offs have ended."""
         self.now_ms = max([self.now_ms, *(job.not_before_ms for job in self.state.jobs.values())])
 
     # --- observations --------------------------------------------------------------------------------------
@@ -164,13 +164,12 @@ class World:
         uid: str = "",
         **other: int,
     ) -> None:
-        """See a node; again with the same name to change it."""
+        """Observe a node; call again with the same name to change it."""
         allocatable = tuple(sorted((*requests(cpu=cpu, memory=memory, gpus=gpus, **other), ("pods", pods))))
         facts = NodeFacts(allocatable, ready, cordoned, tuple(sorted((labels or {}).items())), tuple(taints))
         self.say(k.NodeSeen(self.terms[k.Watched.NODE], name, uid or f"uid-{name}", self._version(), facts))
 
     def node_gone(self, name: str, *, uid: str = "") -> None:
-        """The node was deleted."""
         self.say(k.NodeGone(self.terms[k.Watched.NODE], name, uid or f"uid-{name}"))
 
     def pod(
@@ -192,7 +191,7 @@ class World:
         amounts: tuple[tuple[str, int], ...] = (),
         **more: float,
     ) -> str:
-        """See a pod, a stranger's unless it has an owner; answers its UID."""
+        """Observe a pod, a foreign one unless it has an owner; returns its UID."""
         uid = uid or f"uid-{name}"
         asked = amounts or requests(**more)  # type: ignore[arg-type]
         term = self.terms[k.Watched.POD]
@@ -203,7 +202,6 @@ class World:
         return uid
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted."""
         pod = self.state.pods[uid]
         self.say(k.PodGone(self.terms[k.Watched.POD], pod.namespace, pod.name, uid))
 
@@ -234,7 +232,7 @@ class World:
         namespace: str = "default",
         traits: QuotaTraits = NO_QUOTA_TRAITS,
     ) -> JobRecord:
-        """See a TYJob; again with the same name to edit it. `workers` is a count of one set, or all the sets."""
+        """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -262,7 +260,7 @@ class World:
         namespace: str = "default",
         scopes: Iterable[QuotaScope] = (),
     ) -> None:
-        """See a ResourceQuota, of which nothing is used unless it is said; again with the same name to change it."""
+        """Observe a ResourceQuota, by default unused; call again with the same name to change it."""
         counted = dict.fromkeys(hard, 0) | dict(used or {})
         self.say(
             k.QuotaSeen(self.watch_quotas(), namespace, name, f"uid-{name}", self._version(),
@@ -270,32 +268,30 @@ class World:
         )  # fmt: skip
 
     def quota_gone(self, name: str, *, namespace: str = "default") -> None:
-        """A ResourceQuota was deleted."""
         self.say(k.QuotaGone(self.terms[k.Watched.QUOTA], namespace, name, f"uid-{name}"))
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
-        """The pods that fill a job's places, by place."""
+        """The pods that fill a job's slots, by slot."""
         return {slot: self.state.pods[uid] for slot, uid in sorted(job.bound.items())}
 
     def change_pod(self, uid: str, **changes: object) -> None:
-        """See a pod again with other fields."""
+        """Observe a pod again with other fields."""
         self.say(msgspec.structs.replace(self.state.pods[uid], resource_version=self._version(), **changes))
 
     def job_gone(self, job: JobRecord) -> None:
-        """A TYJob was deleted."""
         self.say(k.JobGone(self.terms[k.Watched.JOB], "default", job.seen.name, job.uid))
 
     # --- rounds of the workers -----------------------------------------------------------------------------
 
     def cycle(self) -> tuple[k.Event, ...]:
-        """One scheduling cycle, appended and folded."""
+        """Take one scheduling cycle, append it and fold it."""
         events = take_cycle(self.state, self.config, self.now_ms)
         if events:
             self.say(*events)
         return events
 
     def control(self) -> list[k.Event]:
-        """Every decision that the controllers have now, appended and folded."""
+        """Append and fold every present decision of the controllers."""
         jobs = [self.state.jobs[uid] for uid in sorted(self.state.jobs)] if self.state.synced else []
         decisions = [
             next_decision(
@@ -313,7 +309,7 @@ class World:
         return events
 
     def apply(self) -> int:
-        """What appliers and kubelets do together: wanted pods run and are ready, unwanted ones are gone."""
+        """Do the work of appliers and kubelets: desired pods run and are ready, undesired ones are deleted."""
         effects = 0
         for job in [self.state.jobs[uid] for uid in sorted(self.state.jobs)]:
             desired = desired_pods(self.state, job)
@@ -327,7 +323,7 @@ class World:
     def run_pod(
         self, job: JobRecord, slot: tuple[int, int], node: str, *, phase: str = "Running", ip: str | None = None
     ) -> str:
-        """The pod of a place is there, with an address that tells its place unless one is given; answers its UID."""
+        """Observe the running pod of a slot, by default with an address derived from the slot; returns its UID."""
         assert job.spec is not None
         group = job.spec.groups[slot[0]]
         owner = PodOwner(job.uid, job.attempt, group.name, slot[0] == 0, slot[1])
@@ -342,7 +338,7 @@ class World:
         )  # fmt: skip
 
     def settle(self, *, rounds: int = 50) -> None:
-        """Cycles, decisions and effects until nothing happens any more."""
+        """Repeat cycles, decisions and effects until nothing changes."""
         for _ in range(rounds):
             if not (self.cycle() or self.control() or self.apply()):
                 return
@@ -354,7 +350,7 @@ class World:
 
 
 class Edited:
-    """The job `ppo` in a world, and its user's edits of its spec; arguments are those of `World.job`."""
+    """The job `ppo` in a world, and edits of its spec; the arguments are those of `World.job`."""
 
     def __init__(self, world: World, **spec: object) -> None:
         self.world = world
@@ -363,14 +359,14 @@ class Edited:
         self.job = self.edit()
 
     def edit(self, **changes: object) -> JobRecord:
-        """The user changes this; the rest stays."""
+        """Change these fields; the others stay."""
         self.generation += 1
         self.spec = {**self.spec, **changes}
         return self.world.job("ppo", generation=self.generation, **self.spec)  # type: ignore[arg-type]
 
 
 def starting(*, cpu: float, **job: object) -> tuple[World, JobRecord]:
-    """The job `ppo` as it starts: what of it fits the one node `n1` has room there, and no pod of it is there yet."""
+    """The starting job `ppo`: the pods that fit are placed on the only node `n1`, and no pod exists yet."""
     world = World()
     world.node("n1", cpu=cpu)
     record = world.job("ppo", **job)  # type: ignore[arg-type]

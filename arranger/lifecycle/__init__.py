@@ -1,1 +1,1 @@
-"""One TYJob's life: which decision comes next, and which pods and status should exist. Pure."""
+"""Pure functions for one TYJob's life cycle: the next decision, and the desired pods and status."""

@@ -4,11 +4,11 @@ import msgspec
 
 
 class LifecycleConfig(msgspec.Struct, frozen=True):
-    """`image_grace_ms`: how long a leader's image may fail to be pulled before the job fails; `settle_ms`: how long
-    failures of workers wait for news of the leader; `lost_ms`: how long a node may be not ready or gone before its
-    pods count as lost; `quorum_ms`: how long a job that starts may lack nodes for a part of its quorum; `refused_ms`:
-    how long the API server may refuse pods before their nodes are given up. The first back-off in a row lasts
-    `back_off_ms`, each further one twice as long, up to `longest_back_off_ms`."""
+    """`image_grace_ms`: how long the pull of a leader's image may fail before the job fails; `settle_ms`: how long a
+    decision on failed workers waits for observations of the leader; `lost_ms`: how long a node may be unready or
+    missing before its pods count as lost; `quorum_ms`: how long a starting job may lack nodes for a part of its quorum;
+    `refused_ms`: how long the API server may refuse pods before their nodes are released. The first back-off in a row
+    takes `back_off_ms`, each further one twice as long, up to `longest_back_off_ms`."""
 
     image_grace_ms: int = 120_000
     settle_ms: int = 3_000
@@ -19,5 +19,5 @@ class LifecycleConfig(msgspec.Struct, frozen=True):
     longest_back_off_ms: int = 300_000
 
     def back_off_after(self, times: int) -> int:
-        """How long the back-off after so many in a row lasts, in milliseconds."""
+        """The length of the back-off after `times` in a row, in milliseconds."""
         return min(self.back_off_ms << min(times, 16), self.longest_back_off_ms)

@@ -1,7 +1,7 @@
-"""What should exist for one TYJob: which pods to create, which to delete, and the status to show.
+"""The desired state of one TYJob: the pods to create, the pods to delete, and the status.
 
-Appliers close the difference between this and the API server. It is level-triggered: it looks at what is, not at
-how it came about, so a crash between any two steps leaves nothing that the next look doesn't mend.
+Appliers reconcile the API server with it. It depends on the present state, not on how that came about
+(level-triggered), so after a crash between any two steps the next reconciliation repairs everything.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ MESSAGE_LIMIT = 1000
 class Desired(msgspec.Struct):
     """Pods to create (slot → node, leader first) and to delete. Both are done once the status is stored.
 
-    `force` are pods to delete on nodes that are lost: nobody is there to confirm it, so they go without waiting.
+    `force` are pods on lost nodes: no kubelet there confirms a deletion, so they are deleted without a grace period.
     """
 
     create: list[tuple[SlotKey, str]]
@@ -41,12 +41,12 @@ class Desired(msgspec.Struct):
 
 
 def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
-    """The difference between the job's accepted decisions and its pods as observed. `now_ms` tells, with the state's
-    own time, which nodes have been down for `lost_ms`."""
+    """The difference between the job's accepted decisions and its observed pods. The later of `now_ms` and the state's
+    time decides which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
     if not state.synced:
         return Desired([], [])
-    if job.seen.deleting:  # its pods follow it by owner reference, but for those that nobody is there to stop
+    if job.seen.deleting:  # garbage collection deletes its pods by owner reference, except on lost nodes
         return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
     if job.ended:
         return _without([pod for pod in pods if _cleaned(job, pod)], state, now_ms, lost_ms)
@@ -56,7 +56,7 @@ def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int 
 
 
 def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Desired:
-    """What makes these pods go: those on lost nodes by force, also if they are being deleted; the others once."""
+    """Delete these pods: on lost nodes by force (even if being deleted), elsewhere unless being deleted."""
     now_ms = max(now_ms, state.time_ms)
     force = [pod for pod in pods if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
     forced = {pod.uid for pod in force}
@@ -64,14 +64,14 @@ def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> De
 
 
 def expires_ms(job: JobRecord) -> int | None:
-    """When an ended job is to be deleted itself (`ttlSecondsAfterFinished`), in milliseconds; None if it is kept."""
+    """When an ended TYJob itself is to be deleted (`ttlSecondsAfterFinished`), in milliseconds; None if it is kept."""
     if not job.ended or job.spec is None or job.spec.ttl_s is None:
         return None
     return job.times.completion_ms + job.spec.ttl_s * 1000
 
 
 def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = LifecycleConfig().lost_ms) -> Desired:
-    """Pods whose TYJob is gone: deleted here too, for clusters whose garbage collector is late."""
+    """The deletion of pods whose TYJob no longer exists, for clusters whose garbage collector is late."""
     if job_uid in state.jobs or not state.synced:
         return Desired([], [])
     pods = sorted(state.pods_of.get(job_uid, {}).values(), key=_highest_first)
@@ -79,13 +79,13 @@ def orphans(state: State, job_uid: str, *, now_ms: int = 0, lost_ms: int = Lifec
 
 
 def _highest_first(pod: PodSeen) -> tuple[int, str, str]:
-    """The order of deletion, the same in every process: the leader and the first workers go last."""
+    """The order of deletion, the same in every process: the leader and the first workers are last."""
     return (-pod.owner.index if pod.owner is not None else 0, pod.name, pod.uid)
 
 
 def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
     if pod.owner is None or pod.owner.attempt != job.attempt:
-        return True  # stale, whatever the policy keeps of the attempt that ended
+        return True  # stale: the policy keeps only pods of the attempt that ended
     policy = job.spec.clean_pod_policy if job.spec is not None else CleanPodPolicy.ALL
     if policy == CleanPodPolicy.NONE:
         return False
@@ -98,18 +98,18 @@ def _in_slot(job: JobRecord, pod: PodSeen) -> bool:
 
 
 def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
-    """The ended pod of a worker that was given up stays, so that its log can be read."""
+    """Whether it is the ended pod of a given-up worker, which is kept so that its log can be read."""
     return pod.phase in TERMINAL and pod.owner is not None and job.slot_of(pod.owner) in job.slots.given_up
 
 
 def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
-    """Slots with a node and no pod: the leader first and alone, the workers once they can be told its address."""
+    """Slots with a node and no pod: first only the leader, then the workers once its address is known."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.invalid:
-        return []  # the templates aren't those that room was decided for
+        return []  # room was decided for other templates
     if not job.leader.address:
         slots = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
     elif LEADER not in job.bound:
-        slots = []  # a lost leader is the controller's to decide
+        slots = []  # the controller decides on a lost leader
     else:
         slots = sorted(slot for slot in job.placements if slot not in job.bound and slot != LEADER)
     occupied = _occupied(state, job) if slots else {}
@@ -123,13 +123,13 @@ def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
 
 
 def _going(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
-    """Slots whose replaced pod is still there: the next one has the same name."""
+    """Slots whose replaced pod still exists: the next pod has the same name."""
     pods = (state.pods.get(uid) for uid in job.retired)
     return {job.slot_of(pod.owner): None for pod in pods if pod is not None and pod.owner is not None}
 
 
 def _occupied(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
-    """Slots with a pod that does not fill them, such as one created for an earlier decision: it has the name."""
+    """Slots whose name is taken by a pod that doesn't fill them, such as one created for an earlier decision."""
     pods = state.pods_of.get(job.uid, {})
     if len(pods) == len(job.bound):
         return {}
@@ -176,7 +176,7 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
-    """By group, the workers whose ended pod was counted and is still there: a lost log must not count it again."""
+    """By group, workers whose ended pod was counted and still exists: a lost log must not count it twice."""
     found: dict[int, list[int]] = {}
     for group, index in sorted(slot for slot in _going(state, job) if slot is not None):
         found.setdefault(group, []).append(index)
@@ -199,12 +199,12 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
 
 
 def _shown(text: str) -> str:
-    """What people read of a text that may be others': a status of an older log, a forged entry, a webhook's words."""
+    """A text for display. It may be untrusted: a status of an older log, a forged entry, or a webhook's message."""
     return one_line(text)[:MESSAGE_LIMIT]
 
 
 def _message(state: State, job: JobRecord) -> str:
-    """One line that a person can act on: what it waits for, else why it is where it is."""
+    """One line that helps users to act: what the job waits for, else the reason for its stage."""
     decided = stage_text(job.decided) if job.decided is not None else "waits for the next scheduling cycle"
     if job.ended:
         return decided
@@ -225,7 +225,7 @@ def _waits(job: JobRecord) -> str:
 
 
 def back_off_text(job: JobRecord) -> str:
-    """That no nodes are sought for the job, or for its further pods, and until when; empty if a cycle has said more."""
+    """Until when the job, or its further pods, get no nodes; empty if a cycle recorded a more specific reason."""
     if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_desired():
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
@@ -235,7 +235,7 @@ def back_off_text(job: JobRecord) -> str:
 
 
 def _to_be_replaced(state: State, job: JobRecord) -> str:
-    """Of worker sets with failed workers that are to be replaced: when that is due."""
+    """When failed workers are due for replacement, by worker set."""
     failing = job.failing
     if not failing or job.spec is None:
         return ""
@@ -246,12 +246,12 @@ def _to_be_replaced(state: State, job: JobRecord) -> str:
 
 
 def _from(time_ms: int) -> str:
-    """A moment before which nothing happens: whole seconds, the next one where it lies between two."""
+    """The time before which nothing happens, rounded up to whole seconds."""
     return rfc3339(time_ms + 999)
 
 
 def _stuck(state: State, job: JobRecord) -> str:
-    """The first pod that its kubelet can't start, and why; an image that can't be pulled is the commonest."""
+    """The first pod that its kubelet can't start, and why; most often its image can't be pulled."""
     found = [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
     if not found:
         return ""
@@ -262,7 +262,7 @@ def _stuck(state: State, job: JobRecord) -> str:
 
 
 def _awaited(state: State, job: JobRecord) -> str:
-    """What a job that is starting waits for; without counts, which change all the time and stand beside it."""
+    """What a starting job waits for, without counts: they change often and have their own status fields."""
     leader = leader_pod(state, job)
     if job.stage != Stage.STARTING or job.spec is None or leader is None:
         return ""
@@ -275,7 +275,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:
-    """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own time of change."""
+    """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
     scheduled = (str(job.schedule_state), _waits(job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided}

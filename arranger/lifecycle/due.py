@@ -1,4 +1,4 @@
-"""When a decision on a job falls due by time alone, where the next sweep over all jobs would be late."""
+"""The time at which a decision on a job becomes due by time alone, if the next sweep over all jobs would be late."""
 
 from arranger.lifecycle import refusals, replacements
 from arranger.lifecycle.config import LifecycleConfig
@@ -7,7 +7,7 @@ from arranger.projections.jobs import JobRecord
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
-    """The first moment after `time_ms` at which it may have to be decided on, told in milliseconds; None for none."""
+    """The first time after `time_ms` at which the job may need a decision, in milliseconds; None if there is none."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
         return None
     found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]

@@ -1,7 +1,7 @@
-"""Since when leaders wait for images that can't be pulled: what the image grace counts from.
+"""Records since when leaders wait for images that can't be pulled; the image grace starts then.
 
-The projection has no time of it, so each controller keeps its own. One that takes a job over counts again: a grace that
-lasts longer than it was set to harms nobody, one that is over at the first hiccup of a registry fails a job for good.
+The projection doesn't have this time, so each controller records its own, and one that takes over a job starts again. A
+grace period that is too long does no harm, while one that is too short fails a job because of a brief registry outage.
 """
 
 from arranger.lifecycle.stages import leader_without_image
@@ -10,14 +10,14 @@ from arranger.projections.state import State
 
 
 class ImageWaits:
-    """What one controller has seen of it."""
+    """The waiting leaders that one controller has observed."""
 
     def __init__(self) -> None:
-        #: Job → its leader's pod, and when it was first seen to wait, told in milliseconds.
+        #: Job → its leader's pod, and when that was first observed to wait, in milliseconds.
         self._since: dict[str, tuple[str, int]] = {}
 
     def since_ms(self, state: State, job: JobRecord, time_ms: int) -> int | None:
-        """Since when the leader of a job waits without a break, as far as was seen; None if it doesn't."""
+        """Since when the job's leader was continuously observed to wait, in milliseconds; None if it doesn't wait."""
         pod = leader_without_image(state, job)
         if pod is None:
             self.forget(job.uid)
@@ -28,7 +28,7 @@ class ImageWaits:
         return known[1]
 
     def forget(self, uid: str) -> None:
-        """A job that is gone, or somebody else's to decide on."""
+        """Drop a job that was deleted or belongs to another controller."""
         self._since.pop(uid, None)
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
-"""Pods that the API server refuses, for lack of quota or rights or by admission: when their nodes are given up.
+"""Pods that the API server refuses, because of quota, permissions or admission: when to release their nodes.
 
-A passing refusal is waited for (`refused_ms`), in which an applier tries again. Then a job that starts and lacks its
-quorum for that gives all its nodes up, and comes again after a back-off. Of one whose quorum is there, the refused
-workers beyond it give theirs up, and no node is sought for them for as long.
+For `refused_ms` the applier retries, because a refusal may be temporary. Then a starting job without its quorum
+releases all its nodes and is scheduled again after a back-off. If the quorum exists, the refused workers beyond it
+release their nodes, and get none during a back-off of their own.
 """
 
 from arranger.events.facts import EndCause, EndKind, StageFacts
@@ -14,7 +14,7 @@ from arranger.projections.jobs import LEADER, JobRecord, SlotKey
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    """A job that starts can't get its quorum because pods of it are refused: it makes room for others, and waits."""
+    """Release all nodes of a starting job if refused pods keep it from its quorum; it backs off."""
     overdue = _overdue(job, config, time_ms)
     if not overdue or job.stage != Stage.STARTING or not job.quorum_placed():
         return None
@@ -28,8 +28,8 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Sta
 
 
 def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
-    """Workers beyond the quorum that are refused give their nodes up. Those of a running job's quorum keep them: its
-    work isn't thrown away for a refusal."""
+    """Release the nodes of refused workers beyond the quorum. Refused workers within the quorum of a running job keep
+    their nodes, so that a refusal doesn't discard the job's work."""
     overdue = _overdue(job, config, time_ms)
     spare = len(job.placements) - 1 - job.valid_spec.min_workers
     given_up = [slot for slot in overdue if slot != LEADER][-spare:] if spare > 0 else []
@@ -42,7 +42,7 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Wo
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
-    """When the first of the refused slots is overdue, told in milliseconds; None without any."""
+    """When the first of the refused slots is overdue, in milliseconds; None without any."""
     return min(job.slots.refused_ms.values(), default=0) + config.refused_ms if job.slots.refused_ms else None
 
 
@@ -53,10 +53,10 @@ def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[Slot
 
 
 def _needed(job: JobRecord) -> int:
-    """The workers that it can't do without while it starts."""
+    """The number of workers that a starting job needs."""
     return job.pods_desired() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
 
 
 def _words(job: JobRecord) -> str:
-    """What the API server said last."""
+    """The last message of the API server."""
     return job.failure.message if job.failure is not None else ""

@@ -1,7 +1,7 @@
-"""Workers that end while their job goes on: which are replaced, on which node, and which are given up for good.
+"""Workers that end while their job continues: which of them are replaced, on which node, and which are given up.
 
-A worker that failed by its own fault eats its set's restart budget; one that was evicted, refused or lost doesn't. What
-fails is answered after a moment, in which it shows whether the leader has failed too: then it is another attempt's.
+A worker that failed by its own fault uses its set's restart budget; an evicted, refused or lost worker doesn't. A
+decision on failures waits a moment, in case the leader failed too: then a new attempt replaces everything.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey
 from arranger.projections.judging import lacking
 from arranger.projections.state import State
 
-#: How the reason of a pod begins whose end isn't its program's doing: it doesn't eat the restart budget, and a program
-#: that saves its state and ends well because it is told to go hasn't done its work.
+#: Prefixes of a pod's reason for an end that its program didn't cause. Such an end doesn't use the restart budget. A
+#: program that saves its state and exits successfully because it is stopped hasn't completed its work.
 NOT_ITS_DOING = (
     "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
 )  # fmt: skip
 
 
 class Fallen(msgspec.Struct):
-    """Workers whose pods ended or are lost: by their own fault, without it, and those that restart beyond the limit."""
+    """Workers whose pods ended by their own fault (`failed`) or without it (`lost`), or exceed the limit (`over`)."""
 
     failed: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
@@ -36,14 +36,14 @@ class Fallen(msgspec.Struct):
 
 
 def blameless(pod: PodSeen) -> bool:
-    """Whether a pod ended by no doing of its program: evicted, refused, lost, or deleted while it ran."""
+    """Whether a pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
     if pod.phase == Phase.FAILED and pod.deleting:
         return True
     return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
 def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
-    """Whether the pod of a slot that has none can't, or is not to, begin on its node any more."""
+    """Whether the pod of a slot without one can't, or must not, start on the slot's node any more."""
     return (
         not state.nodes.has(job.placements[slot])
         or room_taken(state, job, slot)
@@ -52,8 +52,8 @@ def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
 
 
 def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
-    """Whether the room of a slot without a pod is gone: to a stranger's pod, with a part of the node, or because two
-    jobs were taken over whose statuses, of different times, both name it. Its pod would be refused by the kubelet."""
+    """Whether a slot without a pod has lost its room: to a foreign pod, by a smaller node, or because two jobs were
+    adopted whose statuses of different times both claim it. The kubelet would refuse the slot's pod."""
     return state.nodes.overbooked(job.placements[slot], job.valid_spec.groups[slot[0]].shape.requests)
 
 
@@ -65,10 +65,10 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
-    """How the node of a slot, which is there, was closed to new pods of it; None for an open one.
+    """How the existing node of a slot was closed to the slot's new pods; None for an open node.
 
-    No kubelet minds a cordon or a taint: the next pod would be there again while somebody empties the node. Taints that
-    only say that a node is unhealthy don't count, because that may pass: `lost_ms` is for those.
+    A kubelet ignores cordons and taints, so the next pod would start on a node that is being drained. Taints that only
+    mark a node as unhealthy don't count, because that may pass: `lost_ms` covers them.
     """
     facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
     if facts.cordoned:
@@ -78,7 +78,7 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Fallen | None:
-    """The workers to decide on now; None if there are none, or none whose time has come."""
+    """The workers to decide on now; None if there are none, or none of them is due."""
     found = Fallen()
     restarted: list[tuple[SlotKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
@@ -97,7 +97,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
             if down[node] or shut[spot]:
                 found.lost.append((slot, None))
         elif pod.phase in TERMINAL and blameless(pod):
-            if not pod.deleting:  # what is being deleted is created again once it is gone
+            if not pod.deleting:  # a pod that is being deleted is created again after its deletion
                 found.lost.append((slot, pod))
         elif pod.phase == Phase.FAILED:
             found.failed.append((slot, pod))
@@ -115,7 +115,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
 def _over_limit(
     job: JobRecord, failed: list[tuple[SlotKey, PodSeen]], restarted: list[tuple[SlotKey, PodSeen]]
 ) -> list[tuple[SlotKey, PodSeen]]:
-    """Those who are given up: one worker for each restart beyond its set's limit, the highest index of them first."""
+    """The workers to give up: one for each restart beyond its set's limit, the highest index first."""
     found: list[tuple[SlotKey, PodSeen]] = []
     for number in sorted({slot[0] for slot, _ in (*failed, *restarted)}):
         of_set = [one for one in failed if one[0][0] == number]
@@ -132,7 +132,7 @@ def _over_limit(
 
 
 def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int) -> None:
-    """Leave out what must wait: for news of the leader, and for the back-off between replacements in one set."""
+    """Remove workers that must wait: for observations of the leader, or for the back-off of their set."""
     names = [group.name for group in job.valid_spec.groups]
     settled = {name: time_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
     ready = {name: settled[name] and time_ms >= again_ms(job, name, config, time_ms) for name in names}
@@ -141,8 +141,8 @@ def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: i
 
 
 def again_ms(job: JobRecord, name: str, config: LifecycleConfig, time_ms: int) -> int:
-    """When the workers of a set that failed by their own fault come again: the first in a row so long after the
-    failure, others so long after the replacement before."""
+    """When workers of a set that failed by their own fault are replaced: for the first in a row, a back-off after the
+    failure; for further ones, a back-off after the previous replacement."""
     of = job.sets.get(name, SetRecord())
     if not of.in_a_row or time_ms - of.replaced_ms >= STREAK_MS:
         return of.failing_since_ms + config.back_off_after(0)
@@ -150,7 +150,7 @@ def again_ms(job: JobRecord, name: str, config: LifecycleConfig, time_ms: int) -
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
-    """When workers that failed are next decided on, told in milliseconds; None where none waits for that."""
+    """When the next decision on failed workers is due, in milliseconds; None if none is pending."""
     failing = job.failing
     if not failing or job.spec is None:
         return None
@@ -160,7 +160,7 @@ def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
 
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
-    """The decision on these workers. A failed one stays on its node if that is healthy and has the room still."""
+    """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room."""
     workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
     kept: dict[str, dict[SlotKey, str]] = {}
@@ -177,7 +177,7 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
 
 
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:
-    """Whether the node of a slot is there, ready and open to its pods."""
+    """Whether the node of a slot exists, is ready, and is open to the slot's pods."""
     row = state.nodes.rows.get(job.placements[slot])
     return row is not None and state.nodes.facts[row].ready and barred(state, job, slot) is None
 
@@ -187,7 +187,7 @@ def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: boo
 
 
 def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]:
-    """Why they are replaced, with the first worker of each kind."""
+    """The causes of the replacements, with the first worker of each kind."""
     kinds = ((ended.failed, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
     return tuple(_cause(state, job, pods, kind) for pods, kind in kinds if pods)
 

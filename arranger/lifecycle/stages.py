@@ -1,7 +1,7 @@
-"""The TYJob's stages: given a job and its pods, the one decision that comes next, or none.
+"""The TYJob's stages: the next decision on a job, from the job and its pods.
 
-One function per stage, each a reading of the table in `docs/architecture.md`. Decisions are made from the projection
-and the time told alone; the fold judges them at their own offset, so a stale one is simply void.
+Each stage has a function that implements its part of the table in `docs/architecture.md`. Decisions depend on the
+projection and the given time alone. The fold judges them at their own offset, so an outdated decision is void.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ from arranger.model.stages import StageReason as R
 from arranger.projections.jobs import LEADER, JobRecord
 from arranger.projections.state import State
 
-#: Waiting reasons of a container whose image can't be had.
+#: Waiting reasons of a container whose image can't be pulled.
 IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
@@ -29,9 +29,9 @@ Decided = StageDecided | LeaderAddressed | WorkersReplaced
 def next_decision(
     state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, *, no_image_ms: int | None = None
 ) -> Decided | None:
-    """The next decision on one job. Call again once it is folded: there may be another.
+    """The next decision on one job. Call again after folding it, because there may be another.
 
-    `no_image_ms` is since when its leader's image can't be pulled, if it can't (`ImageWaits`).
+    `no_image_ms` is the time since which the leader's image can't be pulled, or None (`ImageWaits`).
     """
     if job.ended or job.seen.deleting:
         return None if job.ended else _deleted(job)
@@ -53,23 +53,23 @@ def next_decision(
 
 
 def _unusable(job: JobRecord) -> StageDecided:
-    """Invalid, or edited in what a started job may not change. Who edited it in the moment in which it started couldn't
-    know: the API server takes that for as long as the status says Pending, and until then no pod was made."""
+    """The spec is invalid, or an edit changed a field that is immutable after the start. An edit at the moment of the
+    start is excused: the API server accepts it while the status says Pending, and no pod has been created yet."""
     if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader.address:
         return _decide(job, R.TEMPLATE_EDITED)
     return _decide(job, R.INVALID_SPEC, StageFacts(words=job.seen.invalid or job.refused))
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:
-    """Kubernetes takes its pods along. Slots without a pod nobody fills any more: their room is free, also while
-    somebody's finalizer keeps the TYJob."""
+    """Kubernetes deletes the job's pods. Slots without a pod are never filled again, so their room is released even
+    while a finalizer keeps the TYJob."""
     if len(job.bound) == len(job.placements):
         return None
     return _decide(job, R.DELETED)
 
 
 def _overdue(job: JobRecord, time_ms: int) -> StageDecided | None:
-    """The deadline counts from the job's start; time in which it was suspended before doesn't."""
+    """The deadline counts from the job's start. A suspension resets the start."""
     limit_s = job.valid_spec.deadline_s
     if limit_s is None or not job.times.start_ms or time_ms - job.times.start_ms < limit_s * 1000:
         return None
@@ -77,10 +77,10 @@ def _overdue(job: JobRecord, time_ms: int) -> StageDecided | None:
 
 
 def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
-    """What the user asks for: to end, into suspension from every stage, and out of it to the scheduler."""
+    """Apply the user's request: terminate the job, suspend it in any stage, or resume it."""
     if job.valid_spec.terminating:
         return _decide(job, R.TERMINATED)
-    placed_since = job.valid_spec.suspend and job.placements  # while it was resumed for a moment
+    placed_since = job.valid_spec.suspend and job.placements  # placed during a brief resumption
     if not job.suspended or placed_since:
         return _overdue(job, time_ms) or _decide(job, R.SUSPENDED)
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
@@ -98,7 +98,7 @@ def _pending(job: JobRecord) -> StageDecided | None:
 
 
 def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
-    """Starting and Running: the leader's fate comes first, then the workers'."""
+    """The decision for Starting and Running: the leader's pod is checked first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
         missing = _leader_missing(state, job) or refused_quorum(job, config, time_ms)
@@ -114,8 +114,8 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
 
 
 def _going(state: State, leader: PodSeen, time_ms: int) -> bool:
-    """Whether the leader is being deleted or its node can't be reached. Its workers can't last then: what they do is
-    the next attempt's if it goes, and if its node comes back they are looked at again."""
+    """Whether the leader is being deleted or its node is unreachable. Then decisions on workers wait: a deleted leader
+    leads to a new attempt, and if its node recovers the workers are checked again."""
     return leader.deleting or state.nodes.down_for_ms(leader.node, time_ms) >= 0
 
 
@@ -151,11 +151,11 @@ def _leader_lost(
 
 
 def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
-    """The leader's pod has another address than before: where a name stands for it, the workers find it there. Else
-    they have been told one that is no more, and are started again with it."""
+    """Handle a new address of the leader's pod. With a Service the workers find it by name. Otherwise the address that
+    they have is outdated, and a new attempt starts them with the new one."""
     if leader.ip in ("", job.leader.address):
         return None
-    if not job.leader.address or job.valid_spec.leader_service:  # what the fold takes from the pod, in newer logs
+    if not job.leader.address or job.valid_spec.leader_service:  # in newer logs the fold takes the address from the pod
         return None if state.pod_addresses else LeaderAddressed(job.uid, job.version, job.attempt, leader.ip)
     return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
 
@@ -183,10 +183,10 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tim
 
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
-    """The leader's pod if it waits for an image that can't be pulled."""
+    """The leader's pod, if it waits for an image that can't be pulled."""
     leader = leader_pod(state, job)
     if leader is None or leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
-        return None  # a pod that has run had its image: the kubelet's back-off is enough
+        return None  # a pod that has run had its image, so the kubelet's own back-off suffices
     return leader
 
 
@@ -200,7 +200,7 @@ def _image_missing(
 
 
 def _incomplete(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    """Who can't get all of its quorum doesn't keep the other part for ever: it gives its nodes up and waits for all."""
+    """Release the nodes of a starting job that has had only a part of its quorum for too long."""
     if not job.times.short_ms or time_ms - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
@@ -214,7 +214,7 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
 
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
-    """So many workers are given up that the rest is no quorum, nor ever will be."""
+    """Fail the job if the workers that aren't given up can never be a quorum."""
     needed, given_up = job.valid_spec.min_workers, len(job.slots.given_up)
     if job.valid_spec.total_workers - given_up >= needed:
         return None
@@ -223,7 +223,7 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
-    """Workers that ended are replaced alone while enough are left; else another attempt can mend it, or nothing can."""
+    """Replace ended workers while enough others remain; otherwise begin a new attempt, or fail the job."""
     beyond = _beyond_quorum(job)
     if beyond is not None:
         return beyond
@@ -238,7 +238,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         return _decide(job, R.WORKERS_LOST, StageFacts(count=released, needed=needed))
-    return replacement(state, job, Fallen(over=ended.over))  # whether enough can be left at all comes first
+    return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
@@ -248,7 +248,7 @@ def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
 
 
 class WorkerCounts(msgspec.Struct):
-    """How one worker set stands: pods by what they do now (`failed` with those given up), and restarts so far."""
+    """The pods of one worker set by present state (`failed` includes given-up workers), and the restarts so far."""
 
     total: int
     ready: int = 0
@@ -279,6 +279,6 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
 
 
 def _decide(job: JobRecord, reason: R, facts: StageFacts = NO_FACTS, back_off_ms: int = 0) -> StageDecided:
-    """The job enters the stage that follows from its present one for this reason."""
+    """The decision to enter the stage that follows from the present one for this reason."""
     stage = TRANSITIONS[job.stage, reason]
     return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)

@@ -1,7 +1,7 @@
-"""Back-off as the log has it: how often in a row a job was told to wait before it is scheduled again, and until when.
+"""Back-off as the log has it: how many times in a row a job backed off, and until when.
 
-Whoever decides says for how long (`back_off_ms` of the decision). The fold keeps what this comes to, so cycles and
-readers need no clock of their own but the time that they were told.
+Each decision records the length of its back-off (`back_off_ms`). The fold keeps the resulting end, so cycles and
+readers need only the time that is passed to them.
 """
 
 import msgspec
@@ -16,9 +16,9 @@ class BackOff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_ms: int = 0
 
     def in_a_row(self, time_ms: int, *, held_ms: int = 0) -> int:
-        """How many of them the next one follows in a row, of a job that has now held its nodes for `held_ms`.
+        """How many back-offs the next one follows in a row, for a job that has had its nodes for `held_ms`.
 
-        None, where it held them long enough (`STEADY_MS`), or when the last has been over for `QUIET_MS`.
+        0 if the job had them for at least `STEADY_MS`, or if the last back-off ended at least `QUIET_MS` ago.
         """
         steady = held_ms >= STEADY_MS or time_ms - self.until_ms >= QUIET_MS
         return 0 if steady else self.times

@@ -1,7 +1,7 @@
-"""Whether a state is consistent: nothing leaks, no room is held twice, and every quorum is whole or absent.
+"""Checks that a state is consistent: no room leaks or is counted twice, and every quorum is complete or absent.
 
-The fold keeps a state so, whatever the log says. What is found here is a defect of the fold, or of a state that was put
-together by hand.
+The fold keeps a state consistent for every possible log. An inconsistency is a defect of the fold, or of a state that
+was built by hand.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,12 @@ from arranger.projections.jobs import JobRecord, holds, requests_of
 if TYPE_CHECKING:
     from arranger.projections.state import State
 
-#: Node → resource → amount held there, in the resource's units; pods are counted as a resource.
+#: Node → resource → amount used there, in the resource's units; pods are counted as a resource.
 _Held = dict[str, dict[str, int]]
 
 
 class Inconsistency(msgspec.Struct, frozen=True):
-    """What is wrong with a state, and of the job concerned, if one is, what is known: one fact a line."""
+    """A defect of a state. If a job is concerned, `story` has the facts about it, one per line."""
 
     problem: str
     job_uid: str = ""
@@ -31,7 +31,7 @@ class Inconsistency(msgspec.Struct, frozen=True):
 
 
 def inconsistencies(state: "State") -> Iterator[Inconsistency]:
-    """All that is wrong with a state; nothing for a consistent one."""
+    """All defects of a state; none for a consistent one."""
     held: _Held = {}
     for pod in state.pods.values():
         if holds(pod):

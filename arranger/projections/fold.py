@@ -1,8 +1,8 @@
 """The fold: one entry of the log applied to the state, with the verdict on each decision in it.
 
-This is where the log is the arbiter (architecture rule 3): a decision takes effect only if it is still valid at
-its own offset, judged from the events before it alone. Observations under a superseded term are void in the same
-way. Nothing here decides anything; it only says what is so.
+Here the log is the arbiter (architecture rule 3): a decision takes effect only if it is still valid at its own offset,
+judged from the events before it alone. Observations under a superseded term are void in the same way. The fold makes no
+decisions.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from arranger.projections.state import Changes, State, Verdict
 
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
-    """Fold one entry. Its offsets must follow the state's; the same entry twice is a bug in the reader."""
+    """Fold one entry. Raises `ValueError` if its offsets don't follow the state's: that is a bug in the reader."""
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
@@ -38,10 +38,10 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
 
 
 def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int]:
-    """As `apply_entry`, stopping after each event: yields its offset, with everything up to it applied.
+    """As `apply_entry`, but event by event: yields the offset of each event after applying it.
 
-    Nobody decides on a state in the middle of a batch; this tells which event of a batch made a difference. It must be
-    run to its end.
+    It shows which event of a batch made a difference. Decisions never use a state within a batch. The generator must
+    be run to its end.
     """
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
@@ -55,12 +55,12 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
 
 _POD = k.Watched.POD
 
-#: Of a batch without a cycle: its placements are refused anyway.
+#: For a batch without a cycle, whose placements are refused anyway.
 _NO_CONFIG = CycleConfig()
 
 
 class _Fold(JobLife):
-    """One entry being folded, event by event, and whether the cycle in it holds."""
+    """One entry being folded, event by event, and the verdict on its cycle."""
 
     __slots__ = ("cycle_config", "cycle_refused", "superseded")
 
@@ -93,7 +93,7 @@ class _Fold(JobLife):
                 self.changes.jobs[job.uid] = None
 
     def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
-        pass  # stands in the log for its readers; the fold needs only the end
+        pass  # recorded for readers of the log; the fold needs only the end
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):
@@ -104,7 +104,7 @@ class _Fold(JobLife):
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
-                    job.slots.leaving = ()  # every pod that was there is known; what comes now is a next one
+                    job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
@@ -134,14 +134,13 @@ class _Fold(JobLife):
         elif state.repelling:
             state.repelling.pop(uid, None)
         if old is not None and old.owner is not None and old.owner != owner:
-            self._forget_pod_of_job(old)  # someone changed its labels: it fills no slot any more, or another one
+            self._forget_pod_of_job(old)  # its labels were edited, so it fills another slot or none
         if (
             old is None
             or old.phase != event.phase
             or old.node != event.node
             or old.deleting != event.deleting
-            or old.requests
-            is not event.requests  # equal ones mostly are one object; `_move` knows equal from different
+            or old.requests is not event.requests  # equal requests are mostly one object; `_move` compares the values
             or old.traits is not event.traits
         ):
             self._move(old, event)
@@ -157,11 +156,11 @@ class _Fold(JobLife):
                 self._note_pod(job, slot, old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
-        """What a pod holds now, instead of what it held; most sightings change nothing of it."""
+        """Replace the old usage of a pod by the new one; most observations don't change it."""
         held, holding = old is not None and holds(old), holds(new)
         if old is not None and held and holding and old.node == new.node and old.requests == new.requests:
             if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
-                self.state.job_changes += 1  # jobs that look at other pods may be placed otherwise now
+                self.state.job_changes += 1  # placements of jobs with rules about other pods may change
             return
         if holding:
             self.state.nodes.hold(new.node, new.requests)
@@ -238,7 +237,7 @@ class _Fold(JobLife):
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
         if event.kind == k.Watched.QUOTA:
-            self.state.quotas.clear()  # they may say anything by now
+            self.state.quotas.clear()  # their present content is unknown
         self.state.job_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -308,7 +307,7 @@ class _Fold(JobLife):
         if not refused and job is not None:
             refused = irreplaceable(self.state.nodes, job, event)
         if job is not None:
-            self.changes.jobs[job.uid] = None  # refused too: what it was decided on has changed
+            self.changes.jobs[job.uid] = None  # also if refused: its basis has changed
         if not self._judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
             return
         counted: dict[str, None] = {}
@@ -327,7 +326,7 @@ class _Fold(JobLife):
         if event.back_off_ms:
             times = job.back_offs.further.in_a_row(self.time_ms)
             job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
-            job.waits = job.failure = None  # what was said of those pods is said again when they come again
+            job.waits = job.failure = None  # both concern pods that will be decided on again
         self._settle_schedule(job)
         job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)
         job.version = offset
@@ -338,7 +337,7 @@ class _Fold(JobLife):
         if job is None or job.ended or event.attempt != job.attempt:
             return
         if event.slot is not None and (event.slot.group, event.slot.index) in job.bound:
-            return  # another applier got it there
+            return  # another applier created the pod
         job.failure = event
         slot = (event.slot.group, event.slot.index) if event.slot is not None else None
         if event.tries and slot in job.placements:
@@ -365,7 +364,7 @@ class _Fold(JobLife):
 
 
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
-    """Whether a pod that the old quota had no room for may find some now: it limits less, or less is used."""
+    """Whether the new quota may admit pods that the old one didn't: a limit rose, or the usage fell."""
     if old.scopes != new.scopes:
         return True
     hard, used, was_used = dict(new.hard), dict(new.used), dict(old.used)

@@ -1,4 +1,4 @@
-"""A job's record while one entry is folded: how it begins, enters its stages, takes edits, and loses and gains pods."""
+"""A job's record while one entry is folded: its creation, its stages, edits of its spec, and changes of its pods."""
 
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
@@ -23,13 +23,13 @@ from arranger.projections.slots import Slots
 
 _FAILED = Phase.FAILED
 
-#: What a status may say; another program's words there are not adopted.
+#: The values that a status may have; unknown ones, written by another program, are not adopted.
 _STAGES = frozenset(Stage)
 _SCHEDULE_STATES = frozenset(ScheduleState)
 
 
 class JobLife(Slots):
-    """What observations and accepted decisions mean for the records of jobs."""
+    """Applies observations and accepted decisions to the records of jobs."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class JobLife(Slots):
             job.slots.leaving = ()
 
     def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
-        """Architecture rule 5: what an earlier epoch had decided stands in the status."""
+        """Architecture rule 5: the status has the decisions of earlier epochs."""
         status = event.status
         assert status is not None
         job.adopted_at = offset
@@ -74,9 +74,9 @@ class JobLife(Slots):
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
-        """Take a changed spec over, unless the user changed what a started job may not change any more.
+        """Adopt a changed spec, unless the user changed a field that is immutable once the job has started.
 
-        Where nobody edited it, another version of Arranger reads the same TYJob in another way: that refuses nothing.
+        Without an edit, another version of Arranger parsed the same TYJob differently; that is never refused.
         """
         started = job.stage != Stage.PENDING and not job.ended
         if edited and started and job.spec is not None:
@@ -87,7 +87,7 @@ class JobLife(Slots):
             self._end_back_off(job)
 
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
-        """A job enters the stage that was decided."""
+        """Enter the decided stage."""
         self._note_back_off(job, event)
         before, job.stage = job.stage, event.stage
         job.decided = event
@@ -107,7 +107,7 @@ class JobLife(Slots):
         self._note_short(job)
 
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
-        """Everything is placed afresh; what went wrong in the last attempt says nothing about the next."""
+        """Begin an attempt without nodes; failures of the last attempt don't count for the next one."""
         job.leader.restarts += failed
         self._unschedule(job, before)
         for of_set in job.sets.values():
@@ -122,7 +122,7 @@ class JobLife(Slots):
             self._take_spec(job, job.seen.spec)
 
     def _begin_again(self, job: JobRecord, before: Stage) -> None:
-        """Suspended or resumed: it has no nodes and no start, and what had started is another attempt's to do again."""
+        """Clear nodes and start time after suspension or resumption; a job that had started begins a new attempt."""
         if before != Stage.PENDING:
             self._begin_attempt(job, before, failed=False)
         else:
@@ -131,7 +131,7 @@ class JobLife(Slots):
         job.waits = None
 
     def _note_back_off(self, job: JobRecord, event: k.StageDecided) -> None:
-        """What a decision on the stage, in which the job isn't yet, means for its back-off and its place in line."""
+        """Update the back-off and the position in the queue for a decided stage, before the job enters it."""
         held_ms = self.time_ms - job.times.stage_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
         if event.back_off_ms:
             times = job.back_offs.attempt.in_a_row(self.time_ms, held_ms=held_ms)
@@ -144,11 +144,11 @@ class JobLife(Slots):
             self._end_back_off(job)
 
     def _end_back_off(self, job: JobRecord) -> None:
-        """Its user did something about it: it is scheduled as one of which nothing is known."""
+        """End all back-offs after the user edited, suspended or resumed the job."""
         job.back_offs.end()
 
     def _replace(self, job: JobRecord, slot: SlotKey, worker: k.EndedWorker) -> None:
-        """Take one ended worker's pod from its slot, and the slot from its node unless it is filled there again."""
+        """Remove one ended worker's pod from its slot, and the slot's node unless the next pod runs there again."""
         if worker.how == Replacement.SAME_NODE:
             self._count_restarts(job, slot, self.state.pods[job.slots.vacate(slot)])
             self.state.nodes.hold(job.placements[slot], requests_of(job, slot))
@@ -160,7 +160,7 @@ class JobLife(Slots):
             job.retired[worker.pod_uid] = None
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-        """A pod that claims a slot of the job's present attempt was seen."""
+        """Handle an observed pod that claims a slot of the job's present attempt."""
         if slot not in job.bound:
             self._bind(job, slot, pod)
         elif slot == LEADER and job.bound[LEADER] == pod.uid:
@@ -169,8 +169,8 @@ class JobLife(Slots):
             self._note_failure(job, slot, old, pod)
 
     def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-        """Remember which nodes refuse pods of a job, and since when workers of a set fail: what is decided on those
-        waits to see whether the leader fails."""
+        """Record the nodes that refuse pods of a job, and the time of a worker set's first failure: decisions on failed
+        workers wait to see whether the leader fails too."""
         assert pod.owner is not None
         failed = pod.phase == _FAILED and (old is None or old.phase != _FAILED)
         restarted = pod.restarts > (old.restarts if old is not None else 0)
@@ -192,7 +192,7 @@ class JobLife(Slots):
         of_job = self.state.pods_of[uid]
         del of_job[pod.uid]
         self._unretire(uid, pod)
-        self.state.job_changes += 1  # a job that waits for its old pods to go may now be placed
+        self.state.job_changes += 1  # a job may now be placed that waited for the deletion of its old pods
         if not of_job:
             del self.state.pods_of[uid]
         job = self.state.jobs.get(uid)
@@ -204,11 +204,11 @@ class JobLife(Slots):
             job.leader.ended = pod
         self._count_restarts(job, slot, pod)
         self._keep_or_release(job, slot, pod)
-        self._bind_waiting(job)  # the next pod of that name may have been seen before this one was missed
+        self._bind_waiting(job)  # the next pod of that name may have been observed before this deletion
         self._note_short(job)
 
     def _disown_strangers(self, job: JobRecord) -> None:
-        """Take pods from a job that name it as their owner and are not its own."""
+        """Detach pods that name the job as their owner without being its own."""
         if not self.state.exact_slots:
             return
         for pod in [pod for pod in self.state.pods_of.get(job.uid, {}).values() if not is_own(job, pod)]:
@@ -224,6 +224,6 @@ class JobLife(Slots):
 
 
 def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[SlotKey]:
-    """Slots of workers that a status names by group and runs of indices, as far as the job has them."""
+    """The existing worker slots that a status lists by group and runs of indices."""
     slots = expand(tuple(PlacedPods("", group, indices) for group, indices in told))
     return [slot for slot in slots if slot != LEADER and exists(spec, slot)]

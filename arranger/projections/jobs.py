@@ -1,7 +1,7 @@
-"""One TYJob in the projection: what was seen of it, what was decided about it, and where its pods are.
+"""One TYJob in the projection: its observed state, the decisions about it, and the nodes of its pods.
 
-A *placement* is a decided place on a node. Until its pod is observed it holds the capacity itself
-(architecture rule 7); from then on the pod's own requests count, and the placement is *bound* to that pod.
+A *placement* is a slot's decided node. Until its pod is observed, the placement itself uses the capacity (architecture
+rule 7). From then on the pod's own requests count, and the placement is *bound* to that pod.
 """
 
 from collections.abc import Iterable
@@ -22,74 +22,71 @@ SlotKey = tuple[int, int]
 
 LEADER: SlotKey = (LEADER_GROUP, 0)
 
-#: So many of a job's last decisions on its stage are remembered.
+#: How many of a job's last decisions on its stage are kept.
 STEPS_KEPT = 4
 
 
 @dataclass(slots=True)
 class SlotTable:
-    """The slots of one job: without a node, given up, or with a node and there no pod yet, a pod, or a pod that the API
-    server refuses. `State.validate` finds a slot in two of these at once. Only the fold writes to it."""
+    """The slots of one job: each has no node, is given up, or has a node with no pod yet, a pod, or a refused pod.
+    `State.validate` reports a slot in two of these states. Only the fold changes the table."""
 
     #: Slot → its node.
     nodes: dict[SlotKey, str] = field(default_factory=dict)
     #: Slot → UID of the pod that fills it in this attempt.
     pods: dict[SlotKey, str] = field(default_factory=dict)
-    #: Slot → since when the API server refuses its pod, told in milliseconds; it isn't there yet.
+    #: Slot → time in milliseconds since which the API server refuses to create its pod.
     refused_ms: dict[SlotKey, int] = field(default_factory=dict)
-    #: Slots that are not filled again: their set's restarts exceeded the limit.
+    #: Slots that are never filled again, because their set's restarts exceeded the limit.
     given_up: dict[SlotKey, None] = field(default_factory=dict)
-    #: Of a job taken over from its status: slots whose pod, if it is there still, was replaced in the epoch before.
+    #: For a job adopted from its status: slots whose pod, if it still exists, was replaced in an earlier epoch.
     leaving: tuple[SlotKey, ...] = ()
 
     def place(self, slot: SlotKey, node: str) -> None:
-        """It gets a node, or another one."""
         self.nodes[slot] = node
 
     def fill(self, slot: SlotKey, pod_uid: str) -> None:
-        """Its pod is there."""
         self.pods[slot] = pod_uid
         self.refused_ms.pop(slot, None)
 
     def vacate(self, slot: SlotKey) -> str:
-        """Its pod is gone, and its node is kept: the pod's UID."""
+        """Detach a slot's deleted pod but keep its node; returns the pod's UID."""
         return self.pods.pop(slot)
 
     def refuse(self, slot: SlotKey, now_ms: int) -> None:
-        """The API server refuses its pod."""
+        """Record that the API server refuses a slot's pod; the first time is kept."""
         self.refused_ms.setdefault(slot, now_ms)
 
     def empty(self, slot: SlotKey) -> tuple[str, str | None]:
-        """It has no node any more: the node, and the UID of the pod that filled it."""
+        """Remove a slot's node and pod; returns the node and the pod's UID."""
         self.refused_ms.pop(slot, None)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
     def give_up(self, slots: Iterable[SlotKey]) -> None:
-        """They are not filled again."""
         self.given_up.update(dict.fromkeys(slots))
 
     def left(self, slot: SlotKey) -> None:
-        """The pod that was replaced in the epoch before is gone or going."""
+        """Remove a slot from `leaving`: its replaced pod is deleted or being deleted."""
         self.leaving = tuple(each for each in self.leaving if each != slot)
 
 
 @dataclass(slots=True)
 class LeaderRecord:
-    """The leader: its address as workers are told it, and restarts of its containers and pods over all attempts."""
+    """The leader: the address that workers use, and the restarts of its containers and pods over all attempts."""
 
     address: str = ""
     restarts: int = 0
-    #: This attempt's leader as it was last seen, if it had ended and its pod is gone before anybody decided on it.
+    #: The last observation of this attempt's leader, if it ended and was deleted before a decision on it.
     ended: PodSeen | None = None
 
 
 @dataclass(slots=True)
 class SetRecord:
-    """One worker set. `spent` counts restarts of pods that are gone: of their containers, and re-creations after a
-    failure. Times are told in milliseconds."""
+    """One worker set. `spent` counts restarts of former pods: container restarts, and re-creations after a failure.
+    Times are in milliseconds."""
 
     spent: int = 0
-    #: When the first failure was seen that may not be answered yet; 0 for none.
+    #: When the first failure was observed that isn't decided on yet; 0 for none.
     failing_since_ms: int = 0
     #: Replacements in a row, and when the last was decided.
     in_a_row: int = 0
@@ -97,7 +94,7 @@ class SetRecord:
 
 
 class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Accepted decisions on workers that ended alone: how many, why the last of them was, and when it was told."""
+    """Accepted replacements of workers within an attempt: their number, and the causes and time of the last."""
 
     times: int = 0
     causes: tuple[EndCause, ...] = ()
@@ -109,40 +106,40 @@ NOTHING_REPLACED = Replaced()
 
 @dataclass(slots=True)
 class JobTimes:
-    """Since when what holds of a job, told in milliseconds; 0 where it doesn't."""
+    """When each state of a job began, in milliseconds; 0 where it doesn't apply."""
 
     stage_ms: int = 0
     scheduled_ms: int = 0
     waits_ms: int = 0
     infeasible_ms: int = 0
-    #: A starting job lacks nodes for a part of its quorum, or pods of it are refused.
+    #: The starting job lacks nodes for a part of its quorum, or its pods are refused.
     short_ms: int = 0
     #: The first start and the end.
     start_ms: int = 0
     completion_ms: int = 0
-    #: Condition → whether it holds, and since when; one that isn't here doesn't, since the TYJob was created.
+    #: Condition → whether it is true, and since when; a missing one is false since the TYJob's creation.
     turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class BackOffs:
-    """Before a new attempt, and before nodes are sought for further pods of this one."""
+    """The back-off before a new attempt, and the one before further pods of the present attempt get nodes."""
 
     attempt: BackOff = NO_BACK_OFF
     further: BackOff = NO_BACK_OFF
-    #: The API server refused the job's quorum, and no quorum of it has been Running since: it goes behind others of its
-    #: priority.
+    #: The API server refused the job's quorum, and the job hasn't been Running since: it is queued behind other jobs of
+    #: its priority.
     held_back: bool = False
 
     def end(self) -> None:
-        """The job is scheduled as one of which nothing is known."""
+        """Clear all back-offs: the job is scheduled like a new one."""
         self.attempt = self.further = NO_BACK_OFF
         self.held_back = False
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """What the log says of one TYJob. `version` is the offset of the last change that decisions depend on."""
+    """One TYJob according to the log. `version` is the offset of the last change that decisions depend on."""
 
     seen: JobSeen
     spec: JobSpec | None
@@ -152,22 +149,22 @@ class JobRecord:
     attempt: int = 0
     slots: SlotTable = field(default_factory=SlotTable)
     leader: LeaderRecord = field(default_factory=LeaderRecord)
-    #: By name; one of which nothing is known needs no record.
+    #: By name; an unchanged set needs no record.
     sets: dict[str, SetRecord] = field(default_factory=dict)
     times: JobTimes = field(default_factory=JobTimes)
     back_offs: BackOffs = field(default_factory=BackOffs)
-    #: What an edit changed that a started job may not change any more; empty while there was no such edit.
+    #: The change of an edit that is forbidden once a job has started; empty without such an edit.
     refused: str = ""
-    #: Offset at which a new epoch took the job over from its status; 0 for a job that the log saw begin.
+    #: Offset at which a new epoch adopted the job from its status; 0 for a job whose beginning is in the log.
     adopted_at: int = 0
-    #: UIDs of pods that an accepted decision replaces: they fill no slot any more, and go.
+    #: UIDs of pods that an accepted decision replaces: they fill no slot and are to be deleted.
     retired: dict[str, None] = field(default_factory=dict)
-    #: Node → when its kubelet last refused a pod of this job, told in milliseconds.
+    #: Node → when its kubelet last refused a pod of this job, in milliseconds.
     refusals: dict[str, int] = field(default_factory=dict)
     replaced: Replaced = NOTHING_REPLACED
     #: The last accepted decisions, for messages and conditions.
     decided: StageDecided | None = None
-    #: The last of this epoch's decisions on the stage and when they were told: several may come before anybody is told.
+    #: The last decisions on the stage in this epoch, with times: several may precede the next status update.
     steps: tuple[tuple[StageDecided, int], ...] = ()
     waits: Waits | None = None
     failure: EffectFailed | None = None
@@ -184,12 +181,12 @@ class JobRecord:
 
     @property
     def spent(self) -> dict[str, int]:
-        """Restarts of worker pods that are gone, by worker set, where there were any."""
+        """Restarts of former worker pods by worker set; sets without restarts are left out."""
         return {name: of.spent for name, of in self.sets.items() if of.spent}
 
     @property
     def failing(self) -> dict[str, int]:
-        """Worker set → when the first failure was seen that may not be answered yet, told in milliseconds."""
+        """Worker set → when the first failure was observed that isn't decided on yet, in milliseconds."""
         return {name: of.failing_since_ms for name, of in self.sets.items() if of.failing_since_ms}
 
     def copy(self) -> "JobRecord":
@@ -198,17 +195,17 @@ class JobRecord:
         return copied
 
     def of_set(self, name: str) -> SetRecord:
-        """The record of a worker set, begun if there is none."""
+        """The record of a worker set, created if necessary."""
         return self.sets.setdefault(name, SetRecord())
 
     @property
     def uid(self) -> str:
-        """The TYJob's UID: the identity of a job; a name may be used again."""
+        """The TYJob's UID. It identifies the job, because a name may be reused."""
         return self.seen.uid
 
     @property
     def valid_spec(self) -> JobSpec:
-        """The spec of a job that has one. One whose spec is invalid has none, and is asked for nothing but its end."""
+        """The spec of a job that has one. A job with an invalid spec has none, and can only end."""
         assert self.spec is not None, f"job {self.seen.namespace}/{self.seen.name} has no valid spec"
         return self.spec
 
@@ -224,16 +221,16 @@ class JobRecord:
 
     @property
     def stands_still(self) -> bool:
-        """Whether its user wants no pods of it: it is to end, or is suspended."""
+        """Whether the spec allows no pods, because it terminates or suspends the job."""
         return self.spec is not None and (self.spec.terminating or self.spec.suspend)
 
     def owner_of(self, slot: SlotKey) -> PodOwner:
-        """What the pod of a slot of this attempt claims: the inverse of `slot_of`."""
+        """The owner that the pod of a slot of this attempt claims; the inverse of `slot_of`."""
         group, index = slot
         return PodOwner(self.uid, self.attempt, self.valid_spec.groups[group].name, group == LEADER_GROUP, index)
 
     def slot_of(self, owner: PodOwner) -> SlotKey | None:
-        """The slot that a pod claims, None when this attempt of the job has no such slot."""
+        """The slot that a pod claims; None if this attempt of the job has no such slot."""
         if self.spec is None or owner.attempt != self.attempt:
             return None
         name = owner.group_name
@@ -244,11 +241,11 @@ class JobRecord:
 
     @property
     def suspended(self) -> bool:
-        """Whether it stands still because its user suspended it."""
+        """Whether the last decision suspended the job."""
         return self.decided is not None and self.decided.reason == StageReason.SUSPENDED
 
     def conditions(self) -> tuple[tuple[str, bool], ...]:
-        """The conditions of its status, in the order that they are shown in, and which of them hold."""
+        """The conditions of the status, in display order, and whether each is true."""
         return (
             ("Scheduled", self.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)),
             ("Running", self.stage == Stage.RUNNING),
@@ -258,14 +255,12 @@ class JobRecord:
         )
 
     def pods_desired(self) -> int:
-        """Pods of the whole job, leader included, without workers that are given up."""
+        """The number of pods of the whole job, including the leader, without workers that are given up."""
         spec = self.spec
         if spec is None:
             return 0
         desired = 1 - len(self.slots.given_up)
-        for group in spec.groups[
-            1:
-        ]:  # a loop costs half of what a sum over a generator does, and every cycle asks this
+        for group in spec.groups[1:]:  # a loop costs half as much as a sum over a generator, and every cycle calls this
             desired += group.count
         return desired
 
@@ -274,18 +269,18 @@ class JobRecord:
         return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
 
     def refusal(self) -> EffectFailed | None:
-        """Why the API server refuses a pod that is wanted still; nothing brings news of one that isn't any more."""
+        """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""
         slot = self.failure.slot if self.failure is not None else None
         return self.failure if slot is None or (slot.group, slot.index) in self.placements else None
 
     @property
     def not_before_ms(self) -> int:
-        """Before this no cycle seeks nodes for it, in milliseconds since 1970; 0 where it doesn't back off."""
+        """The end of the job's back-off, in milliseconds since 1970; 0 without one."""
         begun = self.stage in (Stage.STARTING, Stage.RUNNING)
         return (self.back_offs.further if begun else self.back_offs.attempt).until_ms
 
     def short(self) -> bool:
-        """Whether the job has begun to start and a part of its quorum isn't to be had."""
+        """Whether the job is starting and a part of its quorum lacks nodes or is refused."""
         if self.stage != Stage.STARTING or self.spec is None:
             return False
         there = LEADER in self.bound and len(self.bound) > self.spec.min_workers
@@ -293,7 +288,7 @@ class JobRecord:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of all that can change."""
+    """A copy of all mutable parts."""
     if isinstance(value, dict):
         deep = is_dataclass(next(iter(value.values()), None))
         return {key: _copied(item) for key, item in value.items()} if deep else dict(value)
@@ -343,5 +338,5 @@ def exists(spec: JobSpec, slot: SlotKey) -> bool:
 
 
 def requests_of(job: JobRecord, slot: SlotKey) -> tuple[tuple[str, int], ...]:
-    """What the pod of a slot requests, as in `PodShape`."""
+    """The requests of a slot's pod, as in `PodShape`."""
     return job.valid_spec.groups[slot[0]].shape.requests

@@ -1,6 +1,6 @@
-"""Whether a decision is still valid at its own offset, judged from the events before it alone (architecture rule 3).
+"""Checks that a decision is still valid at its own offset, judged from the events before it (architecture rule 3).
 
-Each function returns why it isn't, in words for the verdict, and an empty text if it is.
+Each function returns the reason for the verdict as text if it isn't, and an empty text if it is.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_
 
 
 def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
-    """Why a job doesn't enter a stage from the one that it is in; empty if it may."""
+    """Why a job can't enter a stage from its present one; empty if it may."""
     if job is None:
         return ""
     if not may_enter(job.stage, event.reason, event.stage):
@@ -41,7 +41,7 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
 
 
 def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) -> str:
-    """Why the pods of a placement have no free slots in their job, or don't make its quorum whole."""
+    """Why the pods of a placement have no free slots in their job, or leave its quorum incomplete."""
     spec, nodes_decided = job.valid_spec, len(desired) + len(job.placements)
     for slot in desired:
         if slot in job.placements:
@@ -58,7 +58,7 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
 
 
 def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:
-    """Why the workers of a decision aren't those that fill their slots, or what the rooms of those kept lack."""
+    """Why the workers of a decision don't fill their slots, or why their next pods don't fit the kept nodes."""
     again: dict[SlotKey, str] = {}
     met: set[SlotKey] = set()
     for worker in event.workers:
@@ -79,7 +79,7 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
 
 
 def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
-    """The whole decision fits its nodes, or the first node (in the decision's order) that it doesn't fit."""
+    """The first node, in the decision's order, that lacks room for it, as text; empty if the whole decision fits."""
     counts: dict[tuple[str, int], int] = {}
     for (group, _), node in desired.items():
         counts[node, group] = counts.get((node, group), 0) + 1
@@ -97,7 +97,7 @@ def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> st
 
 
 def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: dict[str, Amounts]) -> str:
-    """Which node it is that doesn't take what is needed there."""
+    """The first node that lacks room, found node by node."""
     for node, amounts in need.items():
         if not nodes.has(node):
             return f"node {node} is gone"

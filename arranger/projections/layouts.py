@@ -1,22 +1,21 @@
-"""Layouts of snapshots: which of them this program reads, and the bridges from earlier ones to the present one.
+"""Layouts of snapshots: those that this program reads, and the bridges from earlier ones to the present one.
 
 A bridge is to a snapshot what an upcast is to an event: one function from one layout to the next, kept for at least one
 release after the layout changed. It works on the parts of a snapshot (the fields of `StateImage`, each still encoded),
-so it costs next to nothing where a layout only gained fields: those come with their defaults when the parts are
-decoded.
-`tests/histories/snapshots` has snapshots of every layout that is read here, made by the versions that wrote it.
+so it costs almost nothing where a layout only gained fields: decoding the parts adds their defaults.
+`tests/histories/snapshots` has snapshots of every supported layout, made by the versions that wrote it.
 
-What a bridge asks of whoever adds a field
-------------------------------------------
-Two processes of one version may stand at the same offset, one of which folded the whole log and one of which began with
-a bridged snapshot. They judge every decision that follows, so they must judge it alike. Therefore a new field must have
-one and the same value in both:
+Rule for new fields
+-------------------
+Two processes of one version may be at the same offset, where one folded the whole log and the other began with a
+bridged snapshot. Both judge all later decisions and must judge them equally. Therefore a new field must have the same
+value in both:
 
-- Either no entry that an earlier version wrote changes the field. The fold sets it only from a new kind of event, or
-  from a new field of an event whose default leaves it alone. Then its default is right in a bridged snapshot.
-- Or the bridge works the value out from what the old layout holds, and gets exactly what the fold gets.
+- Either no entry of an earlier version changes the field: the fold sets it only from a new kind of event, or from a new
+  event field whose default leaves it unchanged. Then the default is right in a bridged snapshot.
+- Or the bridge computes the value from the old layout, with exactly the same result as the fold.
 
-A field that the fold sets from entries that were there before, and that a bridge leaves at its default, breaks this.
+A field violates the rule if the fold sets it from older entries and a bridge leaves it at its default.
 `tests/unit/test_layouts.py` folds each kept log both ways and compares the bytes.
 """
 
@@ -27,20 +26,20 @@ import msgspec
 from arranger.errors import LogError
 from arranger.events.earlier import StageDecidedV1, WaitsV1, causes_of, stage_decided, waits
 
-#: The layout that is written. Raised with every change of what a snapshot holds; at most once a release, and with a
-#: bridge from the one before.
+#: The layout that is written. It rises with every change of a snapshot's content, at most once per release, and needs a
+#: bridge from the previous layout.
 LAYOUT = 8
 
-#: The fields of a snapshot, each as it is encoded. The first is always the number of the layout.
+#: The fields of a snapshot, each still encoded. The first is always the number of the layout.
 Parts = list[msgspec.Raw]
 
-#: Where the jobs stand in a snapshot; each begins with its record.
+#: The index of the jobs in a snapshot; each begins with its record.
 _JOBS = 10
 _Jobs = list[list[msgspec.Raw]]
 
 
 class _Record7(msgspec.Struct):
-    """What a job's record had otherwise in layout 7."""
+    """The fields of a job's record that differ in layout 7."""
 
     decided: StageDecidedV1 | None
     steps: tuple[tuple[StageDecidedV1, int], ...]
@@ -76,16 +75,16 @@ _number = msgspec.msgpack.Decoder(int)
 
 
 class UnusableSnapshot(LogError):
-    """A snapshot of a layout that isn't read, damaged, or at odds with itself."""
+    """The snapshot's layout isn't supported, or the snapshot is damaged or inconsistent."""
 
 
 class NewerSnapshot(UnusableSnapshot):
-    """A snapshot of a later version's layout: nothing is wrong with it, and that version is or was at work here."""
+    """The snapshot is valid but has the layout of a later version, which runs or ran here."""
 
 
 def _from_7(parts: Parts) -> Parts:
-    """Layout 8 has the facts of decisions where there were sentences, what belongs together of a job in records of
-    their own, and more fields, all with defaults: of the state at the end."""
+    """Layout 8 has facts of decisions instead of sentences, groups fields of a job in records of their own, and appends
+    fields with defaults to the state."""
     jobs = [_job_from_7(*job) for job in msgspec.msgpack.decode(parts[_JOBS], type=_Jobs)]
     return [_raw(8), *parts[1:_JOBS], _raw(jobs), *parts[_JOBS + 1 :]]
 
@@ -118,20 +117,20 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.msgpack.encode(value))
 
 
-#: Layout → what makes the next one of it.
+#: Layout → the function that converts it to the next one.
 _BRIDGES: dict[int, Callable[[Parts], Parts]] = {7: _from_7}
 
-#: The layouts that are read.
+#: The supported layouts.
 READ = (*sorted(_BRIDGES), LAYOUT)
 
 
 def layout_of(content: bytes) -> int:
-    """The layout of a snapshot. Raises `UnusableSnapshot` for what is none."""
+    """The layout of a snapshot. Raises `UnusableSnapshot` if it can't be decoded."""
     return _layout(_parts_of(content))
 
 
 def present(content: bytes) -> bytes:
-    """The snapshot in the present layout: itself, or one raised over the bridges, whose fields may lack defaults.
+    """The snapshot in the present layout: unchanged, or converted by the bridges; fields with defaults may be missing.
 
     Raises `UnusableSnapshot`, and `NewerSnapshot` for a layout after the present one.
     """
@@ -166,5 +165,5 @@ def _layout(parts: Parts) -> int:
 
 
 def undecodable(err: Exception) -> UnusableSnapshot:
-    """What is said of bytes that are no snapshot."""
+    """The error for bytes that are not a snapshot."""
     return UnusableSnapshot(f"the snapshot can't be decoded: {err}")

@@ -1,11 +1,11 @@
-"""Node capacity as numpy columns: what every node can hold and what is held on it.
+"""Node capacity as numpy columns: the allocatable and the used amounts of every node.
 
-A row stands for a node name, not for a node object: pods are known before their node, and outlive it in the
-listing, so a row lives while its node is there or anything is held on it (scenario J06). Amounts are int64 in
-the units of `PodShape`; column 0 is always `pods`.
+A row represents a node name, not a node object: pods may be observed before their node and after its deletion. So a row
+exists while its node exists or anything is counted on it (scenario J06). Amounts are int64 in the units of `PodShape`;
+column 0 is always `pods`.
 
-Only what some node has had gets a column. What users merely ask for doesn't: names are theirs to make up, thousands of
-them in one pod, and every column is as long as the cluster has nodes. Such amounts are counted row by row, apart.
+Only resources that some node has had get a column. Users may request any names, thousands of them in one pod, and every
+column is as long as the cluster has nodes. So other requested resources are counted separately, row by row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,15 +19,15 @@ from arranger.model.node import NodeFacts
 
 Amounts = npt.NDArray[np.int64]
 Requests = tuple[tuple[str, int], ...]
-#: Vectors of requests and of allocatable amounts that are kept; beyond that they are computed again.
+#: The limit of cached vectors of requests and of allocatable amounts; the caches are then cleared.
 _VECTORS_KEPT = 4096
-#: As many names of resources are kept in requests that were answered: one pod may ask for thousands.
+#: The limit of resource names in cached requests: one pod may request thousands.
 _NAMES_KEPT = 1 << 15
 
 PODS = "pods"
 #: In `NodeTable.down_ms`: the node is ready.
 UP = -1
-#: The column that a request for anything without a column stands in. No node has any of it, and none of it is used.
+#: The column for requests of resources without a column. No node has any of it, and its usage is always 0.
 NOWHERE = ""
 _FIRST_COLUMNS = (PODS, "cpu", "memory", "ephemeral-storage", NOWHERE)
 _NOWHERE = _FIRST_COLUMNS.index(NOWHERE)
@@ -36,7 +36,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Version:
-    """Names one content: the same version, the same content. `notes` are its readers'; the projection reads none."""
+    """Identifies one content: equal versions mean equal content. `notes` is for readers; the projection ignores it."""
 
     __slots__ = ("notes",)
 
@@ -45,7 +45,7 @@ class Version:
 
 
 class NodeTable:
-    """Rows by node name, columns by resource name. Row and column numbers are this process's own."""
+    """Rows by node name, columns by resource name. Row and column numbers differ between processes."""
 
     def __init__(self) -> None:
         self.columns: dict[str, int] = {name: i for i, name in enumerate(_FIRST_COLUMNS)}
@@ -56,27 +56,27 @@ class NodeTable:
         self.versions: list[str] = []
         self.allocatable: Amounts = np.zeros((64, len(self.columns)), np.int64)
         self.used: Amounts = np.zeros_like(self.allocatable)
-        #: Since when a node is not ready or not there, told in milliseconds: `UP` for a node that is ready, 0 for one
-        #: that was never seen.
+        #: Since when a node is not ready or doesn't exist, in milliseconds: `UP` for a ready node, 0 for one that was
+        #: never observed.
         self.down_ms: list[int] = []
-        #: How many pods and unconfirmed placements are held on each row.
+        #: How many pods, unbound placements and assumed pods are counted on each row.
         self.holders: list[int] = []
-        #: Row → what is held there of resources that have no column.
+        #: Row → usage there of resources that have no column.
         self._elsewhere: dict[int, dict[str, int]] = {}
         self._free: list[int] = []
-        #: Requests → what `_asked` answers.
+        #: Requests → the result of `_asked`.
         self._vectors: dict[Requests, tuple[Amounts, Requests]] = {}
         self._names_kept = 0
         self._allocatables: dict[Requests, Amounts] = {}
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
         self.changes = 0
-        #: The present facts of all nodes, and the names of the present nodes: another one after each change.
+        #: Versions of the facts of all nodes, and of the names of the present nodes; replaced after each change.
         self.facts_version = Version()
         self.names_version = Version()
 
     def copy(self) -> "NodeTable":
-        """Another table with the same content: changing one doesn't change the other."""
+        """An independent table with the same content."""
         other = NodeTable()
         other.columns, other.rows = dict(self.columns), dict(self.rows)
         other.names, other.facts = list(self.names), list(self.facts)
@@ -94,7 +94,7 @@ class NodeTable:
     # --- facts ---------------------------------------------------------------------------------------------
 
     def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, time_ms: int) -> bool:
-        """Take over a node's facts; answers whether they differ from those known."""
+        """Store a node's facts; returns whether they changed."""
         row = self._row(name)
         if facts.ready:
             self.down_ms[row] = UP
@@ -110,7 +110,7 @@ class NodeTable:
         return changed
 
     def forget(self, name: str, uid: str, *, time_ms: int) -> bool:
-        """The node object is gone; what is still held on it stays counted. False if that object wasn't there."""
+        """Remove a deleted node object; usage on it stays counted. False if the table doesn't have the object."""
         row = self.rows.get(name)
         if row is None or self.uids[row] != uid:
             return False
@@ -123,22 +123,22 @@ class NodeTable:
         return True
 
     def present(self, row: int) -> bool:
-        """Whether the node object is there."""
+        """Whether the node object exists."""
         return self.uids[row] != ""
 
     def has(self, name: str) -> bool:
-        """Whether a node of that name is there; a name that only its pods still tell is not."""
+        """Whether a node of that name exists; a name that only pods mention doesn't count."""
         row = self.rows.get(name)
         return row is not None and self.present(row)
 
     def down_for_ms(self, name: str, time_ms: int) -> int:
-        """For how long a node has not been ready, or not been there, at that time; -1 for one that is ready."""
+        """For how many milliseconds a node has not been ready, or not existed, at that time; -1 for a ready node."""
         row = self.rows.get(name)
         since_ms = self.down_ms[row] if row is not None else 0
         return max(time_ms - since_ms, 0) if since_ms != UP else -1
 
     def by_name(self) -> Amounts:
-        """Rows of the present nodes in the order of their names: the order that breaks every tie."""
+        """Rows of the present nodes in the order of their names, which breaks every tie."""
         if self._name_order is None:
             ordered = sorted(name for name, row in self.rows.items() if self.uids[row])
             self._name_order = np.array([self.rows[name] for name in ordered], np.int64)
@@ -160,7 +160,7 @@ class NodeTable:
         self.changes += 1
 
     def hold_all(self, held: Iterable[tuple[str, Requests]]) -> None:
-        """`hold` for many at once, each a node's name and requests: a tenth of the time for a whole cluster."""
+        """`hold` for many (node name, requests) at once, in a tenth of the time for a whole cluster."""
         numbers: dict[Requests, int] = {}
         rows, which = [], []
         for name, requests in held:
@@ -177,7 +177,7 @@ class NodeTable:
         self.changes += len(rows)
 
     def release(self, name: str, requests: Requests) -> None:
-        """Give back what `hold` counted."""
+        """Undo `hold`."""
         row = self.rows[name]
         vector, unknown = self._asked(requests)
         used = self.used[row]
@@ -190,7 +190,7 @@ class NodeTable:
             self._drop_if_empty(row)
 
     def _hold_elsewhere(self, row: int, unknown: Requests, *, pods: int) -> None:
-        """Count what has no column, for one pod more or less."""
+        """Count resources without a column, for one pod more or less."""
         self.used[row, _NOWHERE] = 0
         held = self._elsewhere.setdefault(row, {})
         for name, amount in unknown:
@@ -201,12 +201,12 @@ class NodeTable:
             del self._elsewhere[row]
 
     def unknown(self, requests: Requests) -> Requests:
-        """What of the requests has no column."""
+        """The requests for resources without a column."""
         return self._asked(requests)[1]
 
     def vector(self, requests: Requests) -> Amounts:
-        """One pod's requests as a row of amounts, 1 pod included, and 1 in `NOWHERE` if it asks for what has no column.
-        Shared: don't write to it."""
+        """One pod's requests as a row of amounts, including 1 pod, and 1 in `NOWHERE` if a requested resource has no
+        column. The array is shared: don't modify it."""
         return self._asked(requests)[0]
 
     def _asked(self, requests: Requests) -> tuple[Amounts, Requests]:
@@ -227,7 +227,7 @@ class NodeTable:
         return found
 
     def free(self) -> Amounts:
-        """Allocatable less used, nodes × resources, negative where strangers overbooked a node."""
+        """Allocatable less used amounts, nodes × resources; negative where a node is overbooked."""
         return self.allocatable - self.used
 
     def amounts(self, row: int) -> dict[str, tuple[int, int]]:
@@ -238,11 +238,11 @@ class NodeTable:
         return dict(sorted(found.items()))
 
     def elsewhere(self, row: int) -> Mapping[str, int]:
-        """What is held on a row of resources that have no column."""
+        """The usage on a row of resources without a column."""
         return self._elsewhere.get(row, _NOTHING)
 
     def overbooked(self, name: str, requests: Requests) -> bool:
-        """Whether more is held on a node than it has, of something that these requests, which are counted, ask for."""
+        """Whether the usage of a resource in these requests, which are already counted, exceeds the node's amount."""
         row = self.rows[name]
         if not self.elsewhere(row).keys().isdisjoint(resource for resource, _ in requests):
             return True
@@ -279,7 +279,7 @@ class NodeTable:
 
     def _write_allocatable(self, row: int, facts: NodeFacts) -> None:
         amounts = self._allocatables.get(facts.allocatable)
-        if amounts is None:  # most nodes are like many others
+        if amounts is None:  # many nodes have equal amounts
             self._ensure_columns(name for name, _ in facts.allocatable)
             amounts = np.zeros(self.used.shape[1], np.int64)
             for name, amount in facts.allocatable:

@@ -1,7 +1,7 @@
-"""Whether nodes take new pods at a decision's own offset: ready, not cordoned, and with no taint that keeps a pod away.
+"""Whether nodes accept new pods at a decision's own offset: ready, not cordoned, and without untolerated taints.
 
-A cycle asks its filters the same of the state that it rests on; this is for what changed between that and the record.
-Nothing here is stricter than the filters are: what a cycle places on the state that it saw is never refused.
+A cycle's filters check the same on the cycle's state; this covers changes between that state and the recorded decision.
+It is never stricter than the filters, so while nothing changes it refuses no placement of a cycle.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,13 +15,13 @@ from arranger.projections.nodes import NodeTable
 
 
 def closed_to_new(nodes: NodeTable, spec: JobSpec, placed: Iterable[PlacedPods]) -> str:
-    """The first node of a placement that isn't open to its pods, and why; empty if all are. All nodes must be there."""
+    """The first node of a placement that isn't open to its pods, and why; empty if all are. All nodes must exist."""
     return _closed(nodes, spec, ((pods.node, pods.group) for pods in placed), lambda taints: taints)
 
 
 def closed_to_next(nodes: NodeTable, spec: JobSpec, again: dict[SlotKey, str]) -> str:
-    """As `closed_to_new` for the next pods of slots that stay on their nodes: taints by which Kubernetes marks a node
-    as unhealthy for now don't count."""
+    """As `closed_to_new`, for the next pods of slots that keep their nodes: ignores taints that Kubernetes sets on
+    unhealthy nodes."""
     return _closed(nodes, spec, ((node, group) for (group, _), node in again.items()), given)
 
 
@@ -31,7 +31,7 @@ def _closed(
     asked: Iterable[tuple[str, int]],
     counted: Callable[[tuple[Taint, ...]], Iterable[Taint]],
 ) -> str:
-    """`asked` are nodes with the groups whose pods are to begin there."""
+    """`asked` has nodes with the groups whose pods are to start there."""
     rows, facts = nodes.rows, nodes.facts
     for node, group in asked:
         found = facts[rows[node]]

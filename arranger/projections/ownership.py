@@ -1,7 +1,7 @@
-"""Which pods are a job's own: by owner, namespace and name, as Arranger gives them.
+"""A job's own pods: those with the owner, namespace and name that Arranger gives them.
 
-An owner reference and labels are claims. The API server does not check them, and anyone who may create pods anywhere
-can write them. The namespace and the name are checked by the API server: two live pods never share both.
+An owner reference and labels are only claims: the API server doesn't check them, and every client that may create pods
+can write them. The API server does check namespace and name: two live pods never share both.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from arranger.projections.state import State
 
 
 def is_own(job: JobRecord, pod: PodSeen) -> bool:
-    """Whether a pod whose owner reference names this job is the job's: in its namespace, under the name of its slot."""
+    """Whether the pod's owner reference names this job, and its namespace and name are those of its slot."""
     owner, seen = pod.owner, job.seen
     return (
         owner is not None
@@ -24,9 +24,9 @@ def is_own(job: JobRecord, pod: PodSeen) -> bool:
 
 
 def attributed(state: State, pod: PodSeen) -> PodSeen:
-    """The pod as the projection holds it: without its owner if that is a known job and the pod is not its own.
+    """The pod as the projection stores it: without its owner if that is a known job that doesn't own the pod.
 
-    A pod whose job is not known keeps its owner until that job is seen.
+    A pod of an unknown job keeps its owner until the job is observed.
     """
     if pod.owner is None or not state.exact_slots:
         return pod
@@ -35,11 +35,11 @@ def attributed(state: State, pod: PodSeen) -> PodSeen:
 
 
 def has_earlier_pods(state: State, job: JobRecord) -> bool:
-    """Whether pods of an earlier attempt are still there: a new attempt waits until they are gone."""
+    """Whether pods of an earlier attempt still exist: a new attempt waits until they are deleted."""
     pods = state.pods_of.get(job.uid, {}).values()
     return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
 
 
 def disowned(pod: PodSeen) -> PodSeen:
-    """The pod as a stranger's: it holds its room and is nobody's."""
+    """The pod without an owner: it still uses its room."""
     return msgspec.structs.replace(pod, owner=None)

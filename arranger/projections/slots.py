@@ -1,7 +1,7 @@
-"""What the slots of jobs hold: nodes that were decided, the pods that fill them, and the room that each has.
+"""The slots of jobs: their decided nodes, the pods that fill them, and the room that each uses.
 
-A placement holds the room itself until its pod is observed, from then on the pod's own requests count (architecture
-rule 7). Whoever changes a slot goes through here, so that no room is held twice and none is lost.
+A placement itself uses the room until its pod is observed; from then on the pod's own requests count (architecture rule
+7). Every change of a slot passes through this module, so that no room is counted twice or lost.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from arranger.projections.state import Assumed, Changes, State
 
 
 def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
-    """Nobody waits any more for these pods of `state.assumed`: they were seen and count themselves, or won't come."""
+    """Drop assumed pods that were observed (and now count themselves) or will not appear."""
     for pod in pods:
         del state.assumed[pod.owner]
         state.nodes.release(pod.node, pod.requests)
@@ -23,7 +23,7 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
 
 
 class Slots:
-    """The slots of all jobs, while one entry is folded: the state, what it touches, and the entry's time."""
+    """Changes the slots of all jobs while one entry is folded. `time_ms` is the entry's time."""
 
     __slots__ = ("changes", "state", "time_ms")
 
@@ -33,7 +33,7 @@ class Slots:
         self.time_ms = time_ms
 
     def _bind_waiting(self, job: JobRecord) -> None:
-        """Bind the pods of a job that fill no slot yet, in an order that every process shares."""
+        """Bind the pods of a job that fill no slot yet, in the same order in every process."""
         pods = self.state.pods_of.get(job.uid, {})
         if len(pods) > len(job.bound):
             for uid in sorted(pods):
@@ -46,7 +46,7 @@ class Slots:
             self._bind(job, slot, pod)
 
     def _bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
-        """Let a pod fill the slot that it claims and that no pod fills yet, if it may."""
+        """Let a pod fill the empty slot that it claims, if it may."""
         if job.ended or not pod.node or pod.uid in job.retired:
             return
         if slot in job.slots.leaving and _was_replaced(job, slot, pod):
@@ -55,7 +55,7 @@ class Slots:
             return
         if slot in job.placements:
             if self.state.exact_slots and pod.node != job.placements[slot]:
-                return  # created for an earlier decision: it has to go before the decided one can come
+                return  # created for an earlier decision: it must be deleted before the decided pod can be created
             self.state.nodes.release(job.placements[slot], requests_of(job, slot))
             job.slots.place(slot, pod.node)
         elif job.adopted_at == job.version and slot not in job.slots.given_up and pod.phase not in TERMINAL:
@@ -67,16 +67,16 @@ class Slots:
         if slot == LEADER:
             self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
-            self.state.job_changes += 1  # what a quota was asked for it counts as used from now on
+            self.state.job_changes += 1  # from now on the quota counts the pod's usage
             self.changes.schedulable = True
         if job.failure is not None and job.failure.slot == Slot(*slot):
-            job.failure = None  # it got there after all
+            job.failure = None  # the pod was created after all
         if job.times.short_ms:
             self._note_short(job)
 
     def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
-        """Workers are told the first address that the leader's pod shows. Where a name stands for it (its Service) they
-        find the next one there; else they have to be started again with that, which a controller decides."""
+        """Record the first address that the leader's pod shows, for the workers. With a Service they find a later
+        address by name; without one a controller decides to start them again with it."""
         if not self.state.pod_addresses or leader.ip in ("", job.leader.address):
             return
         lasts = leader.phase not in TERMINAL and not leader.deleting
@@ -88,38 +88,38 @@ class Slots:
         self.state.nodes.hold(node, requests_of(job, slot))
 
     def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
-        """Give up a slot of a job that was in that stage so far."""
+        """Remove the node of a slot, for a job that was in `stage` so far."""
         node, uid = job.slots.empty(slot)
         if uid is not None:
             self._count_restarts(job, slot, self.state.pods[uid])
         elif _may_come(job, slot, stage) and not self.state.nodes.overbooked(node, requests_of(job, slot)):
             self._assume(job, slot, node)
-        else:  # it can't have been created, or its kubelet refuses it
+        else:  # the pod can't have been created, or its kubelet would refuse it
             self.state.nodes.release(node, requests_of(job, slot))
 
     def _assume(self, job: JobRecord, slot: SlotKey, node: str) -> None:
-        """Keep the room of a slot for the pod that may come there."""
+        """Keep the room of a slot for the pod that may appear there."""
         owner = job.owner_of(slot)
-        if owner in self.state.assumed:  # since an earlier decision on the same slot
+        if owner in self.state.assumed:  # from an earlier decision on the same slot
             forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
         until_ms = self.time_ms + k.ASSUMED_MS
         self.state.assumed[owner] = Assumed(owner, node, requests_of(job, slot), until_ms)
 
     def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
-        """A pod leaves its slot: what its containers restarted is kept."""
+        """Add the container restarts of a pod that leaves its slot to the job's record."""
         if slot == LEADER:
             job.leader.restarts += pod.restarts
         elif pod.restarts and job.spec is not None:
             job.of_set(job.spec.groups[slot[0]].name).spent += pod.restarts
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:
-        for slot in sorted(job.placements):  # the order in which they are assumed is part of the state
+        for slot in sorted(job.placements):  # the order of assumed pods is part of the state
             self._unplace(job, slot, stage)
         self.changes.schedulable = True
 
     def _keep_or_release(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
-        """A slot whose pod is gone is still wanted there and holds its room again, unless others have that by now, or
-        nobody fills it any more because its job is being deleted."""
+        """Reserve the room of a slot again after its pod was deleted, or release the slot if the room is taken or the
+        job is being deleted."""
         node = job.placements[slot]
         if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {slot: node})):
             self.state.nodes.hold(node, requests_of(job, slot))
@@ -129,13 +129,13 @@ class Slots:
         self.changes.schedulable = True
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
-        """A changed spec: slots that it has no more are given up, and what changed its requests holds them."""
+        """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
             self._unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         if job.spec is not None:
-            self._release_all(job, Stage.PENDING)  # held again below: no pod is given up by that
+            self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
         for name, of_set in job.sets.items():
             of_set.spent = spent.get(name, 0)
@@ -154,7 +154,7 @@ class Slots:
         self._settle_schedule(job)
 
     def _settle_schedule(self, job: JobRecord) -> None:
-        """What the schedule is after a change of the spec. A job that hasn't started never holds part of a quorum."""
+        """Update the schedule state after slots changed. A job that hasn't started never keeps a part of a quorum."""
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
             self._unschedule(job, job.stage)
             job.times.infeasible_ms = 0
@@ -170,7 +170,7 @@ class Slots:
         self._schedule_state(job, ScheduleState.UNSCHEDULED)
 
     def _note_short(self, job: JobRecord) -> None:
-        """Since when a part of the quorum lacks: who starts may hold the other part only for a while."""
+        """Record since when a starting job lacks a part of its quorum: it may keep the other part only for a while."""
         if not job.short():
             job.times.short_ms = 0
         elif not job.times.short_ms:
@@ -183,20 +183,20 @@ class Slots:
             self._note_turns(job)
 
     def _note_turns(self, job: JobRecord) -> None:
-        """Since when each condition holds, or doesn't any more."""
+        """Record the time at which conditions changed."""
         for name, is_so in job.conditions():
             if is_so != job.times.turned.get(name, (False, 0))[0]:
                 job.times.turned[name] = (is_so, self.time_ms)
 
 
 def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
-    """Whether the pod of a slot that was being filled again is the old one: it ended, goes, or is somewhere else."""
+    """Whether the pod of a slot in replacement is the old one: it ended, is being deleted, or has another node."""
     return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(slot)
 
 
 def _may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
-    """Whether a pod that nobody has seen may be at a slot, or on its way there, in a stage: the leader's until it has
-    an address, those of workers from then on, and none that the API server finds invalid."""
+    """Whether a slot may have an unobserved pod in a stage: until the leader has an address only the leader's slot may,
+    afterwards only workers' slots, and none after the API server found a pod invalid."""
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
         return False
     return (slot == LEADER) == (job.leader.address == "")

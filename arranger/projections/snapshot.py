@@ -1,7 +1,7 @@
-"""A projection as bytes: canonical, so that two processes at the same offset hold the same bytes and digest.
+"""A projection as canonical bytes: two processes at the same offset have the same bytes and digest.
 
-What is derived (used amounts) is written too and checked on restoring: a leak of capacity can't hide in a snapshot.
-Snapshots of earlier layouts are read too (`layouts`), and written never.
+Derived values (used amounts) are written too and checked on restoring, so a snapshot can't hide a leak of capacity.
+Snapshots of earlier layouts are read (`layouts`), but never written.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot. New fields come at the end, with defaults, which is what a bridged snapshot has (see `layouts`)."""
+    """A snapshot. New fields are appended with defaults, which a bridged snapshot then has (see `layouts`)."""
 
     layout: int
     epoch: int
@@ -67,10 +67,10 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     pod_addresses: bool = False
 
 
-#: A worker set of which nothing is known: it isn't written.
+#: An unchanged worker set, which isn't written.
 _UNTOUCHED = SetRecord()
 
-#: Where the time told stands in a snapshot.
+#: The index of the state's time in a snapshot.
 _TIME = StateImage.__struct_fields__.index("time_ms")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -109,7 +109,7 @@ def digest(state: State) -> str:
 
 
 def image_of(content: bytes) -> StateImage:
-    """A snapshot as a plain record of the present layout, for who wants to change it. Raises `UnusableSnapshot`."""
+    """A snapshot as a plain record of the present layout, so that it can be changed. Raises `UnusableSnapshot`."""
     return _decoded(present(content))
 
 
@@ -121,12 +121,12 @@ def _decoded(content: bytes) -> StateImage:
 
 
 def encode_image(image: StateImage) -> bytes:
-    """The snapshot of a record."""
+    """The inverse of `image_of`."""
     return _encoder.encode(image)
 
 
 def time_ms(content: bytes) -> int:
-    """The time told of a snapshot's state, without restoring it. Raises `UnusableSnapshot`."""
+    """The time of a snapshot's state, without restoring it. Raises `UnusableSnapshot`."""
     try:
         return msgspec.msgpack.decode(_raw.decode(present(content))[_TIME], type=int)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as err:
@@ -140,7 +140,7 @@ def restore(content: bytes) -> State:
     """
     raised = present(content)
     image = _decoded(raised)
-    # Of a snapshot that came over a bridge, the fields that it lacks are written with their defaults now.
+    # A bridged snapshot may lack fields; encoding its image adds their defaults.
     expected = content if raised is content else encode_image(image)
     try:
         state = _state(image)
@@ -152,7 +152,7 @@ def restore(content: bytes) -> State:
 
 
 def mentions(content: bytes, name: str) -> bool:
-    """Whether a text stands in a snapshot, found without restoring it. True is a guess, False is certain."""
+    """Whether a snapshot contains a text, without restoring it. False is certain, True isn't."""
     return msgspec.msgpack.encode(name) in content
 
 
@@ -226,7 +226,7 @@ def _restore_job(state: State, image: JobImage) -> None:
 
 
 def _held(state: State) -> Iterator[tuple[str, Requests]]:
-    """Who holds what on which node: pods, placements whose pod isn't there yet, and pods that may still come."""
+    """All usage as (node, requests): of pods, unbound placements and assumed pods."""
     for pod in state.pods.values():
         if holds(pod):
             yield pod.node, pod.requests

@@ -1,7 +1,7 @@
-"""The projection: everything that the log has said so far, as of one offset.
+"""The projection: the result of all log entries up to one offset.
 
-`State` is changed by `fold.apply_entry` alone. Whoever decides only reads it. What a fold touched is told through
-`Changes`, which is not part of the state: it only spares the readers a full look.
+Only `fold.apply_entry` changes a `State`; decisions only read it. `Changes` reports what a fold touched. It is not part
+of the state: it only saves its readers a full scan.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 
-#: Without these nobody decides anything.
+#: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
 
 
 class InconsistentState(ValueError):
-    """A state at odds with itself; `found` says in what."""
+    """A state is inconsistent; `found` has the defects."""
 
     def __init__(self, found: Sequence[Inconsistency]) -> None:
         super().__init__("\n".join(map(str, found)))
@@ -35,23 +35,23 @@ class Verdict:
     kind: str
     accepted: bool
     reason: str = ""
-    #: Its cycle was taken on a state that another cycle had left behind.
+    #: Its cycle was taken on a state older than another cycle.
     superseded: bool = False
 
 
 @dataclass(slots=True)
 class Changes:
-    """What folding some entries touched: jobs by UID in order of first touch, and the verdicts on decisions."""
+    """The effect of folding some entries: touched jobs by UID, in order of first touch, and verdicts on decisions."""
 
     jobs: dict[str, None] = field(default_factory=dict)
-    #: A job that may now be placed, or room that a waiting job may now use.
+    #: A job may now be placed, or a waiting job may use room that became free.
     schedulable: bool = False
     verdicts: list[Verdict] = field(default_factory=list)
 
 
 class Assumed(msgspec.Struct, frozen=True, array_like=True):
-    """A pod that nobody has seen, of a slot that was given up while it was being created: it may be on its way, or run
-    and the watch be late. Its room is kept for it until it is seen, or until `until_ms` (milliseconds since 1970)."""
+    """An unobserved pod of a slot that was released while the pod was being created: its creation may be pending, or
+    the watch may be late. Its room is kept until it is observed, or until `until_ms` (milliseconds since 1970)."""
 
     owner: PodOwner
     node: str
@@ -63,9 +63,9 @@ class Assumed(msgspec.Struct, frozen=True, array_like=True):
 class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
 
-    `time_ms` is the latest time that any event told. `pods` are by UID, `pods_of` those of our jobs by job UID,
-    `repelling` those that keep other pods away (required anti-affinity). `terms` hold each watched kind's current
-    term, `listed` the kinds listed in full in this epoch.
+    `time_ms` is the latest time of any entry. `pods` are by UID, `pods_of` those of our jobs by job UID, `repelling`
+    those that keep other pods away (required anti-affinity). `terms` has each watched kind's current term, `listed` the
+    kinds listed in full in this epoch.
     """
 
     epoch: int = 0
@@ -81,32 +81,32 @@ class State:
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)
     last_cycle: int = 0
-    #: Counts the changes of jobs that a cycle looks at. This process's own, no part of what was said: with
-    #: `nodes.changes` it tells whether a cycle would find anything new.
+    #: Counts the changes of jobs that matter to a cycle. It belongs to this process, not to the projected state: with
+    #: `nodes.changes` it shows whether a cycle could find anything new.
     job_changes: int = 0
     #: Kind of decision → [accepted, rejected].
     verdicts: dict[str, list[int]] = field(default_factory=dict)
     #: Namespace → name → ResourceQuota; only namespaces that have one.
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
-    #: Kinds that the API server doesn't let be watched, with the HTTP status that says so.
+    #: Kinds whose watch the API server refuses, with the HTTP status of the refusal.
     unwatched: dict[str, int] = field(default_factory=dict)
-    #: The Kubernetes cluster whose log this is, by the UID of its namespace kube-system; empty while nobody has told.
+    #: The Kubernetes cluster of this log, by the UID of its namespace kube-system; empty while unknown.
     cluster: str = ""
-    #: Whether a pod is a job's only with the namespace, name and node of its slot (`WatchClaimed.exact_slots`).
+    #: Whether a job's pod must have the namespace, name and node of its slot (`WatchClaimed.exact_slots`).
     exact_slots: bool = False
-    #: Whether a leader's address is what its pod shows (`WatchClaimed.pod_addresses`).
+    #: Whether a leader's address is taken from its pod (`WatchClaimed.pod_addresses`).
     pod_addresses: bool = False
 
     def __repr__(self) -> str:
-        # In short: asyncio asks for it when a coroutine has returned a state, and a whole cluster takes a second.
+        # Short, because asyncio calls it when a coroutine returned a state, and a whole cluster takes a second.
         return f"<State at offset {self.offset} of epoch {self.epoch}>"
 
     @property
     def synced(self) -> bool:
-        """Every kind has been listed in this epoch. Before that nobody may decide: absence says nothing yet.
+        """Whether every kind was listed in this epoch. Before that no decision is made: absence proves nothing yet.
 
-        Quotas count only once somebody watches them, because older logs don't have them, and not while the API server
-        refuses them: then its refusal of a pod is all that is known.
+        Quotas are needed only once they are watched (older logs don't have them), and not while the API server refuses
+        their watch: then only refusals of pods reveal them.
         """
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
@@ -119,11 +119,11 @@ class State:
             raise InconsistentState(found)
 
     def foreign(self, cluster: str) -> bool:
-        """Whether a Kubernetes cluster is known to be another than the log's; one that isn't known is not."""
+        """Whether a Kubernetes cluster is known to differ from the log's; an unknown one isn't."""
         return bool(cluster and self.cluster) and cluster != self.cluster
 
     def assumed_until(self, time_ms: int) -> Iterator[Assumed]:
-        """The assumed pods that aren't waited for any more at a time, which the next entry of the log forgets."""
+        """The assumed pods whose time has ended at `time_ms`; the next entry of the log drops them."""
         for pod in self.assumed.values():
             if pod.until_ms > time_ms:
                 return

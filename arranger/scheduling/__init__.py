@@ -1,6 +1,6 @@
-"""One scheduling cycle: a projection, a configuration and a time in, a plan out. Pure.
+"""One scheduling cycle: a pure function from a projection, a configuration and a time to a plan.
 
-Other packages import from here alone; import-linter holds it. Experiments on traces have their own face, `experiment`.
+Other packages import only this module and, for experiments on traces, `experiment`. import-linter checks that.
 """
 
 from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of

@@ -1,7 +1,7 @@
-"""One scheduling cycle: (projection, configuration, time told) → the decisions, as events.
+"""One scheduling cycle: (projection, configuration, time) → the decisions, as events.
 
-A pure function: the same inputs give the same events, byte for byte, which is what `arranger verify` holds it to.
-The state is only read; what the cycle places is held in its own view.
+The cycle is a pure function: equal inputs give equal events, byte for byte, and `arranger verify` relies on that. It
+only reads the state; its placements exist in its own view.
 """
 
 import math
@@ -21,12 +21,12 @@ from arranger.scheduling.policies.queues import MergedQueues, Turn
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
-#: Name and version of every policy and filter that comes with Arranger.
+#: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a cycle says: all its events, none if there is nothing to say, and when that changes by time alone."""
+    """The events of a cycle (maybe none), and `due_ms`, the time at which they change without any other change."""
 
     events: tuple[Event, ...]
     due_ms: float = math.inf
@@ -40,17 +40,16 @@ def take_cycle(
     *,
     policies: Policies = BUILT_IN,
 ) -> tuple[Event, ...]:
-    """All events of one cycle on `state`, or nothing when there is nothing to say."""
+    """The events of one cycle on `state`; none if the cycle has nothing to record."""
     return _plan(state, config, time_ms, observer, policies).events
 
 
 def turn_of(
     state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
 ) -> PlacementTry | None:
-    """What a cycle would do for one job's quorum, with the jobs before it in the queue served first; with `further`,
-    for all of the job.
+    """What a cycle would do for one job's quorum (with `further`: for the whole job), after serving the jobs before it.
 
-    None if the job isn't in the queue. Those behind it are left out: nothing here depends on them.
+    None if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped.
     """
     jobs = queue.waiting_jobs(state, time_ms)
     if not state.synced or all(job.uid != uid for job in jobs):
@@ -62,9 +61,9 @@ def turn_of(
 
 
 class Cycles:
-    """Cycles of one process, which don't evaluate again what hasn't changed since the last one found nothing to say.
+    """The cycles of one process. A cycle is skipped if the last one had no events and its inputs haven't changed.
 
-    The answers are those of `take_cycle`: what is remembered is only that an equal question was answered by silence.
+    The events are the same as those of `take_cycle`, because only an empty result is remembered.
     """
 
     def __init__(self, policies: Policies = BUILT_IN) -> None:
@@ -99,17 +98,17 @@ def _plan(state: State, config: CycleConfig, time_ms: int, observer: CycleObserv
 
 
 class _Reasons:
-    """What one cycle says of jobs that find no place, and which of it is worth an event now."""
+    """The reasons why jobs get no nodes in one cycle, and whether each of them is recorded now."""
 
     def __init__(self, config: CycleConfig, time_ms: int, *, waiting: int) -> None:
         self.config = config
         self.time_ms = time_ms
         self._apart_ms = config.reasons_apart_ms(waiting)
-        #: Jobs that may still be told other reasons in this cycle.
+        #: How many more changed reasons this cycle may record.
         self._left = config.reasons_a_second or waiting
 
     def news(self, tried: PlacementTry, shortage: Shortage) -> Waits | None:
-        """The reason, if it is to be told now. A first reason always is, and so is another state."""
+        """The event, if the reason is to be recorded now. A first reason and a changed state always are."""
         waits = self.of(tried, shortage)
         rest_ms = self.rest_ms(tried.job.waits, waits)
         if self.time_ms - tried.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
@@ -118,12 +117,12 @@ class _Reasons:
         return waits
 
     def rest_ms(self, old: Waits | None, new: Waits) -> float:
-        """How old what was told must be before this is worth an event: a first reason or another state at once
-        (below 0), another kind of reason when its turn comes, other numbers after a while, the same never."""
+        """The age at which the recorded reason is replaced, in milliseconds: negative for none or another state, a
+        while for another kind of reason, longer for other numbers, infinite for an equal reason."""
         if old is None or old.schedule_state != new.schedule_state:
             return -math.inf
         was, found = old.shortage, new.shortage
-        if was.amounts() == found.amounts():  # mostly: nothing is sorted to find that out
+        if was.amounts() == found.amounts():  # the common case, found without sorting
             return math.inf
         if was.infeasible != found.infeasible:
             return -math.inf
@@ -141,7 +140,7 @@ class _Reasons:
 
 
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
-    """When a job about which there is nothing to say now will have something to say by time alone."""
+    """When passing time alone makes a new reason due for a job, in milliseconds; infinite if it never does."""
     job, shortage, due_ms = tried.job, tried.shortage, math.inf
     if shortage is None:
         return due_ms
@@ -152,8 +151,8 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
 
 
 def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[PlacementTry]:
-    """Give every job its turns, up to the quorum of the job `until`, or with `further` to the last of its pods; answers
-    what came of them, in the order of first turns."""
+    """Give the jobs their turns, up to the quorum of the job `until` (with `further`: up to its last pod). Returns the
+    tries in the order of the first turns."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
         more = _take_turn(placer, turn, tries)
@@ -164,7 +163,7 @@ def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further
 
 
 def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> bool:
-    """Give a job its turn; answers whether it may want more."""
+    """Give a job its turn; returns whether it may need another."""
     uid = turn.job.uid
     if turn.quorum:
         tried = tries[uid] = placer.quorum(turn.job)
@@ -178,7 +177,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> bo
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:
-    """The events for one job. A reason goes before the placement, which makes the version it is based on old."""
+    """The events for one job. The reason precedes the placement, which outdates the version that the reason names."""
     job = tried.job
     events: list[Event] = []
     if tried.shortage is not None:
@@ -194,9 +193,9 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
 
 
 def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
-    """What is recorded of where placing a job stopped."""
+    """The facts of a shortage, as they are recorded."""
     return ShortageFacts(
-        # A quota is lacking for all that is asked for, whichever set the next pod is of.
+        # A quota limits the whole request, so no single group is named.
         group="" if shortage.quota is not None else tried.groups[shortage.group].name,
         found=shortage.found,
         asked=shortage.asked,

@@ -1,8 +1,8 @@
-"""Which nodes a pod may run on, and for those that it may not, the first reason why.
+"""The nodes that a pod may run on, and the first reason against each other node.
 
-A filter answers for all nodes at once. A node is counted under the first filter that refuses it, in the order of
-`FILTERS` and the resources last, so that the counts of one pod always add up to the number of nodes. A filter that
-looks at nodes' facts alone is asked once for each different question until a fact changes.
+A filter judges all nodes at once. A node is counted under the first filter that refuses it, in the order of `FILTERS`
+and with resources last, so the counts of one pod always add up to the number of nodes. The result of a filter that uses
+node facts alone is cached for each different question until a fact changes.
 """
 
 from abc import ABC, abstractmethod
@@ -22,14 +22,14 @@ from arranger.scheduling.view import ClusterView, Mask, integer
 Counts = npt.NDArray[np.int64]
 
 
-#: The number of no label's value.
+#: A number that no label value has.
 _NO_VALUE = -1
 
 
 class Filter(ABC):
-    """One reason for which nodes may refuse a pod. `name` and `version` go into the record of each cycle.
+    """One reason for which nodes may refuse a pod. Each cycle records `name` and `version`.
 
-    The answers follow from the nodes' facts and from `question(shape)` alone.
+    The results must depend on the nodes' facts and on `question(shape)` alone.
     """
 
     name: ClassVar[str]
@@ -37,27 +37,27 @@ class Filter(ABC):
 
     @abstractmethod
     def question(self, shape: PodShape) -> Hashable:
-        """The part of the shape that the answer depends on; None if it refuses no node at all."""
+        """The part of the shape that the result depends on; None if the filter refuses no node."""
 
     @abstractmethod
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """The nodes that don't refuse it, by row."""
+        """The nodes that don't refuse the pod, by row."""
 
     @abstractmethod
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
-        """Why one node refuses it: equal for all nodes that refuse it for the same reason. A filter of another package
-        says it in words (`arranger.model.reasons.other`)."""
+        """Why one node refuses the pod; nodes that refuse it for the same reason must give equal values. A filter of
+        another package gives its reason as text (`arranger.model.reasons.other`)."""
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
-        """How much each node is preferred among those that a policy scores alike, 0 to `PREFERENCES - 1` over all
-        filters together; None for no preference. As constant as the other answers."""
+        """The preference of each node among those that a policy scores equally, 0 to `PREFERENCES - 1` over all filters
+        together; None for no preference. It may depend on the nodes' facts and the shape alone."""
         return None
 
 
 class PodFilter(Filter):
-    """A filter whose answers depend on the pods that are there. By facts alone it refuses no node."""
+    """A filter whose results depend on the pods on the nodes. By node facts alone it refuses no node."""
 
-    #: Pods that come may make a node pass, so it says nothing about what a cluster could ever hold.
+    #: Further pods may make a node pass, so the filter never makes a job infeasible.
     eased: ClassVar[bool] = False
 
     def question(self, shape: PodShape) -> Hashable:
@@ -70,14 +70,14 @@ class PodFilter(Filter):
         return FITS
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
-        """How many such pods each node takes beside each other at most; None if they don't hinder each other there."""
+        """How many such pods each node takes together at most; None if they don't exclude each other."""
         return None
 
     @abstractmethod
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[Reason, Mask]]:
-        """Reasons as in `reason`, each with the nodes that refuse the pod for it now; a node counts under the first."""
+        """Reasons as in `reason`, each with the nodes that refuse the pod for it; a node counts under its first."""
 
 
 class NodeReady(Filter):
@@ -89,7 +89,6 @@ class NodeReady(Filter):
         return ()
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Ready nodes."""
         return view.node_index.ready
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
@@ -105,7 +104,6 @@ class NodeSchedulable(Filter):
         return ()
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Nodes that aren't cordoned."""
         return ~view.node_index.cordoned
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
@@ -121,7 +119,7 @@ class TaintToleration(Filter):
         return shape.tolerations
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Asked once for each different set of taints."""
+        """Each different set of taints is checked once."""
         answers: dict[tuple[Taint, ...], bool] = {}
         found = np.ones(len(view), bool)
         for row, taints in view.node_index.tainted:
@@ -140,14 +138,14 @@ class TaintToleration(Filter):
 
 
 class AdminTaintToleration(TaintToleration):
-    """The same, apart from the taints by which Kubernetes marks a node as unhealthy for now."""
+    """As `TaintToleration`, but ignores the taints that Kubernetes sets on unhealthy nodes."""
 
     def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
         return given(taints)
 
 
 class NodeSelector(Filter):
-    """Every label of the pod's nodeSelector."""
+    """The node has every label of the pod's nodeSelector."""
 
     name, version = "NodeSelector", 1
 
@@ -155,7 +153,6 @@ class NodeSelector(Filter):
         return shape.node_selector or None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Nodes that have all the labels."""
         found = np.ones(len(view), bool)
         for key, value in shape.node_selector:
             label = view.node_index.label(key)
@@ -167,16 +164,15 @@ class NodeSelector(Filter):
 
 
 class NodeAffinity(Filter):
-    """Any term of the pod's required node affinity."""
+    """The node satisfies a term of the pod's required node affinity."""
 
     name, version = "NodeAffinity", 1
 
     def question(self, shape: PodShape) -> Hashable:
-        """The terms, None where there is no required node affinity (an empty list of them matches nothing)."""
+        """The terms; None without required node affinity. An empty list of terms matches no node."""
         return shape.required_terms
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        """Nodes that satisfy every requirement of one of the terms."""
         found = np.zeros(len(view), bool)
         for term in shape.required_terms or ():
             if term:
@@ -188,10 +184,10 @@ class NodeAffinity(Filter):
 
 
 class NodePreference(Filter):
-    """Refuses no node; preferred node affinity and `PreferNoSchedule` taints order those that a policy scores alike.
+    """Refuses no node; preferred affinity and `PreferNoSchedule` taints order nodes that a policy scores equally.
 
-    As in kube-scheduler both are brought to 0 to 100 (here over all nodes) and weigh 2 and 3: the weights of the
-    preferences that a node satisfies, and how few such taints it has that the pod doesn't tolerate.
+    As in kube-scheduler, both are scaled to 0 to 100 (here over all nodes) and weighted 2 and 3. Affinity is the sum of
+    the weights of satisfied preferences; taints count if the pod doesn't tolerate them, and fewer are better.
     """
 
     name, version = "NodePreference", 1
@@ -206,7 +202,7 @@ class NodePreference(Filter):
         return FITS
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
-        """Twice what is preferred, less three times what is advised against."""
+        """2 × affinity + 3 × (100 − taints), less the lowest value; None if it is the same for all nodes."""
         if not len(view) or not (shape.preferred or view.node_index.advised):
             return None
         key = (self.name, shape.preferred, shape.tolerations)
@@ -220,7 +216,7 @@ class NodePreference(Filter):
                 desired += preferred.weight * _satisfying(view, preferred.term)
         advice = np.array([_advised_against(facts.taints, shape) for facts in view.facts], np.int64)
         found = 2 * _of_hundred(desired) + 3 * (100 - _of_hundred(advice))
-        found -= found.min()  # what all nodes share orders none of them
+        found -= found.min()  # a constant doesn't affect the order
         return found
 
 
@@ -245,7 +241,7 @@ def _satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
 def _holding(view: ClusterView, requirement: Requirement) -> Mask:
     """Nodes that satisfy one requirement, by Kubernetes' node selector operators; Gt and Lt compare integers only.
 
-    Asked for each different value of the label at once: a term may have many requirements, and each many values.
+    Each different value of the label is checked once: a term may have many requirements, each with many values.
     """
     label = view.node_index.name_column() if requirement.field else view.node_index.label(requirement.key)
     found = np.zeros(len(label.numbers) + 1, bool)
@@ -264,7 +260,7 @@ def _holding(view: ClusterView, requirement: Requirement) -> Mask:
     return found[label.codes]
 
 
-#: The filters that look at facts alone, in the order in which a node's refusal is counted.
+#: The filters that use node facts alone, in the order in which refusals are counted.
 FILTERS: tuple[Filter, ...] = (
     NodeReady(),
     NodeSchedulable(),
@@ -274,18 +270,18 @@ FILTERS: tuple[Filter, ...] = (
     NodePreference(),
 )
 
-#: Why a quorum whose pods must be together got no other node: it was tried in one place of a topology.
+#: For a quorum whose pods must run together: the node is outside the topology domain that was tried.
 OTHER_DOMAIN = Reason(ReasonKind.OTHER_DOMAIN)
 
-#: Preferences are below this: a policy's score counts so much more.
+#: Preferences are below this factor, by which a policy's score is multiplied.
 PREFERENCES = 512
 
-#: What holds on healthy nodes: whether a job could ever run is judged without regard to how the nodes are today.
+#: Replacements of filters (None: left out) that ignore the nodes' health, to judge whether a job could ever run.
 _ON_HEALTHY_NODES = {NodeReady.name: None, NodeSchedulable.name: None, TaintToleration.name: AdminTaintToleration()}
 
 
 def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = False) -> Mask:
-    """The nodes that a filter lets pass by their facts, kept until one of them changes."""
+    """The nodes that a filter accepts by their facts, cached until a fact changes."""
     question = of.question(shape)
     if question is None:
         return np.ones(len(view), bool)
@@ -293,10 +289,10 @@ def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = Fals
 
 
 class Filters:
-    """The filters' answers for one view. A pod that others may ask something of, or that asks something of others, is
-    named as they see it (`pod`); without it the pods that are there are left aside.
+    """The filters' results for one view. `pod` is the pod as other pods see it; without it, rules among pods are
+    ignored.
 
-    With `only` there is room on no other nodes, for a quorum that is tried in one place; it is the last of reasons."""
+    `only` restricts the room to some nodes, for a quorum that is tried in one domain; its reason counts last."""
 
     def __init__(
         self,
@@ -318,7 +314,7 @@ class Filters:
         self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, ReasonCounts]] = {}
 
     def static(self, shape: PodShape) -> Mask:
-        """Nodes that pass everything but resources and other pods, which change as the cycle goes on."""
+        """Nodes that pass all checks except resources and rules among pods, which change during the cycle."""
 
         def together() -> Mask:
             found = np.ones(len(self._view), bool)
@@ -329,30 +325,30 @@ class Filters:
         return self._view.derived(("static", *self._questions(shape)), together)
 
     def _questions(self, shape: PodShape) -> tuple[Hashable, ...]:
-        """All that the filters' answers depend on."""
+        """Everything that the filters' results depend on."""
         return (self._scope, *((of.name, of.question(shape)) for of in self._of_facts))
 
     def _passes(self, of: Filter, shape: PodShape) -> Mask:
         return answer(self._view, of, shape, scope=self._scope)
 
     def _refusals(self, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[Reason, Mask]]:
-        """What the pods that are there have against it: reasons with the nodes that they hold on."""
+        """Refusals because of other pods: each reason with its nodes."""
         neighbours = self._view.neighbours
         if pod is not None and neighbours is not None:
             for of in self._of_pods:
                 yield from of.refusals(self._view, neighbours, shape, pod)
 
     def allowed(self, shape: PodShape, pod: Neighbour | None = None) -> Mask:
-        """Nodes that pass everything but resources now."""
+        """Nodes that now pass all checks except resources."""
         found = self.static(shape).copy()
         for _, refused in self._refusals(shape, pod):
             found &= ~refused
             if not found.any():
-                break  # a pod may ask for thousands of things
+                break  # a pod may have thousands of rules
         return found
 
     def preference(self, shape: PodShape) -> Counts | None:
-        """Which nodes come first among those that a policy scores alike: 0 to `PREFERENCES - 1`, None for none."""
+        """The preference among nodes that a policy scores equally: 0 to `PREFERENCES - 1`, or None."""
         found: Counts | None = None
         for of in self._preferring:
             more = of.preference(self._view, shape)
@@ -363,7 +359,7 @@ class Filters:
     def room(self, shape: PodShape, pod: Neighbour | None = None) -> Counts:
         """How many pods of this shape each node takes now; 0 where a filter refuses.
 
-        What pods of the shape ask of each other is in it as far as it concerns pods on the same node.
+        Rules among pods of the shape count only between pods on the same node.
         """
         room = fitting(self._view, shape)
         room *= self.static(shape)
@@ -381,7 +377,7 @@ class Filters:
         return room
 
     def reasons(self, shape: PodShape, pod: Neighbour | None = None) -> ReasonCounts:
-        """For a pod that fits no node: the number of nodes by reason, the most frequent first."""
+        """The number of nodes by reason, the most frequent first, for a pod that fits no node."""
         known = self._reasons.get((shape, pod))
         if known is None or known[0] != self._view.content:
             known = (self._view.content, self._count_reasons(shape, pod))
@@ -430,7 +426,7 @@ class Filters:
         return most_frequent_first(counts)
 
     def _count_static(self, shape: PodShape) -> dict[Reason, int]:
-        """The reasons that don't change as the cycle goes on: they are looked up node by node."""
+        """The reasons that don't change during the cycle, counted node by node."""
         counts: dict[Reason, int] = {}
         left = np.ones(len(self._view), bool)
         for of in self._of_facts:
@@ -442,15 +438,15 @@ class Filters:
         return counts
 
     def _by_scarcity(self, shape: PodShape) -> list[tuple[str, int, int]]:
-        """What the pod needs; the scarcest kind of resource says most, so devices come before cpu and memory."""
+        """The pod's needs. Devices precede cpu and memory, because the scarcest resource explains most."""
         return sorted(self._view.needs(shape), key=lambda need: ("/" not in need[0], need[0]))
 
 
 def fitting(view: ClusterView, shape: PodShape) -> Counts:
-    """How many pods of this shape each node's free amounts hold, whatever the filters say."""
+    """How many pods of this shape fit each node's free amounts, regardless of filters."""
     request = view.request(shape)
-    # Below 2^53 the quotient of two whole doubles, cut off, is the exact integer quotient.
-    part = view.free[:, 0] / request[0]  # every pod asks for room for one pod
+    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
+    part = view.free[:, 0] / request[0]  # every pod requests 1 of `pods`
     for column in np.flatnonzero(request)[1:].tolist():
         np.minimum(part, view.free[:, column] / request[column], out=part)
     room: Counts = np.maximum(part, 0, out=part).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Fragmentation of GPUs: what is idle on a node and yet of no use to the pods that typically come.
+"""Fragmentation of GPUs: the idle part of a node that typical pods can't use.
 
 The measure and the idea to descend its gradient are from Weng et al., "Beware of Fragmentation: Scheduling
 GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023). With a mix M of typical pods m, each of
@@ -8,17 +8,17 @@ weight w_m, and R_g the idle part of GPU g of node n in milli-GPU:
            = Σ_g R_g where R_g < need_m   otherwise: what is left on GPUs too full for m (need_m: milli-GPU on each GPU)
     F_n(M) = Σ_m w_m F_n(m)
 
-`m` can run on n if enough cpu is free, n has one of the models that m accepts, and at least as many GPUs as m wants
-have need_m free each. Memory is left out, as in the paper: it isn't what GPU nodes run out of. F is kept as the whole
-number Σ_m w_m F_n(m), in milli-GPU times weight; dividing by the sum of weights gives milli-GPU.
+`m` can run on n if enough cpu is free, n has one of the models that m accepts, and at least as many GPUs as m requests
+have need_m free each. Memory is left out, as in the paper: GPU nodes don't run out of it. F is kept as the whole number
+Σ_m w_m F_n(m), in milli-GPU times weight; dividing by the sum of weights gives milli-GPU.
 
-The gradient of a placement is F_n before less F_n after it: the higher, the more it uses up what nobody else could have
-used. It is compared in steps of `STEP_MILLI`, counted from 0 and rounded down; among equal steps a shared pod takes the
-device with the least room, and the lowest node wins after that. How scores are rounded matters more than one would
-think. On the openb trace at load 1.3, exact values leave pods strewn about, as some distant decimal always decides:
-94.5 % of the GPUs are allocated. The published experiment rounds a sigmoid of the gradient to whole percents, which
-are 40 milli-GPU around 0 and wider further out, and takes the lowest name: 95.4 %. Steps of 80 with the lowest name
-give 95.4 %, with the tightest device first 95.5 %. Integers alone are involved, so every machine decides alike.
+The gradient of a placement is F_n before less F_n after it. The higher it is, the more the placement uses what no other
+typical pod could use. Gradients are compared in steps of `STEP_MILLI`, counted from 0 and rounded down. Among equal
+steps a shared pod takes the device with the least room; then the lowest node wins. The rounding of scores matters. On
+the openb trace at load 1.3, exact values scatter pods, because some distant decimal always decides: 94.5 % of the GPUs
+are allocated. The published experiment rounds a sigmoid of the gradient to whole percents, which are 40 milli-GPU
+around 0 and wider further out, and takes the lowest name: 95.4 %. Steps of 80 with the lowest name give 95.4 %, with
+the tightest device first 95.5 %. All values are integers, so every machine decides equally.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,9 +44,9 @@ NO_FIT = int(np.iinfo(np.int64).min)
 
 
 class Request(NamedTuple):
-    """What a pod asks for that decides about GPUs: millicores, and `gpu_milli` on each of so many `gpus`.
+    """The part of a pod's request that matters for GPUs: millicores, and `gpu_milli` on each of `gpus` devices.
 
-    `models` are the GPU models that it accepts; none named means any.
+    `models` are the GPU models that the pod accepts; an empty tuple means any.
     """
 
     cpu_milli: int
@@ -56,22 +56,21 @@ class Request(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether it takes a part of one GPU, so that it matters which."""
+        """Whether the pod takes a part of one GPU, so that the choice of the device matters."""
         return self.gpus == 1 and self.gpu_milli < GPU_MILLI
 
     @property
     def total_milli(self) -> int:
-        """All that it takes of GPUs."""
+        """The whole request for GPUs, in milli-GPU."""
         return self.gpus * self.gpu_milli
 
     def accepts(self, model: str) -> bool:
-        """Whether GPUs of this model will do."""
         return not self.models or model in self.models
 
 
 class NodeStates(NamedTuple):
     """What is free on N nodes: millicores [N], milli-GPU [N × D] (0 where a node has fewer than D GPUs), and the
-    number of each node's GPU model [N] in the list that the mix was made with."""
+    index of each node's GPU model [N] in the mix's list of models."""
 
     cpu_milli: Amounts
     device_milli: Amounts
@@ -79,7 +78,7 @@ class NodeStates(NamedTuple):
 
 
 class Mix:
-    """Typical pods with their weights, as columns; those that ask for no GPU only add to `total_weight`."""
+    """Typical pods with their weights, as columns; pods without GPUs only add to `total_weight`."""
 
     def __init__(self, requests: Iterable[tuple[Request, int]], models: Sequence[str]) -> None:
         counted = list(requests)
@@ -89,7 +88,7 @@ class Mix:
         self.cpu_milli = np.array([request.cpu_milli for request, _ in asking], np.int64)
         self.gpus = np.array([request.gpus for request, _ in asking], np.int64)
         needs = sorted({request.gpu_milli for request, _ in asking})
-        #: The different needs on one GPU, ascending, and which of them each pod has.
+        #: The different needs on one GPU, ascending, and the index of each pod's need.
         self.needs = np.array(needs, np.int64)
         self.need_of = np.array([needs.index(request.gpu_milli) for request, _ in asking], np.intp)
         #: Models × pods.
@@ -99,7 +98,7 @@ class Mix:
 
 
 def most_frequent(requests: Iterable[Request], *, share_percent: int) -> list[tuple[Request, int]]:
-    """The most frequent requests with their counts, as few as make up that share of all; larger ones first in a tie."""
+    """The fewest requests, with counts, that cover this share of all: the most frequent first, then the largest."""
     counts: dict[Request, int] = {}
     for request in requests:
         counts[request] = counts.get(request, 0) + 1
@@ -107,7 +106,7 @@ def most_frequent(requests: Iterable[Request], *, share_percent: int) -> list[tu
 
 
 def covering(counts: Mapping[Request, int], *, share_percent: int) -> list[tuple[Request, int]]:
-    """The same for requests that are counted already."""
+    """As `most_frequent`, for requests that are already counted."""
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, covered, found = sum(counts.values()), 0, []
     for request, count in ranked:
@@ -119,8 +118,8 @@ def covering(counts: Mapping[Request, int], *, share_percent: int) -> list[tuple
 
 
 def usable(states: NodeStates, mix: Mix) -> Amounts:
-    """Σ_m w_m · (idle milli-GPU that m could use) of each node [N]: what isn't fragmented."""
-    # Mostly asked about a handful of nodes, so what counts is how few steps it takes.
+    """Σ_m w_m · (idle milli-GPU that m could use) of each node [N]: the part that isn't fragmented."""
+    # Most calls are for a handful of nodes, so the number of numpy calls decides the cost.
     enough = (states.device_milli[:, None, :] >= mix.needs[:, None]).astype(np.int64)
     gpus = enough.sum(axis=2)
     milli = (enough @ states.device_milli[:, :, None])[:, :, 0]
@@ -140,11 +139,11 @@ def fragments(states: NodeStates, mix: Mix) -> Amounts:
 def score_placements(
     states: NodeStates, request: Request, fits: Mask, mix: Mix
 ) -> tuple[Amounts, npt.NDArray[np.intp]]:
-    """For one pod on each of N nodes: the gradient in steps as a score and, for a shared GPU, which device it takes.
+    """For one pod on each of N nodes: the gradient in steps, as a score, and the device for a shared pod.
 
-    `fits` [N] says where everything but the GPUs suffices; the score is `NO_FIT` where that or they don't. A shared
-    pod takes the device with the best score, the first among equals; whole GPUs are all alike, and the device is 0.
-    Scores of one request can be compared with each other, not with those of another.
+    `fits` [N] marks nodes where everything but the GPUs suffices; the score is `NO_FIT` where that or they don't. A
+    shared pod takes the device with the best score, the first among equals. Whole GPUs are equivalent, and their device
+    is 0. Scores are comparable only within one request.
     """
     if request.shared:
         return _score_shared(states, request, fits, mix)
@@ -157,7 +156,7 @@ def score_placements(
 
 
 def take_whole(whole: Mask, gpus: int) -> Mask:
-    """Of each node's whole GPUs [N × D] the first so many."""
+    """The first `gpus` of each node's whole GPUs [N × D]."""
     return whole & (np.cumsum(whole, axis=1) <= gpus)
 
 
@@ -174,14 +173,14 @@ def _score_shared(states: NodeStates, request: Request, fits: Mask, mix: Mix) ->
 
 
 def _first_of_equals(device: Amounts) -> Mask:
-    """Devices [N × D] with as much free as one before them needn't be looked at."""
+    """Devices [N × D] without those that have as much free as an earlier device of their node."""
     before = np.tri(device.shape[1], k=-1, dtype=bool)
     repeats: Mask = np.any((device[:, :, None] == device[:, None, :]) & before, axis=2)
     return ~repeats
 
 
 def _steps(states: NodeStates, rows: npt.NDArray[np.intp], request: Request, taken: Mask, mix: Mix) -> Amounts:
-    """The score of K placements: on `rows` [K], on the devices `taken` there [K × D]."""
+    """The scores of K placements, on the nodes `rows` [K] and their devices `taken` [K × D]."""
     both = NodeStates(
         np.concatenate((states.cpu_milli, states.cpu_milli[rows] - request.cpu_milli)),
         np.concatenate((states.device_milli, states.device_milli[rows] - taken * request.gpu_milli)),

@@ -1,6 +1,6 @@
-"""The mix of requests in a cluster: what its waiting and running pods ask for, and how many ask for it.
+"""The mix of requests in a cluster: the shapes of its waiting and running pods, with their counts.
 
-It stands for the pods that typically come, for policies that weigh what a placement leaves to others.
+It represents typical future pods, for policies that weigh how much room a placement leaves for them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,27 +9,27 @@ from arranger.model.pod import PodShape
 from arranger.projections.jobs import holds
 from arranger.projections.state import State
 
-#: Request shapes with their weights: how many waiting and running pods ask for that.
+#: Request shapes with their weights: the number of waiting and running pods of the shape.
 Mix = Sequence[tuple[PodShape, int]]
 
-#: As many shapes are weighed at most, the most frequent: each costs comparisons on every node.
+#: The limit of shapes weighed, the most frequent first: each costs comparisons on every node.
 MOST_SHAPES = 64
 
 
 def mix_of(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
-    """The most frequent shapes with their counts, equal ones added up. The order in which they come doesn't matter."""
+    """The most frequent shapes with their counts, equal shapes added up. The input order doesn't matter."""
     counts: dict[PodShape, int] = {}
     for shape, count in shapes:
         counts[shape] = counts.get(shape, 0) + count
-    # Among equally many the text decides which are kept: shapes have no order of their own, but all have a text.
+    # The text of a shape breaks ties, because shapes themselves have no order.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].requests, repr(item[0])))
     return ranked[:MOST_SHAPES]
 
 
 def cluster_mix(state: State) -> Mix:
-    """The mix of a state: every pod that an active job wants, placed or not, and every stranger's that holds room.
+    """The mix of a state: all desired pods of active jobs, placed or not, and all foreign pods that use resources.
 
-    What pods ask of each other is left out: of a shape that comes again only where it may run matters here.
+    Rules among pods are left out: here only the nodes where a shape may run matter.
     """
     return mix_of((*_desired(state), *_held(state)))
 

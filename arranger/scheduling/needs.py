@@ -1,4 +1,4 @@
-"""What of a job still needs nodes, which of its pods must be together, and whether its quorum could ever fit."""
+"""The pods of a job that need nodes, those that must run together, and whether its quorum could ever fit."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,15 +12,15 @@ from arranger.scheduling.placement_try import Piece
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.view import ClusterView
 
-#: Group → indices of places that need a node, ascending.
+#: Group → indices of slots that need a node, ascending.
 Needs = dict[int, Sequence[int]]
 
 
 def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     """Group → indices that the quorum still needs, the leader first.
 
-    The quorum is the leader and `min_workers` workers, worker sets in the order given; the whole job where the policy
-    says so.
+    The quorum is the leader and `min_workers` workers, worker sets in the given order; for a policy with `whole`, all
+    pods of the job.
     """
     spec = job.valid_spec
     needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
@@ -34,7 +34,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
 
 
 def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
-    """Group → ascending indices that have no node, of the groups that have any such."""
+    """Group → ascending indices without a node; groups without any are left out."""
     taken: dict[int, set[int]] = {}
     for slots in (job.placements, job.slots.given_up):
         for group, index in slots:
@@ -52,7 +52,7 @@ def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] 
 
 
 def joining(job: JobRecord) -> tuple[int, str] | None:
-    """The first group whose pods must join pods of their own job, and the topology in which they must."""
+    """The first group whose pods must join pods of the same job, with the topology; None if no group must."""
     groups = _groups(job)
     pods = [neighbour_of(job, number) for number in range(len(groups))]
     for number, group in enumerate(groups):
@@ -64,10 +64,10 @@ def joining(job: JobRecord) -> tuple[int, str] | None:
 
 
 def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodPolicy) -> bool:
-    """Whether a quorum certainly doesn't fit: a policy may well miss a way that there is, or that comes with time.
+    """Whether a quorum certainly doesn't fit. A failed placement doesn't prove it: the policy may have missed a way.
 
-    Certain is what too few nodes take, group by group, or all together if every pod were as small as the smallest in
-    every resource; and what asks for more in sum than all those nodes have, if the smallest workers made it up.
+    It certainly doesn't if the nodes take too few pods of a group, or too few pods if all were as small as the smallest
+    in every resource, or if the leader and the smallest workers request more than those nodes have in total.
     """
     spec = job.valid_spec
     workers = job.pods_desired() - 1 if policy.whole else spec.min_workers
@@ -80,8 +80,8 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
     there = view.allocatable[np.any(np.array(rooms) > 0, axis=0)]
     least = requests.min(axis=0)
-    asked = np.flatnonzero(least)  # a pod takes room for one pod, whatever else it asks for
-    # Below 2^53 the quotient of two whole doubles, cut off, is the exact integer quotient, in a third of `//`'s time.
+    asked = np.flatnonzero(least)  # never empty: every pod requests 1 of `pods`
+    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient, and faster than `//`.
     if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < 1 + workers:
         return True
     return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())

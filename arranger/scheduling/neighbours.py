@@ -1,8 +1,8 @@
-"""The pods on the nodes as other pods see them: by namespace and labels, the host ports they take, whom they repel.
+"""The pods on the nodes as other pods see them: namespace, labels, host ports and required anti-affinity.
 
-Only for cycles in which some pod asks something of others (host ports, pod affinity and anti-affinity, topology
-spread): `around` answers None for all other cycles. Pods alike are counted together, by row of the view. A question is
-counted once and from then on kept up to date as the cycle places pods and gives them back.
+Only cycles in which some pod has rules about other pods use this (host ports, pod affinity and anti-affinity, topology
+spread); for all other cycles `around` returns None. Identical pods are counted together, by row of the view. A question
+is counted once; the cycle then updates the count as it places pods and undoes placements.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -25,15 +25,15 @@ Mask = npt.NDArray[np.bool_]
 #: Names of namespaces; None for all of them.
 Namespaces = tuple[str, ...] | None
 
-#: As many questions are kept up to date at most: each costs a look per pod that the cycle places.
+#: The limit of questions kept up to date: each costs a check for every pod that the cycle places.
 _TALLIES = 64
-#: The answer for more labels isn't remembered.
+#: The result for pods with more labels isn't cached.
 _LABELS_REMEMBERED = 64
 _NO_RULES = PodRules()
 
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A pod as others see it. `labels` are all that selectors may ask for: a pod of ours shows no index, no attempt."""
+    """A pod as other pods see it. `labels` are those that selectors may match, without Arranger's index and attempt."""
 
     namespace: str
     labels: Labels
@@ -42,13 +42,13 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class Selected(msgspec.Struct, frozen=True, gc=False):
-    """Pods that every part selects, by namespaces and labels. `staying`: those being deleted don't count."""
+    """Pods that every part selects, by namespaces and labels. `staying`: pods being deleted don't count."""
 
     parts: tuple[tuple[Namespaces, Selector], ...]
     staying: bool = False
 
     def matches(self, pod: Neighbour) -> bool:
-        """Whether such a pod is among them; no parts select nothing."""
+        """Whether every part selects the pod; without parts no pod is selected."""
         labels = dict(pod.labels)
         return bool(self.parts) and all(
             _selects(namespaces, selector, pod.namespace, labels) for namespaces, selector in self.parts
@@ -56,18 +56,17 @@ class Selected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Taking(msgspec.Struct, frozen=True, gc=False):
-    """Pods that take a host port: on the same address, or on all of them where either does."""
+    """Pods that take a host port on the same address; a port without an address conflicts with every address."""
 
     port: HostPort
     staying: bool = False
 
     def matches(self, pod: Neighbour) -> bool:
-        """Whether such a pod is among them."""
         return _first_taken((self.port,), pod.host_ports) is not None
 
 
 def _first_taken(desired: tuple[HostPort, ...], taken: tuple[HostPort, ...]) -> int | None:
-    """Which of the ports wanted is the first that can't be had beside those taken."""
+    """The index of the first desired port that conflicts with a taken one; None without a conflict."""
     ports: dict[tuple[int, str], list[int]] = {}
     for at, port in enumerate(desired):
         ports.setdefault((port.port, port.protocol), []).append(at)
@@ -91,7 +90,7 @@ def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
 
 
 def within(namespaces: Namespaces, own: str) -> Namespaces:
-    """The namespaces of a term of a pod that lives in `own`."""
+    """The namespaces of a term of a pod in the namespace `own`."""
     return None if namespaces is None else tuple(own if one == OWN_NAMESPACE else one for one in namespaces)
 
 
@@ -117,7 +116,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def neighbour_of(job: JobRecord, group: int) -> Neighbour:
-    """A pod of this group as others will see it."""
+    """A pod of this group as other pods will see it."""
     of = job.valid_spec.groups[group]
     labels = _with_known(of.shape.labels, job.seen.name, of.name, group == LEADER_GROUP)
     rules = of.shape.rules or _NO_RULES
@@ -125,7 +124,7 @@ def neighbour_of(job: JobRecord, group: int) -> Neighbour:
 
 
 def of_pod(pod: PodSeen) -> Neighbour:
-    """A pod that is there as others see it."""
+    """An observed pod as other pods see it."""
     labels, owner = pod.traits.labels, pod.owner
     if owner is not None:
         labels = _with_known(labels, job_name(pod.name, owner), owner.group_name, owner.leader)
@@ -148,7 +147,7 @@ def _known_too(labels: Labels, job: str, group: str, leader: bool) -> Labels:
 
 @dataclass(slots=True)
 class _Kind:
-    """Pods that others can't tell apart: how many there are by row, and how many of those are being deleted."""
+    """Pods that other pods can't distinguish: their number by row, and how many of them are being deleted."""
 
     pod: Neighbour
     rows: dict[int, int] = field(default_factory=dict)
@@ -157,8 +156,8 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Repeller:
-    """One term of required anti-affinity, in the namespace of the pods that have it, where those are, and what is known
-    of which kinds of pods it keeps away."""
+    """A term of required anti-affinity of pods in one namespace: the rows of these pods, and whether the term repels
+    each known kind of pod."""
 
     namespace: str
     term: PodTerm
@@ -168,7 +167,7 @@ class _Repeller:
 
 @dataclass(slots=True)
 class _Tally:
-    """The answer to a question by row, with what is known of which kinds of pods belong to it."""
+    """The counts for a question by row, and whether each known kind of pod matches it."""
 
     question: Question
     counts: Counts
@@ -181,7 +180,7 @@ def alone_in(pod: Neighbour) -> tuple[str, ...]:
 
 
 class Neighbours:
-    """The pods on a cycle's nodes. `complete` is false where only those that repel others are here."""
+    """The pods on a cycle's nodes. `complete` is false if only pods that repel other pods are included."""
 
     def __init__(self, nodes: int, *, complete: bool) -> None:
         self.complete = complete
@@ -191,7 +190,7 @@ class Neighbours:
         self._repellers: dict[tuple[str, PodTerm], _Repeller] = {}
         self._repellers_by_label: dict[tuple[str, str] | None, list[_Repeller]] = {}
         self._tallies: dict[Hashable, _Tally] = {}
-        #: Those that take host ports, and what `_first_taken` says of their ports and those of others.
+        #: The kinds of pods that take host ports, and the cached results of `_first_taken`.
         self._with_ports: list[_Kind] = []
         self._first_taken: dict[tuple[tuple[HostPort, ...], tuple[HostPort, ...]], int | None] = {}
         self._alone: dict[Neighbour, tuple[str, ...]] = {}
@@ -201,10 +200,10 @@ class Neighbours:
         """The same nodes without pods."""
         return Neighbours(self._nodes, complete=self.complete)
 
-    # --- answers -------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------
 
     def count(self, question: Question) -> Counts:
-        """How many pods each row has of those asked for. Don't write to it."""
+        """The number of matching pods on each row. Don't modify the array."""
         tally = self._tallies.get(question)
         if tally is None:
             if len(self._tallies) >= _TALLIES:
@@ -229,7 +228,7 @@ class Neighbours:
             tally.counts[row] += count - (kind.leaving.get(row, 0) if tally.question.staying else 0)
 
     def repelling(self, pod: Neighbour) -> dict[str, list[int]]:
-        """Where pods are whose required anti-affinity selects this one: rows by topology key."""
+        """Topology key → rows of pods whose required anti-affinity selects this pod."""
         found: dict[str, list[int]] = {}
         if not self._repellers:
             return found
@@ -247,7 +246,7 @@ class Neighbours:
         return known
 
     def ports_taken(self, pod: Neighbour) -> Iterator[tuple[HostPort, Mask]]:
-        """Ports of the pod that are taken, in their order, and where: each node with the first that is taken there."""
+        """The pod's taken ports, in order, each with its nodes; a node counts under the first port taken there."""
         found: dict[int, Mask] = {}
         for kind in self._with_ports if pod.host_ports else ():
             pair = (pod.host_ports, kind.pod.host_ports)
@@ -268,7 +267,7 @@ class Neighbours:
     # --- changes -------------------------------------------------------------------------------------------
 
     def see(self, pod: Neighbour, row: int, *, leaving: bool = False) -> None:
-        """A pod is on a node, and perhaps being deleted. Only before anything is asked."""
+        """Add a pod on a node; `leaving` if it is being deleted. All calls must precede the first query."""
         kind = self._kind(pod)
         kind.rows[row] = kind.rows.get(row, 0) + 1
         if leaving:
@@ -277,13 +276,13 @@ class Neighbours:
             self._add_to_term(pod.namespace, term, row, 1)
 
     def place(self, pod: Neighbour, chosen: list[tuple[int, int]], content: int) -> None:
-        """The cycle places pods, as (row, pods); the view then has this `content`."""
+        """Add pods placed by the cycle, as (row, pods); the view then has this `content`."""
         if self.complete:
             self._journal.append((content, pod, chosen))
             self._add(pod, chosen, 1)
 
     def give_back(self, content: int) -> None:
-        """Undo all that was placed since the view had this content."""
+        """Undo all placements since the view had this content."""
         while self._journal and self._journal[-1][0] > content:
             _, pod, chosen = self._journal.pop()
             self._add(pod, chosen, -1)
@@ -332,7 +331,7 @@ def _change(rows: dict[int, int], row: int, count: int) -> None:
 
 
 def _pairs(selector: Selector) -> Iterator[tuple[str, str] | None]:
-    """The labels of which a selected pod has one; None where the selector names no such labels."""
+    """Labels of which every selected pod has one; a single None if the selector names no such labels."""
     named = next((asked for asked in selector or () if asked.operator == "In"), None)
     if named is None:
         yield None
@@ -342,9 +341,9 @@ def _pairs(selector: Selector) -> Iterator[tuple[str, str] | None]:
 
 
 def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
-    """The pods on these nodes (name → row), placements without a pod included; None if no pod asks for it.
+    """The pods on these nodes (name → row), including placements without a pod; None if no pod has rules about others.
 
-    All of them if a waiting job asks something of other pods, else those that repel others.
+    All pods are included if a waiting job has such rules, else only those that repel other pods.
     """
     asking = [job for job in state.jobs.values() if job.spec is not None and _asks(job.spec)]
     complete = any(not job.ended and len(job.placements) < job.pods_desired() for job in asking)

@@ -1,10 +1,10 @@
-"""Placing equal pods together, in closed form, with the result of placing them one by one.
+"""Place equal pods together, in closed form, with the same result as placing them one by one.
 
-One by one means: each pod goes to the node with the highest score at its turn, the lowest row among equals. Let
-s_i(j) be the score of node i for its j-th pod of this kind (j from 1), and t_i(j) = min(s_i(1), …, s_i(j)). A pod can
-take a node's j-th slot only after the slots before it, so slot (i, j) is taken when the best score on offer has fallen
-to t_i(j); hence the k slots chosen are the k first by (t descending, row, j). Where scores only rise as a node fills,
-t_i(j) = s_i(1): rank once and fill. A test compares both with one by one on random clusters.
+One by one means: each pod gets the node with the highest score at its turn, the lowest row among equals. Let s_i(j) be
+the score of node i for its j-th pod of this kind (j from 1), and t_i(j) = min(s_i(1), …, s_i(j)). A pod can take a
+node's j-th slot only after the slots before it, so slot (i, j) is taken when the best score on offer has fallen to
+t_i(j). Hence the k chosen slots are the first k by (t descending, row, j). Where scores only rise as a node fills,
+t_i(j) = s_i(1): rank once and fill. A test compares both with placing one by one on random clusters.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ NONE = int(np.iinfo(np.int64).min)
 
 
 def fill(scores: Scores, room: Scores, count: int) -> Chosen:
-    """Up to `count` pods where a node's score never falls as it fills: the best node until it is full, and so on."""
+    """Nodes for up to `count` pods if no node's score falls as it fills: fill the best node, then the next."""
     if count == 1:
         return _best(scores, room)
     rows = np.flatnonzero(room > 0)
@@ -40,9 +40,9 @@ def _best(scores: Scores, room: Scores) -> Chosen:
 
 
 def _ranked(rows: Scores, scores: Scores, room: Scores, count: int) -> Scores:
-    """Rows by score, best first, lowest row among equals; no further than `count` pods need."""
+    """Rows by score, best first, the lowest row among equals; rows that `count` pods don't need may be left out."""
     if len(rows) > 64 and count <= len(rows) // 8:
-        # Every row has room for a pod, so the best `count` rows are enough; ties at the edge are kept.
+        # Every row has room for a pod, so the best `count` rows are enough; ties at the cut-off are kept.
         of_rows = scores[rows]
         edge = np.partition(of_rows, len(rows) - count)[len(rows) - count]
         rows = rows[of_rows >= edge]
@@ -50,7 +50,7 @@ def _ranked(rows: Scores, scores: Scores, room: Scores, count: int) -> Scores:
 
 
 def fill_by_margins(score_at: Callable[[int], Scores], room: Scores, count: int) -> Chosen:
-    """Up to `count` pods for any score: `score_at(j)` scores one more pod on nodes that got `j` of them already."""
+    """Nodes for up to `count` pods with any score: `score_at(j)` scores one more pod on nodes that got `j` already."""
     if count == 1:
         return _best(score_at(0), room)
     rows = np.flatnonzero(room > 0)
@@ -67,7 +67,7 @@ def fill_by_margins(score_at: Callable[[int], Scores], room: Scores, count: int)
         slots += int(there.sum())
         if depth + 1 >= look_at and slots >= count:
             look_at *= 2
-            # Deeper slots offer at most what this one does: below the k-th best they can't be chosen.
+            # Deeper slots offer no more than this one, so below the k-th best they can't be chosen.
             if worst.max() < _kth_best(offered, count):
                 break
     return _choose(rows, np.stack(offered, axis=1), count)

@@ -1,4 +1,4 @@
-"""What a cycle does for one job, piece by piece, and who looks on to explain it."""
+"""The record of what a cycle does for one job, and the interface of observers that explain it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 @dataclass(slots=True)
 class Shortage:
-    """Where placing a job stopped: the group whose next pod found no node, and why not, node by node; or the quota that
-    doesn't leave enough for it."""
+    """Where placing a job stopped: the group whose next pod found no node, with the nodes counted by reason, or the
+    exhausted quota."""
 
     group: int
     reasons: ReasonCounts
     found: int
     asked: int
     infeasible: bool = False
-    #: What a quota of the namespace doesn't leave: then no node was looked at.
+    #: What the namespace's quota lacks; if set, no nodes were checked.
     quota: QuotaLack | None = None
 
 
@@ -38,23 +38,23 @@ class Piece:
 
 @dataclass(slots=True)
 class PlacementTry:
-    """What a cycle does for one job."""
+    """One cycle's try to place the pods of one job."""
 
     job: JobRecord
     policy: PodPolicy
-    #: The job's pods as this try asks for them.
+    #: The job's groups, with the nodes that this try avoids.
     groups: tuple[PodGroup, ...]
     pieces: list[Piece] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
-    #: The job's pods by row, for policies that ask; made when first asked for.
+    #: The job's pods by row, for policies that aren't local; computed on first use.
     of_job: Scores | None = None
     shortage: Shortage | None = None
     quorum_stands: bool = False
-    #: The quorum was found at the first try: worker sets in the order given, on all nodes.
+    #: The first way tried placed the quorum: worker sets in the given order, on all nodes.
     as_given: bool = False
-    #: Pods that were placed one by one so far, those that were taken back included.
+    #: Pods placed one by one so far, including those undone.
     steps: int = 0
-    #: Group → what is left to place beyond the quorum, and how much was asked for.
+    #: Group → indices still to place beyond the quorum, and how many there were at first.
     left: dict[int, tuple[Sequence[int], int]] | None = None
 
     @property
@@ -62,14 +62,14 @@ class PlacementTry:
         return sum(len(piece.indices) for piece in self.pieces)
 
     def undo(self) -> None:
-        """Forget what was placed; the view has it back."""
+        """Clear the placements after the view was restored."""
         self.pieces.clear()
         self.taken.clear()
         self.of_job = None
 
 
 class CycleObserver:
-    """Looks on while a cycle is taken, to explain it. All calls must leave the view as they found it."""
+    """Observes a cycle in order to explain it. Every method must leave the view unchanged."""
 
     def placing(
         self,
@@ -82,10 +82,10 @@ class CycleObserver:
         view: ClusterView,
         filters: Filters,
     ) -> None:
-        """These indices get the chosen `(row, pods)`, in this order; nothing of it is held in the view yet."""
+        """These indices get the chosen `(row, pods)`, in this order; the view doesn't hold them yet."""
 
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        """The group's next pod found no node; what was found before it is held in the view."""
+        """The group's next pod found no node; the view holds the pods placed before it."""
 
     def undone(self, tried: PlacementTry) -> None:
-        """A quorum didn't come together: all that `placing` told of it is given back."""
+        """A quorum failed, and all its placements reported to `placing` were undone."""

@@ -1,7 +1,7 @@
-"""Placing one job after another on one cycle's view: quorums whole or not at all, further pods as room allows.
+"""Place jobs one by one on one cycle's view: each quorum completely or not at all, further pods as room allows.
 
-Nothing here knows the order among jobs; see `cycle`. `placing` places pods and undoes it, `quorum_search` tries the
-ways in which a quorum may come together, and `quorum_memory` keeps what became of quorums for jobs that are alike.
+`cycle` decides the order of jobs. `placing` places pods and undoes placements, `quorum_search` tries the ways to place
+a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
 from arranger.model.config import CycleConfig
@@ -19,7 +19,7 @@ from arranger.scheduling.shares import Shares
 
 
 class Placer:
-    """One cycle's placements, job by job. `time_ms` is the state's time unless it is given."""
+    """One cycle's placements, job by job. `time_ms` defaults to the state's time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Placer:
         self.shares = Shares(self.view)
 
     def quorum(self, job: JobRecord) -> PlacementTry:
-        """Place what the job's quorum still lacks, whole or not at all."""
+        """Place all the missing pods of the job's quorum, or none of them."""
         tried = self._begin(job)
         if self._memory.again(tried):
             return tried
@@ -56,7 +56,7 @@ class Placer:
         if shortage is None:
             self._memory.keep_placed(tried)
             return tried
-        # A job that has nodes ran on them: whatever its quorum has grown to since, it can wait for more.
+        # A job with nodes has run on them. If its quorum has grown since, the job isn't infeasible: it waits.
         shortage.infeasible = not shortage.quota and not job.placements and self._memory.never_fits(job, tried.policy)
         tried.shortage = shortage
         if not job.placements:
@@ -64,7 +64,7 @@ class Placer:
         return tried
 
     def fits(self, job: JobRecord) -> bool:
-        """Whether the job's quorum would fit now. Nothing is held afterwards."""
+        """Whether the job's quorum would fit now. The view stays unchanged."""
         tried = self._begin(job)
         needs = quorum_needs(job, tried.policy)
         if self._beyond_quota(tried, needs) is not None:
@@ -80,7 +80,7 @@ class Placer:
         return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
 
     def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """What the namespace's quotas don't leave for a quorum, whichever workers make it up: no node is looked at."""
+        """The shortage if the namespace's quotas rule out every choice of workers for the quorum."""
         job, quotas = tried.job, self._placing.quotas
         if not quotas.limits(job):
             return None
@@ -93,9 +93,9 @@ class Placer:
         return self._placing.short_of_quota(tried, min(pods), lack, found=0, asked=sum(pods.values()))
 
     def further(self, tried: PlacementTry, pods: int | None) -> bool:
-        """Place up to `pods` pods beyond a standing quorum (None: all), one set after the other.
+        """Place up to `pods` pods (None: all) beyond a placed quorum, set by set.
 
-        True if some were placed and there are more to try.
+        Returns whether some were placed and more remain to be tried.
         """
         if tried.left is None:
             free = free_indices(tried.job, range(len(tried.groups)), tried.pieces)
@@ -118,7 +118,7 @@ class Placer:
         return False
 
     def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
-        """The try's placements as an event tells them: by node name, then group, indices in runs."""
+        """The try's placements as an event records them: by node name, then group, indices in runs."""
         by_slot: dict[tuple[int, int], list[Piece]] = {}
         for piece in tried.pieces:
             by_slot.setdefault((piece.row, piece.group), []).append(piece)

@@ -1,5 +1,4 @@
-"""Placing pods on one cycle's view and undoing it. What is placed is held in the view, and counted by quotas, at once;
-what is undone is free again at once."""
+"""Place pods on one cycle's view, and undo placements. The view and the quotas reflect both immediately."""
 
 from collections.abc import Sequence
 
@@ -26,7 +25,7 @@ from arranger.scheduling.view import Chosen, ClusterView
 
 
 class Placing:
-    """The view and the quotas of one cycle, and pods placed by them: of one group of a job at a time."""
+    """The view and the quotas of one cycle. Pods of one job group at a time are placed against them."""
 
     def __init__(
         self, state: State, config: CycleConfig, policies: Policies, *, time_ms: int, observer: CycleObserver | None
@@ -49,7 +48,7 @@ class Placing:
         return self.view.mark(), self.quotas.mark()
 
     def undo(self, tried: PlacementTry, mark: tuple[int, int]) -> None:
-        """Give back all that the try placed since `mark`; there it had placed nothing."""
+        """Undo all placements of the try. `mark` must precede the first of them."""
         self.view.give_back(mark[0], tried.taken)
         self.quotas.give_back(mark[1])
         tried.undo()
@@ -57,7 +56,7 @@ class Placing:
     # --- placing -------------------------------------------------------------------------------------------
 
     def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
-        """Place as many of these equal pods as the quotas leave and as find a node; answers how many."""
+        """Place as many of these equal pods as quotas and nodes allow; returns how many."""
         if not self.quotas.limits(tried.job):
             return self._place_on_nodes(filters, tried, group, indices)
         indices = indices[: self.quotas.room(tried.job, group, len(indices))]
@@ -75,9 +74,9 @@ class Placing:
         return len(indices)
 
     def _one_by_one(self, tried: PlacementTry, group: int) -> bool:
-        """Whether each pod placed may change where the next one of its group may go, or what a policy sees of that.
+        """Whether a placed pod may change which nodes take the next pod of its group, or how a policy scores them.
 
-        Host ports alone don't ask for it: they only keep a second pod off a node.
+        Host ports alone don't require it, because they only keep a second pod off a node.
         """
         if self.view.neighbours is None:
             return False
@@ -87,7 +86,7 @@ class Placing:
         return any(of is not None and (of.affinity or of.anti_affinity or of.spread) for of in rules)
 
     def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
-        """The same for pods that ask nothing of each other: all at once."""
+        """Place equal pods in one step, regardless of rules among them; returns how many."""
         request = self._request(filters, tried, group, len(indices))
         known = filters is self.filters
         chosen = self._choose(tried.policy, request) if known else self._fill(filters, tried.policy, request)
@@ -112,7 +111,7 @@ class Placing:
         return policy.fill(self.view, request, room, self.config) if room.any() else []
 
     def _choose(self, policy: PodPolicy, request: PlacementRequest) -> Chosen:
-        """Nodes on this cycle's view; shapes that come again are ranked once and kept up to date."""
+        """Nodes on this cycle's view. A shape that recurs is ranked once, and its ranking is kept up to date."""
         if not (policy.local and policy.rising) or self.concerned(request.shape, request.pod):
             return self._fill(self.filters, policy, request)
         ranking = self._rankings.of(policy, request)
@@ -123,13 +122,13 @@ class Placing:
         )
 
     def concerned(self, shape: PodShape, pod: Neighbour | None) -> bool:
-        """Whether other pods have a say in where such a pod may go."""
+        """Whether rules among pods restrict the nodes of such a pod."""
         neighbours = self.view.neighbours
         if neighbours is None or pod is None:
             return False
         return shape.rules is not None or bool(neighbours.repelling(pod))
 
-    # --- what a policy is asked ----------------------------------------------------------------------------
+    # --- requests to policies ------------------------------------------------------------------------------
 
     def _request(self, filters: Filters, tried: PlacementTry, group: int, count: int) -> PlacementRequest:
         shape = tried.groups[group].shape
@@ -143,11 +142,11 @@ class Placing:
         return PlacementRequest(shape, count, leader, tried.of_job, unplaced, typical, pod, preference)
 
     def _pod(self, job: JobRecord, group: int) -> Neighbour | None:
-        """A pod of the group as other pods see it, where that matters."""
+        """A pod of the group as other pods see it; None in a cycle without rules among pods."""
         return neighbour_of(job, group) if self.view.neighbours is not None else None
 
     def _typical(self, policy: PodPolicy) -> tuple[Typical, ...]:
-        """The cluster's mix, for policies that weigh it; made when the first of them asks."""
+        """The cluster's mix, for policies that weigh it; computed on first use."""
         if not policy.weighs_mix:
             return ()
         if self._mix is None:
@@ -156,7 +155,7 @@ class Placing:
         return self._mix
 
     def _count(self, tried: PlacementTry) -> Scores:
-        """The job's pods by row, those placed in this cycle included."""
+        """The job's pods by row, including those placed in this cycle."""
         counts = np.zeros(len(self.view), np.int64)
         rows = self.view.node_index.rows()
         for node in tried.job.placements.values():
@@ -167,7 +166,7 @@ class Placing:
         return counts
 
     def _unplaced(self, filters: Filters, tried: PlacementTry, group: int) -> tuple[Unplaced, ...]:
-        """What of the job has no node yet, the pods of this group first."""
+        """The job's pods without a node, those of this group first."""
         groups = tried.groups
         free = free_indices(tried.job, range(len(groups)), tried.pieces)
         in_turn = sorted(free, key=lambda other: other != group)
@@ -177,12 +176,12 @@ class Placing:
             for pod in [self._pod(tried.job, of)]
         )
 
-    # --- falling short -------------------------------------------------------------------------------------
+    # --- shortages -----------------------------------------------------------------------------------------
 
     def short(self, filters: Filters, tried: PlacementTry, group: int, *, found: int, asked: int) -> Shortage:
         """Why the group's next pod found no node."""
         if filters is not self.filters:
-            # The reasons of one place among others are told to nobody.
+            # Reasons within one of several domains are never recorded.
             return Shortage(group, (), found, asked)
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None:
@@ -191,7 +190,7 @@ class Placing:
         return self._told(tried, Shortage(group, reasons, found, asked))
 
     def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
-        """A quota doesn't leave enough: no node is looked at."""
+        """The shortage for an exhausted quota; it checks no nodes."""
         return self._told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
 
     def _told(self, tried: PlacementTry, shortage: Shortage) -> Shortage:

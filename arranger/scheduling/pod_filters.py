@@ -1,7 +1,7 @@
-"""The filters whose answers depend on the pods that are there, to the letter of kube-scheduler.
+"""The filters that depend on the pods on the nodes, with the exact semantics of kube-scheduler.
 
-Host ports, required pod affinity and anti-affinity in both directions, and `DoNotSchedule` topology spread. A node's
-domain in a topology is the value of its label; where only some nodes have the label, the others are in none.
+They cover host ports, required pod affinity and anti-affinity in both directions, and `DoNotSchedule` topology spread.
+A node's domain in a topology is the value of its label; a node without the label is in no domain.
 """
 
 from collections.abc import Iterator
@@ -30,26 +30,25 @@ _SELECTOR, _AFFINITY, _TAINTS = NodeSelector(), NodeAffinity(), TaintToleration(
 
 
 class HostPorts(PodFilter):
-    """Every host port that the pod wants is free."""
+    """Every host port that the pod requests is free."""
 
     name, version = "NodePorts", 1
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
-        """A port can be taken once."""
+        """One per node, because a port can be taken only once."""
         return np.ones(len(view), np.int64) if pod.host_ports else None
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[Reason, Mask]]:
-        """Port by port."""
         for port, taken in neighbours.ports_taken(pod):
             yield Reason(ReasonKind.HOST_PORT, port.protocol, needed=port.port), taken
 
 
 class PodAffinity(PodFilter):
-    """Every term of required pod affinity: where pods are that all the terms select.
+    """For every term of required pod affinity, the node's domain has a pod that all the terms select.
 
-    While there is no such pod in any of the topologies, a pod that the terms select itself may be the first of them.
+    As long as no topology has such a pod, a pod that matches its own terms may be the first.
     """
 
     name, version, eased = "PodAffinity", 1, True
@@ -57,7 +56,7 @@ class PodAffinity(PodFilter):
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[Reason, Mask]]:
-        """Nodes outside the topology, then those away from the selected pods, term by term."""
+        """Nodes outside the topologies, then nodes whose domain has no selected pod, term by term."""
         terms = shape.rules.affinity if shape.rules is not None else ()
         if not terms:
             return
@@ -72,7 +71,7 @@ class PodAffinity(PodFilter):
 
 
 class PodAntiAffinity(PodFilter):
-    """No pod where the pod's own required anti-affinity, or that of pods already there, forbids it."""
+    """Neither the pod's own required anti-affinity nor that of other pods forbids the node."""
 
     name, version = "PodAntiAffinity", 1
 
@@ -87,7 +86,7 @@ class PodAntiAffinity(PodFilter):
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[Reason, Mask]]:
-        """What the pod must avoid, then who avoids it."""
+        """Nodes of pods that this pod must avoid, then nodes of pods that must avoid it."""
         for term in pod.anti_affinity:
             selected = selected_by(term, pod)
             counts = _in_domain(view, term.topology_key, neighbours.count(selected))
@@ -100,7 +99,7 @@ class PodAntiAffinity(PodFilter):
 
 
 class TopologySpread(PodFilter):
-    """With the pod, no domain would have more than `maxSkew` selected pods above the domain that has the fewest.
+    """With the pod, no domain has over `maxSkew` more selected pods than the domain with the fewest.
 
     Domains are counted over the nodes that have the labels of all the constraints and that the pod's selector, affinity
     and tolerations allow, as far as the constraint honours them. Pods that are being deleted don't count.
@@ -111,7 +110,6 @@ class TopologySpread(PodFilter):
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
     ) -> Iterator[tuple[Reason, Mask]]:
-        """Constraint by constraint."""
         rules = shape.rules.spread if shape.rules is not None else ()
         if not rules:
             return
@@ -133,7 +131,7 @@ class TopologySpread(PodFilter):
         return found & answer(view, _TAINTS, shape) if rule.honor_taints else found
 
     def _skew(self, domains: Counts, counts: Counts, counted: Mask, rule: SpreadRule) -> Counts:
-        """By node: the pods in its domain, above the domain with the fewest."""
+        """For each node, the pods in its domain less those in the domain with the fewest."""
         pods = np.bincount(domains, weights=counts * counted, minlength=1).astype(np.int64)
         seen = np.flatnonzero(np.bincount(domains[counted]))
         least = int(pods[seen].min()) if len(seen) >= max(rule.min_domains, 1) else 0
@@ -142,7 +140,7 @@ class TopologySpread(PodFilter):
 
 
 def domains_of(view: ClusterView, key: str) -> Counts:
-    """The domains of a topology, numbered from 1, by node; 0 for nodes without the label. Don't write to it."""
+    """The domains of a topology, numbered from 1, by node; 0 for nodes without the label. Don't modify the array."""
     return view.node_index.label(key).codes
 
 
@@ -162,5 +160,5 @@ def _in_domain(view: ClusterView, key: str, counts: npt.NDArray[np.int64]) -> Co
     return pods[domains]
 
 
-#: In the order in which a node's refusal is counted, after the filters that look at facts alone.
+#: In the order in which refusals are counted, after the filters that use node facts alone.
 POD_FILTERS: tuple[PodFilter, ...] = (HostPorts(), PodAffinity(), PodAntiAffinity(), TopologySpread())

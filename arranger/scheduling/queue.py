@@ -1,4 +1,4 @@
-"""Which jobs want nodes in this cycle, and by which queue policy each goes."""
+"""The jobs that need nodes in this cycle, and the queue policy of each."""
 
 import math
 from itertools import groupby
@@ -15,17 +15,17 @@ from arranger.scheduling.view import ClusterView
 
 
 def waiting_jobs(state: State, time_ms: int) -> list[JobRecord]:
-    """Jobs with places that have no node yet and are to get some at that time, by UID: none that backs off."""
+    """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out."""
     return [job for job in _wanting(state) if job.not_before_ms <= time_ms]
 
 
 def next_ms(state: State, time_ms: int) -> float:
-    """When the first of the jobs that back off at that time comes again, told in milliseconds; infinite without any."""
+    """When the first job in back-off at that time may get nodes again, in milliseconds; infinite without any."""
     return min((job.not_before_ms for job in _wanting(state) if job.not_before_ms > time_ms), default=math.inf)
 
 
 def _wanting(state: State) -> list[JobRecord]:
-    # Most jobs have all their nodes: what shows that is asked first, of thousands of jobs in every cycle.
+    # Most of the thousands of jobs have all their nodes, so the cheapest check for that comes first.
     short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
     return sorted([job for job in short if _wants_nodes(state, job)], key=_by_uid)
 
@@ -35,7 +35,7 @@ def _by_uid(job: JobRecord) -> str:
 
 
 def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares) -> MergedQueues:
-    """The jobs' turns. A job that names no policy, or one that isn't installed here, goes by the configured default."""
+    """The jobs' turns. A job that names no policy, or one that isn't installed, uses the configured default."""
     return MergedQueues(
         [Segment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
         for level in in_line(jobs, config, policies)
@@ -43,11 +43,11 @@ def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, share
 
 
 def in_line(jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> list[list[tuple[str, list[JobRecord]]]]:
-    """The jobs by the policies that give them their turns, in levels and segments.
+    """The jobs in levels and segments, each segment with the policy that gives its jobs their turns.
 
-    Where all go by one policy, all are one segment. Else they stand in one line by seniority, and the line is cut into
-    its priorities, and each of these where the policy changes. So a policy decides among jobs only where none of
-    another policy stands between them.
+    Jobs with a single policy are one segment. Otherwise the jobs form one line by seniority. The line is divided into
+    levels by priority, and each level into segments where the policy changes. So a policy decides only among jobs that
+    no job of another policy separates.
     """
     names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
@@ -63,8 +63,8 @@ def _priority(job: JobRecord) -> int:
 def in_order(
     state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
 ) -> list[JobRecord]:
-    """The waiting jobs in the order in which they would have their first turns, if nobody got anything. `time_ms` is
-    the state's own time unless another is given."""
+    """The waiting jobs in the order of their first turns, as if none of them got nodes. `time_ms` defaults to the
+    state's time."""
     view = ClusterView(state.nodes)
     turns = queues(waiting_jobs(state, state.time_ms if time_ms is None else time_ms), config, policies, Shares(view))
     order: list[JobRecord] = []
@@ -75,7 +75,7 @@ def in_order(
 
 
 def _wants_nodes(state: State, job: JobRecord) -> bool:
-    """Whether a job that lacks nodes is to get some now."""
+    """Whether a job that lacks nodes may get some now."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
     return job.stage in (Stage.STARTING, Stage.RUNNING) or not has_earlier_pods(state, job)

@@ -1,4 +1,4 @@
-"""A quorum that is asked about alone, as if no job went before it: whether it fits, and where it stops."""
+"""Whether a single job's quorum fits, and where placing it stops, as if the job were the first in the queue."""
 
 from typing import Any
 
@@ -22,21 +22,20 @@ def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Pol
 
 
 def heeds_others(state: State, job: JobRecord) -> bool:
-    """Whether other pods have a say in where the job's may go, or quotas in whether they, or those before them, may."""
+    """Whether rules among pods or quotas may affect the placement of the job, or of jobs before it."""
     groups = job.spec.groups if job.spec is not None else ()
     return bool(state.repelling or state.quotas) or any(group.shape.rules is not None for group in groups)
 
 
 class QuorumAlone:
-    """Whether a quorum fits, asked again and again: counts of pods a node mostly tell, where only resources decide, and
-    what they are counted with is kept while no node's facts change. What lies between is a cycle's to say."""
+    """Repeated checks whether a quorum fits. Where only resources matter, counts of pods per node mostly decide; their
+    masks are cached while no node's facts change. In the remaining cases a cycle's placement decides."""
 
     def __init__(self) -> None:
         self._asked: tuple[Any, ...] = ()
         self._masks: list[Mask] = []
 
     def fits(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool:
-        """Whether it fits now."""
         sure = self._counted(state, job, config, policies)
         return Placer(state, config, policies).fits(job) if sure is None else sure
 
@@ -59,14 +58,14 @@ class QuorumAlone:
         possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
         if not rooms[LEADER_GROUP] or possible < workers:
             return False
-        # Every pod takes at most the place of one that is as large as the largest in every resource.
+        # No pod takes more than one that is as large as the largest in every resource.
         everywhere = np.logical_and.reduce(self._masks)
         surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
         return True if surely >= 1 + workers else None
 
 
 def _pods(free: Amounts, vector: Amounts) -> Amounts:
-    """How many pods of these amounts each row takes."""
+    """How many pods of these amounts fit each row."""
     columns = np.flatnonzero(vector)
     found: Amounts = (np.maximum(free[:, columns], 0) // vector[columns]).min(axis=1)
     return found

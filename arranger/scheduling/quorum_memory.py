@@ -1,5 +1,5 @@
-"""What one cycle remembers of the quorums that it tried: where the last one went, which fit nowhere, and which never
-could. Thousands of jobs may wait, and many of them are alike."""
+"""One cycle's results for the quorums that it tried: the last placement, failures, and infeasible quorums. Thousands of
+jobs may wait, and many of them are identical."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from arranger.scheduling.view import ClusterView
 
 @dataclass(slots=True)
 class _Repeat:
-    """The last quorum, when all of it went to one node by a rule that would choose the same again."""
+    """The last quorum, if a rule that would choose the same node again placed all of it on one node."""
 
     spec: JobSpec
     row: int
@@ -31,7 +31,7 @@ class _Repeat:
 
 
 class QuorumMemory:
-    """Quorums of one cycle by what decides about them: a job that is alike has the same answer."""
+    """Results for the quorums of one cycle, by the inputs that determine them. Identical jobs have equal results."""
 
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
@@ -40,15 +40,15 @@ class QuorumMemory:
         self._failed: dict[Hashable, tuple[int, Shortage]] = {}
         self._repeat: _Repeat | None = None
 
-    # --- jobs alike ----------------------------------------------------------------------------------------
+    # --- identical jobs ------------------------------------------------------------------------------------
 
     def key(self, job: JobRecord) -> Hashable:
-        """What decides whether a job's quorum fits now."""
-        # A quota is its namespace's, and what it leaves changes only together with what the view holds.
+        """Everything that determines whether a job's quorum fits now."""
+        # A quota belongs to its namespace, and its remainder changes only together with the view.
         return (self._alike(job), job.seen.namespace) if self._placing.quotas.limits(job) else self._alike(job)
 
     def _alike(self, job: JobRecord) -> Hashable:
-        """What decides where a job's pods may go: the spec, and who they are where other pods have a say in it."""
+        """Everything that determines a job's nodes: the spec, and the job's name where rules among pods apply."""
         placing = self._placing
         groups = wary_groups(job, placing.config, placing.time_ms)
         if job.slots.given_up or groups is not job.valid_spec.groups:
@@ -62,16 +62,16 @@ class QuorumMemory:
     # --- quorums that failed -------------------------------------------------------------------------------
 
     def failed(self, key: Hashable) -> Shortage | None:
-        """Why a quorum that is alike failed, if nothing has changed in the view since."""
+        """Why an identical quorum failed, if the view hasn't changed since."""
         known = self._failed.get(key)
         return known[1] if known is not None and known[0] == self._placing.view.content else None
 
     def keep_failed(self, key: Hashable, shortage: Shortage) -> None:
-        """A quorum failed; all of it is given back."""
+        """Keep the shortage of a quorum whose placements were undone."""
         self._failed[key] = (self._placing.view.content, shortage)
 
     def never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
-        """Whether the quorum would not even fit the present nodes with nothing on them and all of them healthy."""
+        """Whether the quorum wouldn't fit the present nodes even if all were empty and healthy."""
         alike = self._alike(job)
         known = self._infeasible.get(alike)
         if known is None:
@@ -79,8 +79,8 @@ class QuorumMemory:
         return known
 
     def _judged_on_facts(self, job: JobRecord, policy: PodPolicy, alike: Hashable) -> bool:
-        """Without other pods that have a say in it, this follows from the nodes' facts: a job that waits for long is
-        asked about in every cycle."""
+        """Without rules among pods the result depends on the nodes' facts alone, so it is cached: a job may wait
+        through many cycles."""
         view, of_policies = self._placing.view, self._placing.policies.filters
         if view.neighbours is not None:
             return self._lacks_room(job, policy)
@@ -96,10 +96,10 @@ class QuorumMemory:
     # --- the last quorum -----------------------------------------------------------------------------------
 
     def keep_placed(self, tried: PlacementTry) -> None:
-        """Keep a quorum that went to one node by a local, rising score: an equal job's would go there too.
+        """Keep a quorum that a local, rising score placed on one node: it would place an equal job's there too.
 
-        Its node has only risen since in the scores of all its pods, and no other node has changed: while the whole
-        quorum fits there, one by one would choose that node again for each of its pods.
+        Since then the node's scores for all these pods have only risen, and no other node has changed. So while the
+        whole quorum fits there, placing one by one would choose that node again for each of its pods.
         """
         policy, view = tried.policy, self._placing.view
         rows = {piece.row for piece in tried.pieces}

@@ -1,4 +1,4 @@
-"""The search for a quorum: all of its needs, or another split over the worker sets, or one domain of a topology."""
+"""The search for a quorum: as given, by another split over the worker sets, or within one topology domain."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,27 +13,27 @@ from arranger.scheduling.pod_filters import domains_of
 from arranger.scheduling.policies.base import weight_of
 from arranger.scheduling.view import Mask
 
-#: How many domains of a topology are tried for a quorum whose pods must be together.
+#: How many domains of a topology are tried for a quorum whose pods must run together.
 DOMAINS = 8
 
-#: How many splits of a quorum over its worker sets are tried when the order given doesn't fit.
+#: How many splits of a quorum over its worker sets are tried when the given order doesn't fit.
 SPLITS = 8
 
 
 class QuorumSearch:
-    """Tries the ways in which a quorum may come together, one after the other, until one does."""
+    """Tries the ways to place a quorum, one after the other, until one succeeds."""
 
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
 
     def place(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """All of the needs, or another split of as many workers over the sets, or nothing."""
+        """Place all of the needs, or as many workers in another split; returns the first shortage if neither fits."""
         placing = self._placing
         mark = placing.mark()
         shortage = None
         for filters, split in self._ways(tried, needs):
             if shortage is not None and 0 < placing.config.tried_pods <= tried.steps:
-                break  # in every cycle, for as long as the job waits
+                break  # the cost recurs in every cycle while the job waits
             failed = self._place_all(filters, tried, needs, split)
             if failed is None:
                 tried.as_given = split is None and filters is placing.filters
@@ -45,9 +45,9 @@ class QuorumSearch:
         return shortage
 
     def _ways(self, tried: PlacementTry, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
-        """Every split on all nodes, then, for pods that must be together, in one domain of their topology at a time.
+        """Every split on all nodes; then, for pods that must run together, in one topology domain at a time.
 
-        The first pod chooses its node without regard to those that must join it, so its domain may be too small.
+        The first pod chooses its node regardless of the pods that must join it, so its domain may be too small.
         """
         placing = self._placing
         for split in self._splits(tried, needs):
@@ -60,8 +60,8 @@ class QuorumSearch:
                     yield narrowed, split
 
     def _domains_together(self, tried: PlacementTry, asked: int) -> Iterator[Mask]:
-        """Where a quorum of which pods must join others could be: domains that hold so many of the job's pods counted
-        shape by shape, at most `DOMAINS`, the roomiest for those pods first."""
+        """Domains for a quorum with pods that must run together: those with room for `asked` pods, counted shape by
+        shape; at most `DOMAINS`, the domain with the most room for these pods first."""
         found = joining(tried.job)
         if found is None:
             return
@@ -81,9 +81,9 @@ class QuorumSearch:
             yield domains == domain
 
     def _splits(self, tried: PlacementTry, needs: Needs) -> Iterator[Sequence[int] | None]:
-        """Ways to find the workers: None is exactly the needs; else an order of sets, each giving what it can.
+        """Ways to choose the workers: None for exactly the needs, else an order of sets, each giving what it can.
 
-        By the smallest pods first, by the largest first, and by the order given begun at each set: at most `SPLITS`.
+        The smallest pods first, the largest first, and the given order begun at each set: at most `SPLITS`.
         """
         yield None
         spec = tried.job.valid_spec
@@ -95,7 +95,7 @@ class QuorumSearch:
         yield from orders[:SPLITS]
 
     def _size(self, spec: JobSpec, group: int) -> int:
-        """A worker's weighted part of the whole cluster: how much of it one pod takes, to order sets by."""
+        """The weighted share of the whole cluster that one worker takes; it orders the sets."""
         view, config = self._placing.view, self._placing.config
         total = view.allocatable.sum(axis=0)
         size = 0
@@ -108,7 +108,7 @@ class QuorumSearch:
     def _place_all(
         self, filters: Filters, tried: PlacementTry, needs: Needs, order: Sequence[int] | None
     ) -> Shortage | None:
-        """Group by group; with an `order` the workers needed may come from any sets, in that order."""
+        """Place group by group; with an `order`, the needed workers may come from any set, in that order."""
         asked = sum(len(indices) for indices in needs.values())
         if order is None:
             turns: Iterable[tuple[int, Sequence[int]]] = needs.items()

@@ -1,9 +1,9 @@
-"""What the ResourceQuotas of namespaces leave in one cycle, and whether the pods of a job fit that.
+"""The remainders of the namespaces' ResourceQuotas in one cycle, and whether the pods of a job fit them.
 
-Used is what a quota's status says, or what the pods use that are seen, if that is more: quotas and pods are watched
-apart, and either may be seen first. Left is the rest without what is decided and not yet seen: placements whose pod
-isn't there, pods that may still come, and what the cycle itself places. So a pod that was just created may count twice,
-in the status and by its placement, until it is seen too.
+The usage is the one in a quota's status or that of the observed pods, if that is higher: quotas and pods are watched
+separately, and either may be observed first. The remainder also excludes decisions without an observed pod: placements,
+assumed pods, and what the cycle itself places. So a pod that was just created may count twice, in the status and by its
+placement, until it is observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,41 +22,41 @@ Pods = Mapping[int, int]
 
 
 class _Account:
-    """One quota in one cycle: what is left of each resource; less than nothing where it is overdrawn."""
+    """One quota in one cycle, with the remainder of each resource; negative where the limit is exceeded."""
 
     def __init__(self, quota: QuotaSeen) -> None:
         self.quota = quota
         self.hard = dict(quota.hard)
         self._used = dict(quota.used)
-        #: What the pods use that are seen and certainly covered.
+        #: The usage of observed pods that the quota certainly covers.
         self._seen: dict[str, int] = {}
         self.left: dict[str, int] = {}
         self.settle()
 
     def see(self, used: Mapping[str, int]) -> None:
-        """A pod is there that uses so much."""
+        """Add the usage of an observed pod."""
         for name, value in used.items():
             self._seen[name] = self._seen.get(name, 0) + value
 
     def settle(self) -> None:
-        """Every pod was seen: what the status, or they, leave."""
+        """Compute the remainders, once all observed pods were added."""
         for name, limit in self.quota.hard:
-            # A resource that isn't counted yet: the API server refuses every pod until it is.
+            # Without usage in the status nothing remains: until then the API server refuses every pod.
             self.left[name] = limit - max(self._used.get(name, limit), self._seen.get(name, 0))
 
     def uses(self, group: PodGroup) -> dict[str, int]:
-        """What a pod of the group uses of this quota; nothing where it doesn't cover it."""
+        """The usage of this quota by a pod of the group; empty if the quota doesn't cover it."""
         if not covers(self.quota.scopes, group):
             return {}
         return {name: value for name, value in used_by(group).items() if name in self.left and value}
 
     def lack(self, needed: Mapping[str, int]) -> QuotaLack | None:
-        """What of so much isn't left: what an empty namespace lacks too, or else the first by name."""
+        """The first lack by name; a lack that even an empty namespace has comes first."""
         lacks = self.lacks(needed)
         return min(lacks, key=lambda lack: not lack.never) if lacks else None
 
     def lacks(self, needed: Mapping[str, int]) -> list[QuotaLack]:
-        """All that isn't left of so much."""
+        """Every resource that is needed beyond its remainder."""
         return [
             QuotaLack(self.quota.name, name, value, self.left[name], self.hard[name])
             for name, value in sorted(needed.items())
@@ -65,13 +65,13 @@ class _Account:
 
 
 class Quotas:
-    """The quotas of all namespaces. `time_ms` decides which pods may still come."""
+    """The quotas of all namespaces. `time_ms` decides which assumed pods still count."""
 
     def __init__(self, state: State, time_ms: int) -> None:
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
-        #: What the cycle took, to give it back: account, resource, amount.
+        #: What the cycle took, in order to undo it: account, resource, amount.
         self._taken: list[tuple[_Account, str, int]] = []
         if self._accounts:
             self._count_seen(state)
@@ -124,7 +124,7 @@ class Quotas:
         return len(self._taken)
 
     def give_back(self, mark: int) -> None:
-        """Undo all that was taken since `mark`."""
+        """Undo everything taken since `mark`."""
         while len(self._taken) > mark:
             account, name, value = self._taken.pop()
             account.left[name] += value
@@ -139,7 +139,7 @@ class Quotas:
         return max(room, 0)
 
     def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
-        """What isn't left for these pods together, by the first quota that doesn't leave it."""
+        """The lack for these pods together in the first quota that is too small; None if all suffice."""
         spec = job.valid_spec
         for account in self._accounts.get(job.seen.namespace, ()):
             needed = _sum(account, spec, pods)
@@ -149,7 +149,7 @@ class Quotas:
         return None
 
     def lacks(self, job: JobRecord, pods: Pods) -> list[tuple[QuotaSeen, QuotaLack]]:
-        """Everything that isn't left for these pods together, with the quota that doesn't leave it."""
+        """Every lack for these pods together, with its quota."""
         spec = job.valid_spec
         return [
             (account.quota, lack)
@@ -158,8 +158,8 @@ class Quotas:
         ]
 
     def least(self, job: JobRecord, pods: Pods, others: Iterable[int]) -> QuotaLack | None:
-        """As `lack`, if as many workers as `pods` has may come from any of the sets `others`: what lacks then lacks
-        whichever they are."""
+        """As `lack`, if the workers in `pods` may come from any of the sets `others`: a lack here is a lack for every
+        choice."""
         spec = job.valid_spec
         workers = sum(count for group, count in pods.items() if group != LEADER_GROUP)
         sets = [spec.groups[group] for group in others]
@@ -175,8 +175,8 @@ class Quotas:
 
 
 def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[tuple[QuotaSeen, QuotaLack]]:
-    """Everything that the namespace's quotas don't leave for what the quorum needs, or, if it needs nothing, for one
-    more pod of the group."""
+    """Every lack in the namespace's quotas for the pods that the quorum needs or, if it needs none, for one more pod of
+    the group."""
     needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
     return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
 
@@ -190,7 +190,7 @@ def _sum(account: _Account, spec: JobSpec, pods: Pods) -> dict[str, int]:
 
 
 def _cheapest(each: Sequence[tuple[int, int]], workers: int) -> int:
-    """What so many workers use at least, of sets given as (use of one, workers in it), the smallest first."""
+    """The least usage of `workers` workers from sets given as (usage of one, workers in it), ascending."""
     total = 0
     for value, count in each:
         taken = min(count, workers)

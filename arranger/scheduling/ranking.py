@@ -1,7 +1,7 @@
-"""The nodes' scores for one shape of pod, kept up to date as a cycle places pods, for many small jobs of few shapes.
+"""Node scores for one pod shape, updated as a cycle places pods: this is fast for many small jobs of few shapes.
 
-Only for policies whose scores follow from a node's own amounts and the shape (`PodPolicy.local`), and never fall as it
-fills (`rising`): then a placement changes the scores of its own nodes alone, and the best node stays so until full.
+The scores must depend on a node's own amounts and the shape alone (`PodPolicy.local`), and never fall as the node fills
+(`rising`). Then a placement changes only the scores of its own nodes, and the best node stays the best until full.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from arranger.scheduling.view import Chosen, ClusterView, Part
 #: How many shapes' rankings are kept at once.
 RANKINGS = 64
 
-#: Jobs with more pods than this are placed by sorting; picking the best node again and again costs more.
+#: More pods than this are placed by sorting, because picking the best node repeatedly costs more.
 _FEW_PODS = 8
 
 
@@ -42,7 +42,7 @@ class Ranking:
         self._offers: Scores = np.where(self._room > 0, scores, NONE)
 
     def choose(self, filters: Filters, count: int) -> Chosen:
-        """Nodes for up to `count` pods, as one by one would choose them."""
+        """Nodes for up to `count` pods, the same as if placed one by one."""
         self._catch_up(filters)
         if count > _FEW_PODS or not len(self._offers):
             return fill(self._offers, self._room, count)
@@ -54,12 +54,12 @@ class Ranking:
             pods = min(int(self._room[row]), count)
             chosen.append((row, pods))
             count -= pods
-            self._offers[row] = NONE  # for this choice; it is looked at again when the pods are held there
+            self._offers[row] = NONE  # for this choice only: the row is scored again once the view holds the pods
             self._view.journal.append(row)
         return chosen
 
     def _catch_up(self, filters: Filters) -> None:
-        """Look again at the rows that changed."""
+        """Update the rows that changed."""
         changed = self._view.journal[self._seen :]
         if not changed:
             return
@@ -84,7 +84,7 @@ class Ranking:
 
 
 class Rankings:
-    """The rankings of one cycle, made for shapes that come a second time."""
+    """The rankings of one cycle, for shapes that occur more than once."""
 
     def __init__(self, view: ClusterView, filters: Filters, config: CycleConfig) -> None:
         self._view = view
@@ -94,7 +94,7 @@ class Rankings:
         self._rankings: dict[tuple[str, PodShape], Ranking] = {}
 
     def of(self, policy: PodPolicy, request: PlacementRequest) -> Ranking | None:
-        """The ranking of the shape that is asked for; None if the policy sees it for the first time."""
+        """The ranking of the requested shape; None if it occurs for the first time under the policy."""
         key = (policy.name, request.shape)
         ranking = self._rankings.get(key)
         if ranking is None:

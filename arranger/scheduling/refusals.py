@@ -1,7 +1,7 @@
 """Nodes whose kubelet refused a pod of a job (OutOfcpu, UnexpectedAdmissionError …): the job avoids them for a while.
 
-What the API server says of such a node is not the whole truth, so the next pod would be refused as well. The refusals
-are in the projection, the while (`CycleConfig.refusal_avoid_ms`) is recorded with each cycle.
+The API server doesn't show everything about such a node, so the next pod would be refused as well. The projection has
+the refusals, and each cycle records for how long they count (`CycleConfig.refusal_avoid_ms`).
 """
 
 import math
@@ -19,7 +19,7 @@ from arranger.scheduling.view import ClusterView, Mask
 
 
 class WaryShape(PodShape, frozen=True, array_like=True, gc=False):
-    """A shape as a job asks for it that avoids some nodes, sorted by name. Made for one cycle; never in the log."""
+    """A shape with the nodes that its job avoids, sorted by name. It exists for one cycle and is never logged."""
 
     avoid: tuple[str, ...] = ()
 
@@ -44,12 +44,11 @@ class RefusedRecently(Filter):
         return Reason(ReasonKind.REFUSED_RECENTLY)
 
 
-#: The one that comes with Arranger.
 REFUSED_RECENTLY = RefusedRecently()
 
 
 def wary_groups(job: JobRecord, config: CycleConfig, time_ms: int) -> tuple[PodGroup, ...]:
-    """The groups of a job with what they avoid now; its own where that is nothing."""
+    """The groups of a job with the nodes that they avoid now; its own groups if there are none."""
     if not job.refusals:
         return job.valid_spec.groups
     avoid = tuple(sorted(node for node, since_ms in job.refusals.items() if _avoids(since_ms, config, time_ms)))

@@ -1,4 +1,4 @@
-"""Which policies and filters a cycle can use: those that come with Arranger, and those that other packages add."""
+"""The policies and filters that a cycle can use: the built-in ones, and those that other packages add."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,19 +30,19 @@ class Policies:
     filters: Sequence[Filter]
 
     def versions(self) -> tuple[tuple[str, int], ...]:
-        """`(name, version)` of everything, sorted: what a cycle records."""
+        """`(name, version)` of everything, sorted, as a cycle records it."""
         every: list[Policy] = [*self.queue.values(), *self.pod.values(), *self.filters]
         return tuple(sorted((one.name, one.version) for one in every))
 
     def missing(self, config: CycleConfig) -> tuple[tuple[str, int], ...]:
-        """The versions that a recorded configuration names and that aren't here: such a cycle can't be taken again."""
+        """The recorded versions that aren't installed. If there are any, the cycle can't be repeated."""
         here = self.versions()
         return tuple(version for version in config.versions if version not in here)
 
     def recorded(self, config: CycleConfig) -> "Policies":
-        """Those of them that a recorded cycle had: a filter that was added since would change what it comes to.
+        """The policies and filters of a recorded cycle: a filter that was added since would change its result.
 
-        All of them for a configuration that names none. None of the recorded ones may be missing.
+        A configuration that names no versions gets all of them. No recorded version may be missing.
         """
         if not config.versions or config.versions == self.versions():
             return self
@@ -57,19 +57,19 @@ class Policies:
         )
 
     def closest(self, config: CycleConfig) -> "Policies":
-        """Those of them that a recorded cycle had, or all of them where one that it had isn't here."""
+        """As `recorded`, but all of them if a recorded version is missing."""
         return self if self.missing(config) else self.recorded(config)
 
     def pod_policy(self, job: JobRecord, config: CycleConfig) -> PodPolicy:
-        """The pod policy that a job goes by: its own, or the configured default if it names none that is installed."""
+        """The job's own pod policy, or the configured default if the job names none that is installed."""
         return self.pod.get(job.valid_spec.pod_policy) or self.pod[config.pod_policy]
 
     def queue_policy_name(self, job: JobRecord, config: CycleConfig) -> str:
-        """The name of the queue policy that a job goes by, found in the same way."""
+        """The name of the job's queue policy, chosen as in `pod_policy`."""
         return job.valid_spec.queue_policy if job.valid_spec.queue_policy in self.queue else config.queue_policy
 
     def usable(self, config: CycleConfig) -> CycleConfig:
-        """The configuration, with the built-in defaults where it names ones that aren't here."""
+        """The configuration, with the built-in defaults for policies that aren't installed."""
         plain = CycleConfig()
         return msgspec.structs.replace(
             config,
@@ -81,7 +81,7 @@ class Policies:
 def policies_with(
     queue: Sequence[QueuePolicy] = (), pod: Sequence[PodPolicy] = (), filters: Sequence[Filter] = ()
 ) -> Policies:
-    """The built-in ones and these."""
+    """The built-in policies and filters, followed by these."""
     queues: list[QueuePolicy] = [Priority(), DRF(), *queue]
     pods: list[PodPolicy] = [
         Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), FragmentGradient(), *pod,

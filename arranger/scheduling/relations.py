@@ -1,4 +1,4 @@
-"""How one pod stands to another by what pods ask of each other, for explanations: cycles count pods by the thousand."""
+"""Tests whether rules relate one pod to another, for explanations; cycles count pods instead (`neighbours`)."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Test = Callable[[PodSeen], bool]
 
 
 def keeps_away(job: JobRecord, group: int) -> Test:
-    """Tests whether a pod keeps pods of the job's group off nodes, by its own rules or by theirs."""
+    """A test whether a pod keeps pods of the job's group off nodes, by its own rules or by theirs."""
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     questions: list[Selected | Taking] = []
     if rules is not None:
@@ -26,7 +26,7 @@ def keeps_away(job: JobRecord, group: int) -> Test:
 
 
 def attracts(job: JobRecord, group: int) -> Test | None:
-    """Tests whether pods of the job's group must join a pod, or are balanced with it; None if they ask for neither."""
+    """A test whether pods of the job's group must join a pod or spread with it; None if they have no such rules."""
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     if rules is None or not (rules.affinity or rules.spread):
         return None

@@ -1,7 +1,7 @@
-"""What follows from the nodes' facts alone, kept until a fact changes: a cycle over unchanged nodes computes it once.
+"""A cache of values that depend on the nodes' facts alone: cycles over unchanged nodes compute each value once.
 
-A node table names its present facts by a `Version`, and copies of it have the same one until they change. What was
-computed for a version goes with the last table that has it.
+A node table identifies its present facts by a `Version`, which its copies share until they change. The values of a
+version are freed together with the last table that has it.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from arranger.projections.nodes import Version
 
 _Value = TypeVar("_Value")
-#: Values kept for one version; beyond that they are computed again, so that memory stays bounded.
+#: The limit of values for one version; the cache is then cleared, so that memory stays bounded.
 _KEPT = 4096
 
 
 def remembered(version: Version, key: Any, compute: Callable[[], _Value]) -> _Value:
-    """The value of `key` for this version."""
+    """The value of `key` for this version, computed on first use."""
     values = version.notes
     found: _Value | None = values.get(key)
     if found is None:

@@ -1,8 +1,8 @@
 """Dominant resource shares (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
 
-The share of a job is the largest, over the cluster's resources, of (what the job has / what the cluster has in
-total). `x / 0` is 0 for x = 0 and 1 otherwise. Shares are integers, in billionths, so that they compare alike
-everywhere. The number of pods is no resource here: a slot for a pod is not what jobs compete for.
+The share of a job is the largest, over the cluster's resources, of (what the job has / what the cluster has in total).
+`x / 0` is 0 for x = 0 and 1 otherwise. Shares are integers, in billionths, so that they compare equally on every
+machine. The number of pods doesn't count as a resource, because jobs don't compete for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ def _part(amount: int, total: int) -> int:
 
 
 class Piece(Protocol):
-    """Equal pods placed in this cycle: their group, and which of it."""
+    """Equal pods placed in this cycle."""
 
     @property
     def group(self) -> int: ...
@@ -42,7 +42,7 @@ class Piece(Protocol):
 
 
 class Shares:
-    """What jobs have, in a cycle that gives them more as it goes."""
+    """The jobs' shares, updated as the cycle places pods."""
 
     def __init__(self, view: ClusterView) -> None:
         columns = [(name, view.column(name)) for name in view.resources() if name != PODS]
@@ -53,16 +53,16 @@ class Shares:
         self._given: dict[str, list[Piece]] = {}
 
     def allocated(self, job: JobRecord) -> int:
-        """The share of what the job has: bound, running or decided, this cycle's placements included."""
+        """The share of the job's placements, including those of this cycle."""
         return share_of(self._of(job), self._total)
 
     def requested(self, job: JobRecord) -> int:
-        """The share of what the job asks for in total."""
+        """The share of the job's whole request."""
         counts = {number: group.count for number, group in enumerate(job.valid_spec.groups)}
         return share_of(_sum(job, counts), self._total)
 
     def give(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
-        """The cycle places pods of a job; they are added up when its share is next asked for."""
+        """Add pods placed by the cycle; they are summed when the job's share is next computed."""
         self._given.setdefault(job.uid, []).extend(pieces)
 
     def _of(self, job: JobRecord) -> dict[str, int]:
@@ -81,7 +81,7 @@ class Shares:
 
 
 def _sum(job: JobRecord, counts: Mapping[int, int]) -> dict[str, int]:
-    """What so many pods of each group ask for together."""
+    """The sum of the requests of `counts` pods of each group."""
     amounts: dict[str, int] = {}
     for group, count in counts.items():
         for resource, amount in job.valid_spec.groups[group].shape.requests:

@@ -1,8 +1,8 @@
-"""The cluster as one cycle sees it: node columns in the order of node names, and what the cycle itself holds.
+"""The cluster as one cycle sees it: node columns in the order of node names, and the cycle's own placements.
 
-Row `i` of every array here is the `i`-th node by name, so that "the lowest name wins" is "the lowest row wins",
-and no answer depends on the order in which nodes were seen. What follows from the nodes' facts alone is
-remembered until a fact changes (`remembered.py`).
+Row `i` of every array is the `i`-th node by name, so that "the lowest name wins" means "the lowest row wins", and no
+result depends on the order in which nodes were observed. Values that depend on the nodes' facts alone are cached until
+a fact changes (`remembered.py`).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,20 +19,20 @@ from arranger.scheduling.neighbours import Neighbour, Neighbours, around
 from arranger.scheduling.remembered import remembered
 
 Mask = npt.NDArray[np.bool_]
-#: Whole amounts as doubles, nodes × resources or one value a node.
+#: Whole amounts as doubles, nodes × resources or one value per node.
 Levels = npt.NDArray[np.float64]
 _Derived = TypeVar("_Derived")
 
 #: Chosen nodes, each once: (row, pods).
 Chosen = list[tuple[int, int]]
-#: What was taken: pods by node, and the amounts of one pod.
+#: Placed pods: their number by node, and the amounts of one pod.
 Taken = tuple[Chosen, Amounts]
-#: Fewer rows than this are changed one after the other; numpy's way to change many costs more to begin with.
+#: Fewer rows than this are changed one by one, because a vectorised change has a higher fixed cost.
 _FEW = 8
 
 
 class _Names:
-    """The present nodes' names, in order; made again when a node comes or goes."""
+    """The present nodes' names, in order; rebuilt when a node is added or removed."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.table_rows = nodes.by_name()
@@ -61,7 +61,7 @@ class LabelColumn:
         self._integers: tuple[Mask, Amounts] | None = None
 
     def put(self, row: int, value: str) -> None:
-        """A node has this value."""
+        """Set a node's value."""
         self.codes[row] = self.numbers.setdefault(value, len(self.numbers) + 1)
 
     def masks(self) -> dict[str, Mask]:
@@ -71,7 +71,7 @@ class LabelColumn:
         return self._masks
 
     def integers(self) -> tuple[Mask, Amounts]:
-        """By number of a value: whether it is a decimal number of 64 bits, and which. No label (0) is none."""
+        """By number of a value: whether it is a decimal integer of 64 bits (0, no label, isn't), and the integer."""
         if self._integers is None:
             found = [None, *map(integer, self.numbers)]
             self._integers = (np.array([one is not None for one in found]), np.array([one or 0 for one in found]))
@@ -79,7 +79,7 @@ class LabelColumn:
 
 
 def integer(text: str) -> int | None:
-    """A decimal number of 64 bits, else None."""
+    """The text as a decimal integer of 64 bits, else None."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits or len(digits) > 32 or not digits.isascii() or not digits.isdigit():
         return None
@@ -88,7 +88,7 @@ def integer(text: str) -> int | None:
 
 
 class NodeIndex:
-    """What the present nodes are, by row; made again when a fact changes."""
+    """The facts of the present nodes, by row; rebuilt when a fact changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._names: _Names = remembered(nodes.names_version, "names", lambda: _Names(nodes))
@@ -97,9 +97,9 @@ class NodeIndex:
         self.facts: list[NodeFacts] = [nodes.facts[row] for row in self._names.in_table]
         self.ready: Mask = np.array([facts.ready for facts in self.facts], bool)
         self.cordoned: Mask = np.array([facts.cordoned for facts in self.facts], bool)
-        #: The nodes that have taints, with those.
+        #: (row, taints) of the nodes that have taints.
         self.tainted = [(row, facts.taints) for row, facts in enumerate(self.facts) if facts.taints]
-        #: Some node has a taint that only advises against it.
+        #: Whether some node has a `PreferNoSchedule` taint.
         self.advised = any(taint.effect == "PreferNoSchedule" for _, taints in self.tainted for taint in taints)
         self._labels: dict[str, LabelColumn] | None = None
         self._unlabelled = LabelColumn(len(self.facts))
@@ -128,9 +128,9 @@ class NodeIndex:
 
 
 class ClusterView:
-    """Nodes × resources, free to be used up by a cycle. `free` falls as the cycle places pods.
+    """Nodes × resources. `free` decreases as the cycle places pods.
 
-    `neighbours` are the pods on the nodes, None in a cycle in which no pod asks anything of others.
+    `neighbours` are the pods on the nodes; None in a cycle in which no pod has rules about other pods.
     """
 
     def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
@@ -138,13 +138,13 @@ class ClusterView:
         self.neighbours: Neighbours | None = None
         self._node_index: NodeIndex = self.derived("node index", lambda: NodeIndex(nodes))
         rows = self._node_index.table_rows
-        #: Names the present content of `free`; going back to an earlier content goes back to its number.
+        #: Identifies the present content of `free`; undoing placements restores the earlier number.
         self.content = 0
         self._contents = 0
-        #: Rows whose amounts were changed, in order: who remembers what it has seen of it knows what is new.
+        #: Rows whose amounts were changed, in order. Readers remember their position and read on from there.
         self.journal: list[int] = []
         # Column by column in memory: filters and scores read one resource of all nodes at a time. Doubles, because
-        # they are divided: amounts are whole numbers below 2^53, which doubles hold exactly.
+        # amounts are divided; they are whole numbers below 2^53, which doubles represent exactly.
         self.allocatable: Levels = np.asfortranarray(nodes.allocatable[rows], dtype=np.float64)
         self.free: Levels = self.allocatable.copy(order="F")
         if not empty:
@@ -152,7 +152,7 @@ class ClusterView:
 
     @classmethod
     def of(cls, state: State) -> "ClusterView":
-        """The state's nodes, with the pods on them where a pod asks something of others."""
+        """The state's nodes, with the pods on them if some pod has rules about other pods."""
         view = cls(state.nodes)
         view.neighbours = around(state, view.node_index.rows())
         return view
@@ -173,17 +173,17 @@ class ClusterView:
         return self._node_index.facts
 
     def derived(self, key: Any, make: Callable[[], _Derived]) -> _Derived:
-        """Something that follows from the nodes' facts alone, kept until one of them changes."""
+        """A value that depends on the nodes' facts alone, cached until a fact changes."""
         return remembered(self._table.facts_version, key, make)
 
     def emptied(self) -> "ClusterView":
-        """The same nodes with nothing on them."""
+        """The same nodes without pods."""
         view = ClusterView(self._table, empty=True)
         view.neighbours = self.neighbours.emptied() if self.neighbours is not None else None
         return view
 
     def count_free(self, node: str, requests: Requests) -> None:
-        """Count what is held on a node for a pod as free: it won't come."""
+        """Free the room of a pod that will not appear."""
         row = self._node_index.rows().get(node)
         if row is not None:
             amounts = self._table.vector(requests).copy()
@@ -191,12 +191,12 @@ class ClusterView:
             self.free[row] += amounts
 
     def request(self, shape: PodShape) -> Amounts:
-        """One pod's amounts by resource column, 1 pod included. All that no node has stands as 1 in one column of which
-        nothing is free anywhere."""
+        """One pod's amounts by resource column, including 1 pod. A request for a resource that no node has counts as 1
+        in the column `NOWHERE`, of which nothing is free."""
         return self._table.vector(shape.requests)
 
     def needs(self, shape: PodShape) -> list[tuple[str, int, int]]:
-        """What one pod asks for: resource, column and amount; room for the pod itself is the first."""
+        """One pod's requests as resource, column and amount; the first is 1 of `pods`."""
         columns = self._table.columns
         return [
             (PODS, columns[PODS], 1),
@@ -204,22 +204,22 @@ class ClusterView:
         ]
 
     def column(self, resource: str) -> int | None:
-        """The column of a resource; None if no node has had it."""
+        """The column of a resource; None if no node ever had it."""
         return self._table.columns.get(resource)
 
     def capacity(self, column: int) -> Levels:
-        """What nodes can hold of one resource, to divide by: infinite where they have none of it."""
+        """The allocatable amounts of one resource, as divisors: infinite for nodes without it."""
         of_resource = self.allocatable[:, column]
         return self.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
 
     def resources(self) -> list[str]:
-        """Every resource that a node has had, sorted."""
+        """Every resource that some node ever had, sorted."""
         return sorted(self._table.columns.keys() - {NOWHERE})
 
-    # --- what the cycle holds ------------------------------------------------------------------------------
+    # --- placements of the cycle ---------------------------------------------------------------------------
 
     def take(self, chosen: Chosen, amounts: Amounts, pod: Neighbour | None = None) -> None:
-        """Hold pods of these amounts on the chosen nodes; other pods see them there as `pod`."""
+        """Place pods of these amounts on the chosen nodes; other pods see them there as `pod`."""
         self._add(chosen, -amounts)
         self._contents += 1
         self.content = self._contents
@@ -231,7 +231,7 @@ class ClusterView:
         return self.content
 
     def give_back(self, mark: int, taken: Iterable[Taken]) -> None:
-        """Undo all that was taken since `mark`."""
+        """Undo everything taken since `mark`."""
         for chosen, amounts in taken:
             self._add(chosen, amounts)
         self.content = mark
@@ -250,7 +250,7 @@ class ClusterView:
 
 
 class Part(ClusterView):
-    """Some rows of a view, for what follows from a node's own amounts alone; names and labels are the whole's."""
+    """Some rows of a view, for values that depend on a node's own amounts alone; names and labels are the view's."""
 
     def __init__(self, whole: ClusterView, rows: npt.NDArray[np.int64]) -> None:
         self._table = whole._table
@@ -264,5 +264,4 @@ class Part(ClusterView):
         return len(self._at)
 
     def capacity(self, column: int) -> Levels:
-        """What these nodes can hold of one resource, to divide by."""
         return self._whole.capacity(column)[self._at]

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seed 7 --steps 3000`: one seed, or many (`--seeds 500`), and the story of a failure."""
+"""`python -m tests.simulation --seed 7 --steps 3000`: one seed, or many (`--seeds 500`), and the trace of a failure."""
 
 import argparse
 import time
@@ -9,12 +9,12 @@ from tests.simulation.invariants import Violation
 from tests.simulation.run import outcomes
 from tests.simulation.world import World
 
-#: A long run says so often how far it is.
+#: The interval of progress reports in a long run.
 _TOLD_EVERY = 100
 
 
 def main() -> int:
-    """Run seeds; 1 if one failed."""
+    """Run seeds; returns 1 if one failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")

@@ -1,5 +1,5 @@
-"""Those who act in a world beside the workers: users, machines with their kubelets, the cluster's own caretakers, and
-disasters of the log and the API server. Each draws what it does next from the world's seed.
+"""Actors of a world besides the workers: users, machines with their kubelets, the cluster's own controllers, and
+disasters of the log and the API server. Each draws its next action from the world's seed.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NAMES = tuple(f"job{number}" for number in range(6))
-#: Deadlines and times to live that no run comes to, unless by a wrong clock.
+#: Deadlines and times to live that no run reaches, unless a clock is wrong.
 _FAR_S = 1_700
-#: Squatters end by themselves, so that what waits for their room gets it.
+#: Squatters end by themselves, so that waiting pods get their room.
 _SQUATS_S = (3.0, 40.0)
 
 
 def home_of(name: str) -> str:
-    """The namespace of the jobs of a name: the last two are in one that is deleted now and then."""
+    """The namespace of the jobs of a name. The last two names are in a namespace that is sometimes deleted."""
     return TEAM if name in _NAMES[4:] else "default"
 
 
@@ -42,17 +42,17 @@ _POLICIES = ("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "Jo
 
 
 class User:
-    """Creates, edits and deletes TYJobs, deletes pods by hand, and runs pods that are none of Arranger's business."""
+    """Creates, edits and deletes TYJobs, deletes pods by hand, and runs pods that don't belong to Arranger."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(world.chance.getrandbits(64))
         self._pace_s = self._chance.choice((0.7, 1.5, 3.0))
-        #: UID → name of every TYJob that ever was.
+        #: UID → name of every TYJob that ever existed.
         self.names: dict[str, str] = {}
         self._used: set[str] = set()
         self._strangers = self._names_taken = self._squatters = self._large = 0
-        #: UIDs of TYJobs whose spec may be anything.
+        #: UIDs of TYJobs with an arbitrary spec.
         self._wild: set[str] = set()
         self._likes_large = self._chance.random() < 0.15
 
@@ -79,7 +79,7 @@ class User:
         return {name: found[namespace, name].object for namespace, name in sorted(found)}
 
     def _some_job(self, *, sound: bool = True) -> tuple[str, Object] | None:
-        """Any TYJob; only one whose spec is as it should be if it is to be edited."""
+        """Any TYJob; with `sound` only one with a regular spec, which can be edited."""
         jobs = {
             name: job for name, job in self._jobs().items() if not sound or job["metadata"]["uid"] not in self._wild
         }
@@ -106,7 +106,7 @@ class User:
             self._world.faults.hit("user creates a job again")
 
     def _create_wild(self) -> None:
-        """A TYJob that the schema would refuse: it was there before the schema, or the server doesn't know rules."""
+        """A TYJob that the schema would refuse: it is older than the schema, or the server doesn't support rules."""
         free = [each for each in _NAMES if each not in self._jobs()]
         if not free:
             return
@@ -134,7 +134,7 @@ class User:
         self._did("a TYJob of 1.4 MB", f"creates {name} [{stored.uid}] of {len(stored.raw)} bytes")
 
     def _edit_template(self) -> None:
-        """Change what a leader asks for: refused once the job has started, by the schema or, past that, by us."""
+        """Change a leader's requests: once the job has started, the schema refuses this, or else Arranger does."""
         found = self._some_job()
         if found is None:
             return
@@ -205,7 +205,7 @@ class User:
         spec: dict[str, Any] = {"containers": [container]}
         if chance.random() < 0.3:
             spec["restartPolicy"] = "Never"
-        if not leader and chance.random() < 0.35:  # each pod of it fails by its own fault, and is replaced where it is
+        if not leader and chance.random() < 0.35:  # each of its pods fails by its own fault and is replaced on its node
             notes |= {"run-seconds": f"{chance.uniform(1, 15):.1f}", "failures": "1"}
             spec["restartPolicy"] = "Never"
         return {
@@ -243,7 +243,7 @@ class User:
             self._patch(found[0], {"terminating": True}, "user terminates")
 
     def _suspend(self) -> None:
-        """Suspend a job, or let one that is suspended go on."""
+        """Suspend a job, or resume a suspended one."""
         if found := self._some_job():
             suspend = not found[1]["spec"].get("suspend", False)
             self._patch(found[0], {"suspend": suspend}, "user suspends" if suspend else "user resumes")
@@ -274,7 +274,7 @@ class User:
             self._did("user deletes a pod", f"deletes pod {pod.name}")
 
     def _squat(self) -> None:
-        """Another scheduler's pod takes room that is decided for one of ours and not confirmed yet."""
+        """Another scheduler's pod takes room that is decided for a pod of Arranger but not confirmed yet."""
         state, store = self._world.oracle.state, self._world.store
         decided = [
             node
@@ -332,7 +332,7 @@ class User:
         group, index = self._chance.choice((("learner", 0), ("w0", 0), ("w0", 1), ("w0", 2)))
         job, attempt = self._chance.choice(_NAMES), 0
         waiting = [name for name, each in self._jobs().items() if _waits(each)]
-        if waiting and self._chance.random() < 0.8:  # the leader's pod is wanted soon
+        if waiting and self._chance.random() < 0.8:  # the leader's pod will be created soon
             job, group, index = self._chance.choice(waiting), "learner", 0
             attempt = (self._jobs()[job].get("status") or {}).get("attempt", 0)
         name = pod_name(job, group, index, attempt)
@@ -344,7 +344,7 @@ class User:
 
 
 def _waits(job: Object) -> bool:
-    """Whether a TYJob's pods are still to come, where strangers are."""
+    """Whether a TYJob still waits for its pods, in a namespace with foreign pods."""
     return job["metadata"]["namespace"] == "default" and (job.get("status") or {}).get("stage", "Pending") in (
         "Pending",
         "Rescheduling",
@@ -352,7 +352,7 @@ def _waits(job: Object) -> bool:
 
 
 class FaultyKubelets(SimulatedKubelets):
-    """Kubelets that refuse pods for reasons of their own, and that can lose devices."""
+    """Kubelets that may refuse pods at random, and that can lose devices."""
 
     def __init__(self, world: "World", **more: Any) -> None:
         super().__init__(DirectCluster(world.store, clock=world.clock), clock=world.clock, **more)
@@ -377,15 +377,15 @@ class FaultyKubelets(SimulatedKubelets):
         return super()._ended(run, code)
 
     def set_devices(self, name: str, count: int) -> None:
-        """How many GPUs the device plugin of a node finds now."""
+        """Set how many GPUs the device plugin of a node finds now."""
         self._holds[name]["nvidia.com/gpu"] = count
 
 
 class Machines:
-    """The nodes, their kubelets, and what befalls them."""
+    """The nodes, their kubelets, and their faults."""
 
     def __init__(self, world: "World", templates: list[NodeTemplate] | None = None) -> None:
-        """The nodes that are given, or a few that are drawn."""
+        """Use the given nodes, or draw a few."""
         self._world = world
         self._chance = random.Random(world.chance.getrandbits(64))
         chance = self._chance
@@ -402,11 +402,11 @@ class Machines:
         self._changes: list[str] = []
 
     async def start(self) -> None:
-        """Register the nodes; their kubelets are processes of their own."""
+        """Register the nodes. Each kubelet is a separate process."""
         await self._world.loop.create_task(self._kubelets.start(), context=self.owner.context())
 
     async def run(self) -> None:
-        """Something befalls a node now and then, and is undone later, or not before the end."""
+        """Cause a fault of a node now and then, and undo it later or at the end."""
         acts = (
             self._cordon,
             self._taint,
@@ -506,11 +506,11 @@ class Machines:
             await self._world.loop.create_task(work, context=self.owner.context())
 
     def close(self, name: str) -> None:
-        """One node is cordoned, tainted or not ready from now on, and open again after a while."""
+        """Cordon or taint one node, or make it not ready; open it again after a while."""
         self._begin(self._chance.choice((self._cordon, self._taint, self._flap)), name)
 
     def cordon(self, name: str) -> None:
-        """One node is cordoned from now on, and open again after a while."""
+        """Cordon one node; open it again after a while."""
         self._begin(self._cordon, name)
 
     def _begin(self, act: Callable[[NodeTemplate], Awaitable[None]], name: str) -> None:
@@ -522,7 +522,7 @@ class Machines:
             await act(node)
 
     async def heal(self) -> None:
-        """Every node is there, whole and ready."""
+        """Make every node exist, complete and ready."""
         self._world.loop.resume(self.owner)
         for node in self.templates:
             await self._return(node)
@@ -533,14 +533,14 @@ class Machines:
 
 
 class Caretaker:
-    """What kube-controller-manager does: pods of nodes that are gone or lost are deleted, some time later."""
+    """Deletes pods of deleted or lost nodes after a while, as kube-controller-manager does."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._unready_since_s: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look every few seconds, for ever."""
+        """Check every few seconds, without end."""
         while True:
             await asyncio.sleep(2.0)
             nodes = self._world.store.collection(NODES).objects
@@ -571,7 +571,7 @@ class Caretaker:
 
 
 class Disasters:
-    """What befalls the log's server, the API server and the clocks as a whole."""
+    """Faults of the log's server, the API server and the clocks as a whole."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -616,13 +616,13 @@ class Disasters:
 
     async def _empty(self) -> None:
         if self._world.faults.has("log emptied") and self._chance.random() < 0.5:
-            self._world.elsewhere.leaves()  # of an empty log nobody can know whose it was
+            self._world.elsewhere.leaves()  # an empty log doesn't show its cluster
             self._world.home.lose_everything()
             self._world.redis.forget()
             self._did("log emptied", "the log is empty")
 
     async def _refuse(self) -> None:
-        """The log's server refuses writes: it is full, or it is a replica since a failover."""
+        """Let the log's server refuse writes: it is full, or it has become a replica in a failover."""
         site, self._world.log_trouble = self._chance.choice((("log out of memory", OOM), ("log read-only", READONLY)))
         self._did(site, f"{site} for a while")
         await asyncio.sleep(self._chance.uniform(0.5, 20.0))

@@ -1,7 +1,7 @@
-"""What the workers may hold when nothing is left to do: every backlog is empty, every memory bounded by what is there.
+"""Bounds on the workers' memory once all work is done: backlogs are empty, and collections have only present objects.
 
-Whatever grows with what has been, and not with what is, fails here: jobs and pods that are gone, attempts that ended,
-members that left, tasks that nobody waits for.
+Any collection that grows with history fails here: with deleted jobs and pods, ended attempts, former members, or
+abandoned tasks.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from arranger.projections.state import State
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
-#: Tasks of one process when it is at rest: its roles, their watches, and what each of these waits with.
+#: Tasks of one idle process: its roles, their watches, and the tasks in which each of these waits.
 _TASKS = 40
-#: Waiters for the fold in one process: a watcher of each kind waits for the end of its term.
+#: Waiters for the fold in one process: the watcher of each kind waits for the end of its term.
 _WAITERS = 8
-#: Events that the log may hold when maintenance keeps up: what it leaves, what it lets gather, and some on their way.
+#: Events that the log may have when maintenance keeps up: its reserve, its tolerance, and some in flight.
 _EVENTS = 600
 #: Batches whose identity the log's server remembers.
 _WRITERS = 10_000
 
 
 def overgrown(world: "World") -> list[str]:
-    """What holds more than it may, in words."""
+    """Every exceeded bound, as text."""
     found = [*_of_log(world), *_of_state(world.oracle.state)]
     tasks = Counter(owner.name for task in asyncio.all_tasks() if (owner := task.owner) is not None)  # type: ignore[attr-defined]
     for process in world.processes:
@@ -50,7 +50,7 @@ def _of_log(world: "World") -> Iterator[str]:
 
 
 def _of_state(state: State) -> Iterator[str]:
-    """The projection holds what is there, and nothing of what was."""
+    """The projection has present objects only."""
     for uid, pods in state.pods_of.items():
         if not pods:
             yield f"no pods of job {uid} are kept as an empty table"

@@ -1,5 +1,5 @@
-"""Clocks that are wrong by hours for a while, of a process that runs or of one from its start, and what may not come of
-it: no entry tells a time that is far from the store's, and nothing that time alone decides happens early.
+"""Clocks that are wrong by hours for a while, in running and in starting processes; and checks that no entry has a time
+far from the store's, and that no decision by time alone is early.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 _HALF_AN_HOUR_MS, _FIVE_HOURS_MS = 1_800_000, 18_000_000
-#: Writers that are no processes: they tell the log's own time, so that their time alone has no effect.
+#: Writers that are not processes: they use the log's own time, so that their time has no effect.
 _UNTIMED = ("rogue", "elsewhere", "forger")
 #: A time in a status is whole seconds.
 _SECOND_MS = 1_000
 
 
 class Clocks:
-    """Sets clocks wrong and right again, and knows how far those that may write are off."""
+    """Sets clocks wrong and right again, and records how far the clocks of possible writers are off."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -36,17 +36,17 @@ class Clocks:
         self._comes = self._chance.random() < 0.8
         self._pace_s = self._chance.choice((6.0, 25.0))
         self._from_the_start = self._chance.choice((0.0, 0.05, 0.3))
-        #: The farthest that a clock within the bound has ever been off.
+        #: The largest error so far of a clock within the bound.
         self.tolerated_ms = 0
 
     def starts(self, process: "SimulatedProcess") -> None:
-        """A process starts: now and then by a wrong clock."""
+        """Give a starting process a wrong clock now and then."""
         self.look(process)
         if self._comes and self._world.faults.on and self._chance.random() < self._from_the_start:
             self._set_off(process, "clock off by hours from the start")
 
     async def run(self) -> None:
-        """Set one clock off once in a while, until the faults stop."""
+        """Set one clock wrong once in a while, until the faults stop."""
         while self._comes and self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
             right = [each for each in self._world.processes if abs(each.clock.skew_ms) <= CLOCK_BOUND_MS]
@@ -67,27 +67,27 @@ class Clocks:
         self._world.later(self._chance.choice((2.0, 15.0, 60.0)) * self._chance.uniform(0.3, 1.0), mend)
 
     def mend_all(self) -> None:
-        """Every clock is within the bound."""
+        """Bring every clock within the bound."""
         for process in self._world.processes:
             if abs(process.clock.skew_ms) > CLOCK_BOUND_MS:
                 process.clock.skew_ms = 0
 
     def look(self, process: "SimulatedProcess") -> None:
-        """Note how far a clock is off that may be written by."""
+        """Record the error of a clock that is allowed to write."""
         off_ms = abs(process.clock.skew_ms)
         if off_ms <= CLOCK_BOUND_MS:
             self.tolerated_ms = max(self.tolerated_ms, off_ms)
 
-    # --- what may not come of it ---------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------------------
 
     def check_entry(self, entry: Entry) -> None:
-        """An entry was appended: its time is near the store's own, unless no process wrote it."""
+        """Check that the time of an entry of a process is near the store's own."""
         off_ms = entry.batch.time_ms - self._world.clock.now_ms()
         if abs(off_ms) > CLOCK_BOUND_MS and entry.batch.writer not in _UNTIMED:
             raise Violation(f"{entry.batch.writer} told offset {entry.first} by a clock that is {off_ms} ms off")
 
     def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
-        """A decision on a job was accepted: no deadline has come early."""
+        """Check that an accepted decision on a job isn't earlier than its deadline."""
         if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
             return
         limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None
@@ -98,7 +98,7 @@ class Clocks:
             raise Violation(f"the deadline of {limit_s} s came after {active_ms} ms", job=job.uid)
 
     def check_expiry(self, job: Object) -> None:
-        """A worker deletes an ended TYJob: it was kept for as long as it asked."""
+        """Check that a worker deletes an ended TYJob only after its time to live."""
         ttl_s = job["spec"].get("ttlSecondsAfterFinished")
         ended = (job.get("status") or {}).get("completionTime")
         if ttl_s is None or not ended:
@@ -109,7 +109,7 @@ class Clocks:
             raise Violation(f"TYJob {name} went {kept_ms} ms after its end, and was to be kept for {ttl_s} s", job=uid)
 
     def check_force(self, process: "SimulatedProcess", uid: str) -> None:
-        """A worker deletes a pod by force: its node has been down for long enough."""
+        """Check that a worker deletes a pod by force only if its node has been down for long enough."""
         state = process.follower.state
         pod = state.pods.get(uid)
         if pod is None:

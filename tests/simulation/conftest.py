@@ -1,4 +1,4 @@
-"""The pool that runs the simulation's seeds while pytest asks for one after the other."""
+"""The pool that runs the simulation's seeds while pytest requests one after the other."""
 
 import os
 from collections.abc import Iterator
@@ -10,20 +10,20 @@ from tests.session_end import SIMULATED
 from tests.simulation.run import pool
 from tests.simulation.seeds import Running
 
-#: The simulation takes what processors the other tests leave: those wait for servers, whose times count.
+#: The simulation runs at low priority, because other tests depend on the response times of servers.
 _NICENESS = 19
 
 
 @pytest.fixture(scope="session")
 def executor() -> Iterator[Executor]:
-    """Processes for the simulation: as many as `JOBS` says, or as there are cores."""
+    """Processes for the simulation: `JOBS`, or one per core."""
     with pool(int(os.environ.get("JOBS") or 0), niceness=_NICENESS) as processes:
         yield processes
 
 
 @pytest.fixture(scope="session")
 def simulated(executor: Executor, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """All seeds that this session's tests ask for."""
+    """All seeds that this session's tests request."""
     asking = [item for item in request.session.items if "simulated" in getattr(item, "fixturenames", ())]
     asked = [item.callspec.params for item in asking if hasattr(item, "callspec")]
     fixed = dict.fromkeys(params["seed"] for params in asked if "seed" in params)

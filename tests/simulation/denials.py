@@ -1,5 +1,5 @@
-"""What the API server refuses for a while, in its own words: for lack of quota or rights, by an admission webhook, and
-because a namespace is being deleted.
+"""Temporary refusals by the API server, with its own messages: for quota, permissions, an admission webhook, or a
+namespace that is being deleted.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ from arranger.sandbox.status import forbidden
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: The namespace that is deleted and created again now and then; jobs are in it and in `default`.
+#: A namespace that is deleted and created again now and then; jobs are in it and in `default`.
 TEAM = "team"
 _ACCOUNT = "system:serviceaccount:arranger:arranger"
 _WEBHOOK = "policy.example.dev"
 
-#: One refusal in force: (what is done, namespace, name) → why not, or None.
+#: One active refusal: (operation, namespace, name) → the reason, or None.
 _Denial = Callable[[str, str, str], ApiError | None]
 
 
 class Denials:
-    """The refusals in force now, and who sets and lifts them."""
+    """Sets and lifts refusals; has those that are active now."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -34,7 +34,7 @@ class Denials:
         world.store.create(NAMESPACES, "", {"metadata": {"name": TEAM}})
 
     async def judge(self, what: str, namespace: str, name: str) -> None:
-        """Before an effect: raises what the API server says to it."""
+        """Called before an effect; raises the API server's refusal, if any."""
         if what.startswith("create") and namespace in self._terminating:
             self._world.faults.hit("namespace ends: create refused")
             cause = {
@@ -51,7 +51,7 @@ class Denials:
             raise refused
 
     async def run(self) -> None:
-        """One refusal after the other, each lifted after a while, until the faults stop."""
+        """Set one refusal after the other, each for a while, until the faults stop."""
         kinds = (self._quota, self._no_right, self._no_right_to_statuses, self._webhook_away, self._webhook_denies)
         while self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / 20.0))
@@ -128,8 +128,8 @@ class Denials:
     # --- namespaces ----------------------------------------------------------------------------------------
 
     async def delete_namespaces(self) -> None:
-        """Delete the namespace `team` once in a while, as its controller does: one object after the other, in any
-        order, while nothing new may come; and create it again some time later."""
+        """Delete the namespace `team` once in a while as its controller does, one object after the other in any order,
+        while nothing can be created; create it again some time later."""
         store, world = self._world.store, self._world
         while world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / 60.0))
@@ -151,7 +151,7 @@ class Denials:
             world.step("denials", f"namespace {TEAM} is there again")
 
     async def _empty(self) -> None:
-        """Delete what is in the namespace, one by one."""
+        """Delete the objects in the namespace, one by one."""
         store = self._world.store
         there = [
             (resource, name)

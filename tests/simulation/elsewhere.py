@@ -1,6 +1,6 @@
-"""Another Kubernetes cluster whose processes use the same log: it has a process of its own started on it, answers for a
-while at the address of ours, or gets a claim into the log. Nothing of ours may be deleted for it, and nothing of it be
-taken for ours.
+"""Another Kubernetes cluster whose processes use the same log: a process of ours is started on it, it responds for a
+while at the address of our cluster, or its claim gets into the log. No object of ours may be deleted because of it, and
+none of its objects may be taken for ours.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from tests.simulation.invariants import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
-#: A log that has come so far knows whose it is, also once it has lost its tail.
+#: A log of this length identifies its cluster even after losing its tail.
 _KNOWN_AT = 120
-#: The place for a process of another cluster: beyond those of ours.
+#: The slot of a process of the other cluster, beyond our slots.
 _SLOT = 9
 #: Where this site has a rate, the other cluster does nothing else.
 BREAKS = "another cluster answers, and open watches break"
 
 
 class Elsewhere:
-    """The other cluster, and what is done with it."""
+    """The other cluster and its faults."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -43,7 +43,7 @@ class Elsewhere:
         return f"elsewhere-{self._chance.getrandbits(64):016x}"
 
     def _fill(self) -> None:
-        """Nodes, a pod and TYJobs of the same names as ours."""
+        """Create nodes, a pod and TYJobs with the same names as ours."""
         kind = self._world.store.collection(TYJOBS).kind
         self.store.collections[kind.key] = Collection(kind, 100)
         status = {"allocatable": {"cpu": "64", "pods": "100"}, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -63,16 +63,16 @@ class Elsewhere:
 
     @property
     def uid(self) -> str:
-        """By which the other cluster is known."""
+        """The UID that identifies the other cluster."""
         return self.store.get(NAMESPACES, "", SYSTEM).uid
 
     @property
     def our_uid(self) -> str:
-        """By which ours is known."""
+        """The UID that identifies our cluster."""
         return self._world.store.get(NAMESPACES, "", SYSTEM).uid
 
     async def run(self) -> None:
-        """Something once in a while, until the faults stop."""
+        """Cause a fault once in a while, until the faults stop."""
         acts = (self._answers, self._starts, self._claims)
         while self._comes and self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / 30.0))
@@ -81,10 +81,10 @@ class Elsewhere:
             if self._world.faults.on and known:
                 await (self._answers if self._world.faults.has(BREAKS) else self._chance.choice(acts))()
 
-    # --- what is done --------------------------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------------------
 
     async def _answers(self) -> None:
-        """The other cluster answers one of our processes. Its open watches stay, or break when they next have news."""
+        """Connect one of our processes to the other cluster. Open watches continue, or break at their next event."""
         world = self._world
         process = self._chance.choice(world.processes) if world.processes else None
         if process is None or process.identity is None:
@@ -99,7 +99,7 @@ class Elsewhere:
         world.step("elsewhere", f"our cluster answers {process.name} again")
 
     async def _starts(self) -> None:
-        """A process of the other cluster is started under our name, for a while."""
+        """Start a process on the other cluster under our name, for a while."""
         if any(process.slot == _SLOT for process in self._world.processes):
             return
         self._world.faults.hit("another cluster's process")
@@ -108,8 +108,8 @@ class Elsewhere:
         self._seq += 1
 
     def refused(self, process: "SimulatedProcess", problem: BaseException | None) -> bool:
-        """Whether a process ends as it should: it was started on another cluster's log, or the other cluster answered a
-        process of ours at its start, which is started again then."""
+        """Whether a process ends correctly: it was started on another cluster's log, or the other cluster responded to
+        a process of ours at its start, which is then restarted."""
         if not isinstance(problem, UsageError):
             return False
         if not process.owner.dead and process in self._world.processes:
@@ -119,7 +119,7 @@ class Elsewhere:
         return True
 
     async def _claims(self) -> None:
-        """A claim of the other cluster got into the log, and what its watcher saw: all of it is void."""
+        """Append a claim of the other cluster and its watcher's observations: all of it is void."""
         world = self._world
         if world.log_away:
             return
@@ -143,14 +143,14 @@ class Elsewhere:
         return k.Batch("elsewhere", self._seq, self._world.oracle.state.time_ms, events)
 
     def leaves(self) -> None:
-        """The other cluster is gone, and whatever was started on it."""
+        """Remove the other cluster, and every process started on it."""
         for process in [each for each in self._world.processes if each.slot == _SLOT]:
             process.crash("the other cluster leaves")
 
-    # --- what may not come of it ---------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The log is ours, and nothing of the other cluster is in the projection."""
+        """Check that the log is ours and the projection has no object of the other cluster."""
         state = self._world.oracle.state
         if state.cluster not in ("", self.our_uid):
             raise Violation(f"the log is the cluster's {state.cluster}")

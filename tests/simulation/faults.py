@@ -1,13 +1,13 @@
-"""What can go wrong, where, and how often: every fault has a name, and every time it happens is counted.
+"""All faults, with their sites and rates: every fault has a name, and every occurrence is counted.
 
-A seed draws which kinds of faults it has at all (swarm testing: a run with few kinds goes further into each), and then
-at every passage of a site whether one happens there.
+A seed draws the kinds of faults that it has at all (swarm testing: a run with few kinds explores each further). Then it
+draws at every passage of a site whether a fault happens there.
 """
 
 import random
 from collections import Counter
 
-#: Effects of the workers, in whose middle a process can be killed or paused, and which can fail or lose their answer.
+#: Effects of the workers, during which a process can be killed or paused, and which can fail or lose their response.
 WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events")
 READS = (
     "get namespaces",
@@ -92,7 +92,7 @@ STALLS = (
     "store stalled", "store stalled: a write is taken later", "all processes paused together",
     "append of an ousted writer lands after the claim", "process told to end",
 )  # fmt: skip
-#: At every call of a gateway that is cancelled; as `asyncio.wait_for` of Python 3.11 can.
+#: A cancelled call of a gateway swallows the cancellation, as `asyncio.wait_for` of Python 3.11 can.
 SWALLOWED = ("cancellation swallowed",)
 IN_FLIGHT = ("append held in flight", "pause with news in hand")
 UPGRADE = (
@@ -102,7 +102,7 @@ UPGRADE = (
     "an event that an old version doesn't know",
 )
 
-#: Every named site; tests fail if one of them was never hit over the fixed seeds.
+#: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
          *KUBELETS, *LOG_TROUBLE, *RACES, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
@@ -123,7 +123,7 @@ _FAMILIES = {
 }
 
 
-#: What names sites that are passed so seldom that they need a higher rate to be hit at all, and by how much.
+#: Parts of the names of sites that are passed so rarely that they need a higher rate to be hit at all: the factor.
 _RARE = {
     "pause before delete pods": 24, "pause after delete pods": 24, "delete pods": 8, "snapshot": 8, "trim": 8,
     "a replacement is on its way": 40, "events: 429": 8, "events: time-out after": 8, "events: 500 before": 8,
@@ -131,12 +131,12 @@ _RARE = {
 
 
 def _more(site: str) -> int:
-    """How much higher a site's rate is than that of its family."""
+    """The factor between the rate of a site's family and its own."""
     return next((times for part, times in _RARE.items() if part in site), 1)
 
 
 class Faults:
-    """Draws faults. `on` is False once a run has come to its quiet end."""
+    """Draws faults. `on` is False in the quiet end of a run."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -166,5 +166,5 @@ class Faults:
         return self.on and site in self.rates
 
     def hit(self, site: str) -> None:
-        """A fault that someone else decided on."""
+        """Count a fault that another part of the simulation decided on."""
         self.hits[site] += 1

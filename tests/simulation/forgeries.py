@@ -1,7 +1,7 @@
-"""A user with rights in some namespaces, who forges pods; and one with access to the log, who forges observations.
+"""Forgeries: a user with rights in some namespaces forges pods, and one with access to the log forges observations.
 
-Forged pods carry the owner reference and the labels of a TYJob. The API server takes them, and its garbage collector is
-late here, so they stay until their TYJob goes. They take room and end by themselves.
+Forged pods have the owner reference and the labels of a TYJob. The API server accepts them, and its garbage collector
+is late here, so they remain until their TYJob is deleted. They use room and end by themselves.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from tests.simulation.rogue import jobs_substance
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: Where jobs never are.
+#: A namespace without jobs.
 _FAR = "kube-public"
-#: A run has at most this many forged pods: each takes room for a while.
+#: The limit of forged pods in a run: each uses room for a while.
 _MOST = 10
 _LASTS_S = (3.0, 40.0)
 
@@ -60,7 +60,7 @@ class Forger:
         return self._chance.choice(jobs) if jobs else None
 
     def _slot(self, job: Object) -> tuple[str, bool, int, int] | None:
-        """Group, whether it is the leader, index and attempt of a slot of a job, of its present attempt mostly."""
+        """Group, leader flag, index and attempt of a slot of a job, mostly of its present attempt."""
         spec, status = job["spec"], job.get("status")
         attempt = status.get("attempt", 0) if isinstance(status, dict) else 0
         if self._chance.random() < 0.2:
@@ -79,7 +79,7 @@ class Forger:
         return sorted(name for _, name in self._world.store.collection(NODES).objects)
 
     def _forge(self, job: Object, *, namespace: str, named: str, node: str, site: str, ours: bool) -> None:
-        """Create a pod that claims a slot of a job; the collector doesn't look at it when it is created."""
+        """Create a pod that claims a slot of a job; the garbage collector doesn't check it at creation."""
         slot = self._slot(job)
         if slot is None or self._count >= _MOST or not node:
             return
@@ -106,7 +106,7 @@ class Forger:
         self._world.step("forger", f"creates {namespace}/{name} on {node} [{job['metadata']['uid']}]")
 
     def _far_pod(self) -> None:
-        """In another namespace: seen before its job where that has just been created."""
+        """Forge a pod in another namespace. If its job is new, the pod is observed first."""
         job = self._some_job()
         if job is not None and self._nodes():
             self._forge(
@@ -115,7 +115,7 @@ class Forger:
             )  # fmt: skip
 
     def _renamed_pod(self) -> None:
-        """In the job's namespace, under the name that another job's pod would have."""
+        """Forge a pod in the job's namespace, under the name of another job's pod."""
         job = self._some_job()
         if job is not None and self._nodes():
             self._forge(
@@ -124,7 +124,7 @@ class Forger:
             )  # fmt: skip
 
     def _misplaced_pod(self) -> None:
-        """Under the name of a slot, on another node than those decided for its job: it has to go."""
+        """Forge a pod under the name of a slot, on a node that wasn't decided for its job: it must be deleted."""
         job = self._some_job()
         if job is None:
             return
@@ -145,7 +145,7 @@ class Forger:
         return self._chance.choice(found) if found else None
 
     def _strangers(self) -> list[k.PodSeen]:
-        """Live strangers' pods that the log has seen."""
+        """Live foreign pods that the log has."""
         pods = self._world.oracle.state.pods
         return [pods[uid] for _, uid in sorted(self._world.checks.strangers.items()) if uid in pods]
 
@@ -165,7 +165,7 @@ class Forger:
             self._world.fail(Violation(f"{site} changed a job: {event}"), None)
 
     async def _seen_far(self) -> None:
-        """A pod that never was, in another namespace, with an address for the workers to be told."""
+        """Forge the observation of a leader that never existed, in another namespace, with an address."""
         job = self._record()
         if job is None or job.spec is None:
             return
@@ -179,7 +179,7 @@ class Forger:
         await self._append("forged observation: another namespace", pod, touches_no_job=True)
 
     async def _seen_of_nobody(self) -> None:
-        """A stranger's pod, said to have been left behind by a TYJob that never was."""
+        """Forge the observation of a foreign pod as one of a TYJob that never existed."""
         if strangers := self._strangers():
             pod = self._chance.choice(strangers)
             owner = PodOwner(f"never-{self._seq}", 0, "learner", True, 0)
@@ -188,7 +188,7 @@ class Forger:
             )
 
     async def _seen_of_an_earlier_attempt(self) -> None:
-        """A stranger's pod that has the name of a slot, said to be that of an earlier attempt."""
+        """Forge the observation of a foreign pod with a slot's name as one of an earlier attempt."""
         for pod in self._strangers():
             for job in self._world.oracle.state.jobs.values():
                 owner = _claim(pod, job)

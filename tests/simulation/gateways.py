@@ -1,7 +1,7 @@
-"""Through here every worker process reaches the log, the cluster and Redis, and here most faults happen.
+"""The access of every worker process to the log, the cluster and Redis; most faults happen here.
 
-The log and the cluster are the real in-memory ones, the membership and the leases the real classes on a Redis that
-knows their three scripts. A killed process stops in the middle of the call, a paused one goes on later from there.
+The log and the cluster are the real in-memory ones; the membership and the leases are the real classes on a Redis that
+supports their three scripts. A killed process stops within the call; a paused one continues there later.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-#: What a server says that is full, and one that is a replica.
+#: The errors of a server that is full, and of one that is a replica.
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 READONLY = "READONLY You can't write against a read only replica."
 
-#: How far clocks may be off: what merely differs or jumps a little stays within, and what goes beyond is told.
+#: The bound on clock errors: small differences and jumps stay within it, and larger errors are reported.
 CLOCK_BOUND_MS = 30_000
 
-#: What a lost tail may take away at most.
+#: The limit of what a lost tail may remove.
 LOST_EVENTS = 40
 
 
 class Home(MemoryHome):
-    """The log's server. What it stores is told to the oracle at once; losing its tail takes the watches back too."""
+    """The log's server. The oracle receives every write at once; a lost tail also reverts the watches."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -57,7 +57,7 @@ class Home(MemoryHome):
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, EpochBegun)
         if not begun.cluster:
-            self._world.elsewhere.leaves()  # nobody is left who knows whose log it was
+            self._world.elsewhere.leaves()  # no process knows the log's cluster any more
         self._world.oracle.begin(epoch, first)
         self._watches_before: list[dict[str, HeldWatch]] = []
         super().begin(epoch, first)
@@ -93,14 +93,14 @@ class Home(MemoryHome):
 
 
 class Gateway:
-    """What the log and the cluster of one process share: its crashes and pauses."""
+    """The crashes and pauses of one process, shared by its log and its cluster."""
 
     def __init__(self, world: "World", process: "SimulatedProcess") -> None:
         self.world = world
         self.process = process
 
     async def passage(self, when: str, what: str) -> None:
-        """A moment before or after an effect: here the process may be killed or paused."""
+        """A point before or after an effect, at which the process may be killed or paused."""
         faults = self.world.faults
         if faults.at(f"crash {when} {what}"):
             self.process.crash(f"{when} {what}")
@@ -129,7 +129,7 @@ def placed_on(batch: Batch) -> list[str]:
 
 
 def staying_on(batch: Batch, state: State) -> list[str]:
-    """The nodes on which failed workers are to be replaced."""
+    """The nodes that keep failed workers' slots."""
     found = []
     for event in batch.events:
         job = state.jobs.get(event.job_uid) if isinstance(event, WorkersReplaced) else None
@@ -141,7 +141,7 @@ def staying_on(batch: Batch, state: State) -> list[str]:
 
 
 class FaultyLog(MemoryLog):
-    """A client of the log whose server can be away, lose answers, or be killed."""
+    """A client of the log whose server can be unavailable, lose responses, or be killed."""
 
     def __init__(self, gateway: Gateway, home: Home, now_ms: Callable[[], int]) -> None:
         super().__init__(home, now_ms=now_ms, clock_bound_ms=CLOCK_BOUND_MS)
@@ -153,13 +153,13 @@ class FaultyLog(MemoryLog):
             raise LogUnavailable("simulated: no connection to the log")
 
     def _takes_writes(self, *, frees: bool = False) -> None:
-        """A server that is full takes only what frees memory, a replica nothing at all."""
+        """A full server accepts only writes that free memory, a replica none."""
         trouble = self._world.log_trouble
         if trouble == READONLY or (trouble == OOM and not frees):
             raise WritesRefused(f"Redis at simulated can't do that now: {trouble}")
 
     async def _slowly(self) -> bool:
-        """A slow server; whether its answer comes too late for the client."""
+        """Simulate a slow server; returns whether its response is too late for the client."""
         if not self._world.log_slow:
             return False
         takes_s = self._world.chance.uniform(0.2, 1.2 * ANSWER_TIMEOUT_S)
@@ -207,15 +207,15 @@ class FaultyLog(MemoryLog):
         return appended
 
     async def _close_nodes_of(self, batch: Batch) -> None:
-        """A node that a decision on its way gives pods to closes, and mostly the log has that first."""
+        """Close a node to which a decision in flight assigns pods; mostly the log records the closing first."""
         for site, nodes in zip(RACES, (placed_on(batch), staying_on(batch, self._world.oracle.state)), strict=True):
             if nodes and self._world.faults.at(site):
                 self._world.machines.close(self._world.chance.choice(nodes))
                 await asyncio.sleep(self._world.chance.uniform(0.02, 1.0))
 
     async def _sent(self, batch: Batch, epoch: int, fence: Fence | None) -> None:
-        """The batch is on its way: it may stay there, or arrive at a server that hangs. Who has sent it may be paused
-        meanwhile, for longer than its leases last."""
+        """The batch is in flight: it may stay there, or arrive at a server that hangs. Its sender may be paused
+        meanwhile, for longer than its leases."""
         stalls, gate = self._world.stalls, self._gateway
         what = f"{batch.writer}#{batch.seq} under term {fence.term}" if fence is not None else ""
 
@@ -316,7 +316,7 @@ class FaultyCluster(DirectCluster):
         self._resets = 0
 
     def connect(self, store: Store, *, reset: bool = False) -> None:
-        """From now on another API server answers what is asked again; `reset` breaks the watches that are open, too."""
+        """Send new requests to another API server; `reset` also breaks the open watches."""
         self._store = store
         self._resets += reset
 
@@ -369,7 +369,7 @@ class FaultyCluster(DirectCluster):
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
     ) -> Object:
-        """`still` is not asked again: a process may be stopped right after it has asked."""
+        """`still` isn't checked again: a process may be stopped right after its check."""
         name = body["metadata"]["name"]
         parent = super().create
         return await self._write(
@@ -463,7 +463,7 @@ class FaultyCluster(DirectCluster):
 
 
 class SimulatedRedis:
-    """As much of Redis as membership and leases use: their scripts, on the server's own clock."""
+    """The part of Redis that membership and leases use: their scripts, on the server's own clock."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -496,7 +496,7 @@ class SimulatedRedis:
         return run
 
     def _takes_writes(self, *, frees: bool = False) -> None:
-        """As a server does inside a script: it refuses at the first command that writes, or that needs memory."""
+        """As in a script on a server: the first command that writes, or that needs memory, is refused."""
         trouble = self._world.log_trouble
         if trouble == READONLY:
             raise ReadOnlyError(trouble)
@@ -532,6 +532,6 @@ class SimulatedRedis:
         return 1
 
     def forget(self) -> None:
-        """What FLUSHALL does to members and leases."""
+        """Forget members and leases, as FLUSHALL does."""
         self._members.clear()
         self._leases.clear()

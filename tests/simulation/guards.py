@@ -1,4 +1,4 @@
-"""The product's guards, and how each is turned off: what the simulation must notice every time.
+"""The product's guards, and a way to turn off each; the simulation must notice that every time.
 
 `python -m tests.simulation.guards` prints how many seeds each needs.
 """
@@ -31,15 +31,15 @@ from tests.simulation.invariants import Violation
 from tests.simulation.run import in_order, pool
 from tests.simulation.world import World
 
-#: Within so many seeds each broken rule is found.
+#: Each broken rule is found within these seeds.
 SEEDS = range(40)
 STEPS = 800
-#: What takes a pause, a takeover and a job that goes meanwhile, or a worker that lives long, is seldom met in so few.
+#: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
     "a node that closed since a worker was to stay there": 3000,
     "the term of who declares the log lost": 3000,
 }
-#: The faults that a guard stands against, where they are so rare that a run may not meet them: how often each comes.
+#: Raised rates of the faults that a guard handles, where they are so rare that a run may not have them.
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
@@ -51,7 +51,7 @@ _OFTEN = {
 
 @contextmanager
 def _appends_twice() -> Iterator[None]:
-    """The log forgets who has appended what."""
+    """The log forgets which writer appended which batch."""
     append = MemoryLog.append
 
     async def forgetful(self: MemoryLog, *args: Any, **more: Any) -> Any:
@@ -73,28 +73,28 @@ def _any_pod_is_ours() -> Iterator[None]:
 
 @contextmanager
 def _any_clock_is_right() -> Iterator[None]:
-    """Nobody looks at how far the clocks are off, neither who writes nor the log."""
+    """Neither the writers nor the log check how far the clocks are off."""
     with _trusts_clocks(), mock.patch.object(MemoryLog, "_check_time", lambda *_: None):
         yield
 
 
 @contextmanager
 def _trusts_clocks() -> Iterator[None]:
-    """No process looks at how far its own clock is off."""
+    """No process checks how far its own clock is off."""
     with mock.patch.object(Timekeeper, "right", True):
         yield
 
 
 @contextmanager
 def _any_cluster_is_ours() -> Iterator[None]:
-    """No process looks at which cluster it is connected to."""
+    """No process checks which cluster it is connected to."""
     with mock.patch.object(ClusterIdentity, "foreign", lambda *_: False):
         yield
 
 
 @contextmanager
 def _any_claim_counts() -> Iterator[None]:
-    """A pod fills the slot that it claims, whatever its namespace, name and node."""
+    """A pod fills the slot that it claims, regardless of its namespace, name and node."""
     claimed = fold._Fold.claimed
 
     def unchecked(self: fold._Fold, offset: int, event: k.WatchClaimed) -> None:
@@ -112,7 +112,7 @@ def _any_term_appends() -> Iterator[None]:
 
 @contextmanager
 def _any_term_judges() -> Iterator[None]:
-    """A watcher that was ousted declares the log lost, and the log believes it."""
+    """A superseded watcher declares the log lost, and the log accepts that."""
     begin = MemoryLog.begin_epoch
 
     async def unfenced(self: MemoryLog, **more: Any) -> Any:
@@ -125,7 +125,7 @@ def _any_term_judges() -> Iterator[None]:
 
 @contextmanager
 def _watches_from_the_beginning() -> Iterator[None]:
-    """A watch that breaks off goes on where it began, and hears again what has gone since."""
+    """A broken watch resumes from its beginning, and receives objects again that have been deleted since."""
     watch = Observer._watch
 
     async def forgetful(self: Observer) -> None:
@@ -148,7 +148,7 @@ def _never_compares() -> Iterator[None]:
 
 @contextmanager
 def _ends_once() -> Iterator[None]:
-    """Who is cancelled again while it ends tasks leaves them behind."""
+    """A task that is cancelled again while it ends other tasks leaves them running."""
 
     async def interrupted(tasks: Any, *, once: Any = (), within_s: float | None = None, again_s: float = 0.1) -> Any:
         tasks = list(tasks)
@@ -203,7 +203,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def seeds_until_caught(guard: str) -> tuple[int, str]:
-    """How many seeds it takes, and what was violated; 0 if none notices."""
+    """The number of seeds until the violation, and its text; 0 if no seed notices."""
     with GUARDS[guard]():
         for number, seed in enumerate(SEEDS, start=1):
             world = World(seed)
@@ -212,15 +212,15 @@ def seeds_until_caught(guard: str) -> tuple[int, str]:
                 world.run(_LONGER.get(guard, STEPS))
             except Violation as violation:
                 if isinstance(violation.__cause__, TypeError | AttributeError):
-                    raise  # a mistake in how the guard is turned off proves nothing
+                    raise  # an error in turning off the guard proves nothing
                 return number, str(violation)
-            except (AssertionError, KeyError, ValueError) as problem:  # the fold itself can't go on
+            except (AssertionError, KeyError, ValueError) as problem:  # the fold itself fails
                 return number, repr(problem)
     return 0, ""
 
 
 def main() -> None:
-    """The table of `docs/simulation.md`, and what was violated."""
+    """Print the table of `docs/simulation.md`, and the violations."""
     with pool() as executor:
         for guard, (seeds, what) in zip(
             GUARDS, in_order(executor, seeds_until_caught, [(each,) for each in GUARDS]), strict=True

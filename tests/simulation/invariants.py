@@ -1,6 +1,6 @@
-"""What must hold, checked against the log's own bytes and the store's own history, not against what workers believe.
+"""The invariants, checked against the log's own bytes and the store's own history, not against the workers' state.
 
-`Oracle` folds every entry at the moment that the log's server takes it: the verdicts and placements that are so.
+`Oracle` folds every entry as soon as the log's server stores it, and so has the true verdicts and placements.
 `Checks` reads the store's changes of pods, nodes and TYJobs after every step. Each violation ends the run.
 """
 
@@ -38,7 +38,7 @@ _RANK = {"": 0, "Pending": 0, "Rescheduling": 0, "Starting": 1, "Running": 2, "S
 
 
 class Violation(AssertionError):
-    """Something that must never be."""
+    """An invariant is violated."""
 
     def __init__(self, message: str, *, job: str = "") -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class Oracle:
         self.entries: list[Entry] = []
         self.chain = ""
         self.snapshots: list[StoredSnapshot] = []
-        #: (job UID, attempt, worker set or "" for the leader, index) → nodes that an accepted decision ever gave to
-        #: that place.
+        #: (job UID, attempt, worker set or "" for the leader, index) → nodes that accepted decisions ever gave to that
+        #: slot.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
         self.rejected: Counter[str] = Counter()
-        #: Cycles that were taken again and gave the identical plan.
+        #: The number of cycles that gave the identical plan when repeated.
         self.cycles = 0
         self.epochs: list[int] = []
         #: The first batch of each epoch.
@@ -68,13 +68,13 @@ class Oracle:
         self.story: list[tuple[str, str]] = []
 
     def begin(self, epoch: int, first: bytes) -> None:
-        """A new epoch: no number comes twice, and each is higher than the one that whoever begins it knows of.
+        """A new epoch: no number occurs twice, and each is higher than the last one that its beginner knows.
 
-        Two that begin the same epoch in the same millisecond say the same to the byte: should the log have been emptied
-        between them, whoever has read the first finds the second as one whose tail was lost.
+        Two processes that begin the same epoch in the same millisecond write the same bytes. If the log was emptied
+        between them, a process that read the first batch finds that the log lost its tail.
 
-        A process that finds an empty home knows of none, and one that slept only of an old one; both number by their
-        own clocks, which may be behind. The first that knows of a higher one replaces such an epoch at once.
+        A process that finds an empty home knows no epoch, and one that slept knows only an old one; both number by
+        their own clocks, which may be behind. The first process that knows a higher one replaces such an epoch at once.
         """
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, k.EpochBegun)
@@ -86,7 +86,7 @@ class Oracle:
         self._identities = set()
 
     def add(self, stored: StoredEntry) -> None:
-        """One entry more, right after the last."""
+        """Add the next entry."""
         if stored.first != self.state.offset + 1:
             raise Violation(f"entry {stored.first}-{stored.last} follows offset {self.state.offset}")
         [entry] = verified_run([stored], Position(self.state.epoch, self.state.offset, self.chain))
@@ -102,7 +102,7 @@ class Oracle:
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         time_ms = next((event.time_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
-        if entry.batch.writer not in (ROGUE, "elsewhere"):  # they write past every fence
+        if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
             offset = entry.first + number
@@ -118,7 +118,7 @@ class Oracle:
                 self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
 
     def _check_terms(self, entry: Entry) -> None:
-        """The log takes observations under the current term alone, whoever believes to hold the watch."""
+        """Check that the log accepts observations under the current term alone."""
         for event in entry.batch.events:
             kind = k.WATCHED.get(type(event))
             current, term = self.state.terms.get(kind or ""), getattr(event, "term", 0)
@@ -142,7 +142,7 @@ class Oracle:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
 
     def _stay(self, event: k.WorkersReplaced) -> None:
-        """Workers that are replaced where they are; their batch says nothing of nodes, so those are as before it."""
+        """Check workers that keep their nodes; their batch has no observations of nodes, so these are as before it."""
         job = self.state.jobs[event.job_uid]
         for worker in event.workers:
             if worker.how == Replacement.SAME_NODE and job.spec is not None:
@@ -150,7 +150,7 @@ class Oracle:
                 self._open(node, job.spec.groups[worker.slot.group].shape, event.job_uid, health_too=False)
 
     def _open(self, node: str, shape: PodShape, job: str, *, health_too: bool = True) -> None:
-        """A node that new pods were decided for is open to them, as the log has it."""
+        """Check that a node with newly decided pods is open to them, according to the log."""
         facts = self.state.nodes.facts[self.state.nodes.rows[node]]
         against = [taint for taint in facts.taints if health_too or not taint.key.startswith("node.")]
         if not facts.ready or facts.cordoned or untolerated(against, shape) is not None:
@@ -169,7 +169,7 @@ class Oracle:
             )
 
     def lose_after(self, offset: int) -> None:
-        """The log's tail is gone: fold again what is left."""
+        """Fold the log again after it lost its tail."""
         kept = [entry for entry in self.entries if entry.last <= offset]
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
@@ -178,17 +178,17 @@ class Oracle:
         self.snapshots = [each for each in self.snapshots if each.position.offset <= offset]
 
     def lose_everything(self) -> None:
-        """The log is empty; what comes next begins an epoch."""
+        """The log is empty; the next entry begins an epoch."""
         self.verify_snapshots()
         self.snapshots = []
 
     def snapshot(self, stored: StoredSnapshot) -> None:
-        """A snapshot was stored: remembered, to be checked against the log."""
+        """Remember a stored snapshot, in order to check it against the log."""
         if stored.position.epoch == self.state.epoch:
             self.snapshots.append(stored)
 
     def verify_snapshots(self) -> None:
-        """fold(log) = fold(snapshot + tail) = the state that grew step by step."""
+        """fold(log) = fold(snapshot + tail) = the state that was folded step by step."""
         if not self.entries:
             return
         grown = snapshot.encode(self.state)
@@ -204,7 +204,7 @@ class Oracle:
         ends = {(entry.last, entry.chain) for entry in self.entries}
         for stored in self.snapshots:
             if (stored.position.offset, stored.position.chain) not in ends:
-                continue  # of a tail that was lost: whoever restores it finds no such position in the log
+                continue  # from a lost tail: a process that restores it doesn't find its position in the log
             tail = [entry for entry in self.entries if entry.first > stored.position.offset]
             if snapshot.encode(_folded(snapshot.restore(stored.content), tail)) != grown:
                 raise Violation(f"the snapshot at {stored.position.offset} and its tail fold to another state")
@@ -243,7 +243,7 @@ def _place(pod: Object, owner: dict[str, Any]) -> _Slot:
 
 
 class Checks:
-    """Safety after every step, from the store's own history; and whether the end is a good one."""
+    """Safety after every step, from the store's own history; and liveness at the end."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -254,23 +254,23 @@ class Checks:
                 resource, Selection(), str(self._store.version), lambda: None
             )
         self._room: dict[str, Counter[str]] = {}
-        #: (job, attempt, group, role, index) → UID of the pod that is there.
+        #: (job, attempt, group, role, index) → UID of its pod.
         self._there: dict[_Slot, str] = {}
-        #: UIDs of pods for which nobody kept room all the time since they were created.
+        #: UIDs of pods whose room wasn't kept continuously since their creation.
         self._unawaited: set[str] = set()
-        #: UID of each live pod → its place and node; and by node, with what it asks for.
+        #: UID of each live pod → its slot and node; and the same by node, with its requests.
         self._pods: dict[str, tuple[_Slot, str]] = {}
         self._on: dict[str, dict[str, tuple[_Slot, dict[str, int]]]] = {}
         self._status: dict[str, tuple[int, str]] = {}
         self.strangers: dict[str, str] = {}
-        #: UID of each forged pod → UID of the TYJob whose owner reference it has; "" where it is under a slot's name.
+        #: UID of each forged pod → UID of the TYJob whose owner reference it has; "" if it has a slot's name.
         self.forged: dict[str, str] = {}
         self._forged_addresses: set[str] = set()
 
     # --- safety --------------------------------------------------------------------------------------------
 
     def after_step(self) -> None:
-        """Look at every change of the store since the last step."""
+        """Check every change of the store since the last step."""
         for event in self._watches["nodes"].take():
             if event.type != "DELETED":
                 self._node(event.stored.object)
@@ -329,8 +329,8 @@ class Checks:
         self._fits(node, slot.job)
 
     def _fits(self, node: str, job: str) -> None:
-        """Our pods that are where the log wants them fit their node, together with all whose places were given up, but
-        for those that came when nobody waited for them any more."""
+        """Check that our pods on the nodes that the log desires fit there, together with pods of released slots, except
+        those that appeared after their room was freed."""
         total: Counter[str] = Counter()
         for uid, (slot, requests) in self._on[node].items():
             if self._counts(uid, slot, node):
@@ -341,7 +341,7 @@ class Checks:
             raise Violation(f"node {node} is oversubscribed: {short}, {dict(total)} of {dict(room)}", job=job)
 
     def _counts(self, uid: str, slot: _Slot, node: str) -> bool:
-        """Whether a pod has its room: as its job's, because the log has seen it there, or because it still may come."""
+        """Whether a pod's room is counted: as a desired pod, as an observed one, or as an assumed one."""
         state = self._world.oracle.state
         if self._desired(slot, node):
             return True
@@ -359,12 +359,12 @@ class Checks:
         return slot.group in groups and job.placements.get((groups.index(slot.group), slot.index)) == node
 
     def worker_patches(self, resource: Resource, name: str, subresource: str) -> None:
-        """Workers write the status of TYJobs, and Events; nothing else."""
+        """Check that workers write only Events and the status of TYJobs."""
         if resource.plural != "events" and (resource != TYJOBS or subresource != "status"):
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
 
     def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
-        """Workers delete pods of TYJobs, and ended TYJobs that are to go by themselves; all by UID."""
+        """Check that workers delete only pods of TYJobs, and ended TYJobs with a time to live; all by UID."""
         stored = self._store.collection(resource).objects.get((namespace, name))
         if resource == TYJOBS and uid is not None:
             if stored is not None and stored.uid == uid:
@@ -383,7 +383,7 @@ class Checks:
             raise Violation(f"a worker deletes the forged pod {namespace}/{name}", job=job)
 
     def strangers_stand(self) -> None:
-        """Nobody but users touched what isn't ours, and no forged pod fills a slot."""
+        """Check that only users deleted foreign pods, and that no forged pod fills a slot."""
         for job in self._world.oracle.state.jobs.values():
             if any(self.forged.get(uid) for uid in job.bound.values()):
                 raise Violation(f"a forged pod fills a slot: {job.bound}", job=job.uid)
@@ -393,13 +393,13 @@ class Checks:
                 raise Violation(f"the stranger's pod {name} was deleted")
 
     def projections_agree(self) -> None:
-        """The oracle's state is consistent, and every process that is at the log's end holds its bytes."""
+        """Check that the oracle's state is consistent, and that every process at the log's end has the same bytes."""
         state = self._world.oracle.state
         state.validate()
         told = None
         for process in self._world.processes:
             theirs = process.follower.state
-            at = (theirs.epoch, theirs.offset, process.follower.position.chain)  # one may stand in a tail that was lost
+            at = (theirs.epoch, theirs.offset, process.follower.position.chain)  # a process may be in a lost tail
             if at == (state.epoch, state.offset, self._world.oracle.chain):
                 told = told or snapshot.encode(state)
                 if snapshot.encode(theirs) != told:
@@ -408,7 +408,7 @@ class Checks:
     # --- liveness ------------------------------------------------------------------------------------------
 
     def unsettled(self) -> list[tuple[str, str]]:
-        """(Job UID or "", what isn't right yet); empty at a good end."""
+        """(Job UID or "", the problem); empty at a good end."""
         found = [*self._behind(), *self._differs(), *self._jobs_unsettled()]
         return found or self._backlog()
 
@@ -424,7 +424,7 @@ class Checks:
         return [stored.object for _, stored in sorted(self._store.collection(resource).objects.items())]
 
     def _differs(self) -> list[tuple[str, str]]:
-        """Where the projection isn't what the API server holds."""
+        """Differences between the projection and the API server."""
         state = self._world.oracle.state
         found = []
         pods = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
@@ -475,7 +475,7 @@ class Checks:
             ):
                 found.append((uid, f"the status of {name} says {stage}, the log {record.stage}"))
             waiting = stage in ("Pending", "Rescheduling") and record.waits is not None and status.get("message")
-            # A stranger has a pod's name, or a quota that stays refuses the quorum: then it backs off, and says so.
+            # A foreign pod has a pod's name, or a quota refuses the quorum: then the status reports the back-off.
             kept_off = record.failure is not None or (stage == "Rescheduling" and record.back_offs.held_back)
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
@@ -492,7 +492,7 @@ class Checks:
         return [*found, *self._strays()]
 
     def _strays(self) -> list[tuple[str, str]]:
-        """Pods that nobody wants, and quorums that aren't whole."""
+        """Undesired pods, and incomplete quorums."""
         state = self._world.oracle.state
         found: list[tuple[str, str]] = []
         whole: Counter[str] = Counter()
@@ -518,13 +518,13 @@ class Checks:
             spec = state.jobs[uid].spec
             job = state.jobs[uid]
             if job.failure is not None or (job.schedule_state == ScheduleState.PARTLY and job.waits is not None):
-                continue  # a stranger has a pod's name, or the user asked for more than fits: it says so
+                continue  # a foreign pod has a pod's name, or the job doesn't fit: the status says so
             if spec is not None and pods <= spec.min_workers:
                 found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
         return found
 
     def _backlog(self) -> list[tuple[str, str]]:
-        """Reasons are current, and nobody has anything left to do."""
+        """Remaining work: placements that a cycle would still make, and exceeded bounds."""
         state, world = self._world.oracle.state, self._world
         events = take_cycle(state, world.cycle_config, state.time_ms)
         found = [

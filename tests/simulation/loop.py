@@ -1,8 +1,8 @@
-"""An asyncio event loop on a virtual clock: nothing waits, and one seed decides the order of everything.
+"""An asyncio event loop on a virtual clock: it never waits, and one seed decides the order of all callbacks.
 
 When no callback is ready, time jumps to the next timer; which of the ready callbacks runs next is drawn. Every callback
-belongs to an `Owner` (a simulated process), by the context that it was scheduled in: those of a dead owner are dropped
-on the spot, as kill -9 does, and those of a paused one wait until it goes on, as after SIGSTOP.
+belongs to an `Owner` (a simulated process), through the context in which it was scheduled. Callbacks of a dead owner
+are dropped at once, as after kill -9; those of a paused one wait until it resumes, as after SIGSTOP.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Owner:
-    """Something that has callbacks of its own and can be killed or paused as a whole."""
+    """A unit with its own callbacks, which can be killed or paused as a whole."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,13 +26,12 @@ class Owner:
         self._look_at = 64
 
     def add(self, task: asyncio.Task[Any]) -> None:
-        """A task of its own begins."""
         self._tasks.append(task)
         if len(self._tasks) >= self._look_at:
             self._look_at = max(64, 2 * len(self.running()))
 
     def running(self) -> list[asyncio.Task[Any]]:
-        """Its tasks that haven't ended, in the order in which they began."""
+        """The owner's running tasks, in the order of their beginning."""
         self._tasks = [task for task in self._tasks if not task.done()]
         return self._tasks
 
@@ -54,7 +53,6 @@ class _Task(asyncio.Task[Any]):
     def __init__(self, *args: Any, **more: Any) -> None:
         self.number = next(_Task._numbers)
         context = more.get("context")
-        #: Whose it is.
         self.owner: Owner | None = context.get(_OWNER) if context is not None else _OWNER.get()
         super().__init__(*args, **more)
         if self.owner is not None:
@@ -80,7 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._random = chance.random
         self._now_s = 1000.0
         self._ready: list[asyncio.Handle] = []  # type: ignore[assignment]
-        #: When, in which order they came, and what.
+        #: (time, sequence number, handle).
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_numbers = itertools.count()
         #: Called after each callback; may raise to end the run.
@@ -93,7 +91,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
-        """As asyncio's, of which only what one thread needs is left: it is called ten times for each step."""
+        """As asyncio's, reduced to one thread's needs, because it is called ten times for each step."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -106,13 +104,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def resume(self, owner: Owner) -> None:
-        """Let a paused owner go on, with everything that came due meanwhile."""
+        """Resume a paused owner, with all callbacks that became due meanwhile."""
         owner.paused = owner.dead = False
         self._ready.extend(owner.held)
         owner.held.clear()
 
     def kill(self, owner: Owner) -> None:
-        """Nothing of this owner ever runs again."""
+        """Drop all callbacks of this owner, present and future."""
         owner.dead = True
 
     def _run_once(self) -> None:
@@ -129,7 +127,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         owner = handle._context.get(_OWNER)  # type: ignore[attr-defined]
         if owner is not None and (owner.dead or owner.paused):
-            owner.held.append(handle)  # also of a dead one: what nobody refers to would be closed, and act
+            owner.held.append(handle)  # also if dead: without a reference its coroutine would be closed, and act
             return
         self.turns += 1
         handle._run()
@@ -152,14 +150,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass  # it is dropped when its time comes
 
     def _write_to_self(self) -> None:
-        pass  # nobody sleeps in a selector
+        pass  # the loop never waits in a selector
 
     def _process_events(self, event_list: Any) -> None:
         raise NotImplementedError
 
 
 class SimulatedClock:
-    """A machine's clock: the loop's time, with a wall clock that differs from others and can jump."""
+    """A machine's clock: the loop's time, with a wall clock that has its own offset and can jump."""
 
     def __init__(self, loop: VirtualLoop, *, skew_ms: int = 0) -> None:
         self._loop = loop

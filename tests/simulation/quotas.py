@@ -1,5 +1,5 @@
-"""ResourceQuotas of the simulated world: they come, shrink, grow and go, their controller stands still for a while, and
-the API server may not let them be read; and what must hold of what is decided with them.
+"""ResourceQuotas of the simulated world: they appear, shrink, grow and are deleted, their controller pauses, and the
+API server may deny reading them. Also the checks of decisions under quotas.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ _NAMES = ("compute", "objects")
 
 
 class Quotas:
-    """Who makes quotas, changes them and takes them away; some may stay to the end."""
+    """Creates, changes and deletes quotas; some may remain to the end."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} quotas")
-        #: Whether there are any in this run.
+        #: Whether this run has quotas.
         self.comes = chance.random() < 0.5
-        #: Nobody may list or watch quotas now.
+        #: Listing and watching quotas is denied now.
         self.refused = False
 
     def judge_reading(self, plural: str) -> None:
-        """Before a listing or a watch: raises what the API server says to it."""
+        """Called before a listing or a watch; raises the API server's refusal, if any."""
         if self.refused and plural == QUOTAS.plural:
             self._world.faults.hit("no right to read quotas")
             raise ApiError(403, "Forbidden", 'resourcequotas is forbidden: User "arranger" cannot list resource')
 
     async def run(self) -> None:
-        """One change after the other until the faults stop; then the controller works and everybody may read."""
+        """Make one change after the other until the faults stop; then the controller works and reading is allowed."""
         if not self.comes:
             return
         self.refused = self._chance.random() < 0.1
@@ -54,7 +54,7 @@ class Quotas:
                 act()
 
     def end(self) -> None:
-        """The faults stop: no quota stays that keeps Arranger from a good end, the others do."""
+        """Delete the quotas that would keep Arranger from a good end; the others remain."""
         self.refused = False
         self._world.store.quota_controller(works=True)
 
@@ -103,14 +103,14 @@ class Quotas:
         self._world.step("quotas", f"quotas may {'not ' if self.refused else ''}be read")
 
 
-# --- what must hold ----------------------------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------------------------------------
 
 
 _Pods = list[tuple[PodGroup, int]]
 
 
 def beyond(state: State, events: Sequence[k.Event]) -> str:
-    """Which quota, as it was seen at a cycle's base, couldn't take what that cycle places; empty if none."""
+    """The quota, as observed at a cycle's base, that the cycle's placements exceed; empty if none."""
     placed: dict[str, _Pods] = {}
     for event in events:
         if isinstance(event, k.Placed):
@@ -131,7 +131,7 @@ def beyond(state: State, events: Sequence[k.Event]) -> str:
 
 
 def _decided(state: State, namespace: str) -> _Pods:
-    """Placements whose pod isn't there."""
+    """Placements without a pod."""
     return [
         (job.spec.groups[slot[0]], 1)
         for job in state.jobs.values()
@@ -142,12 +142,12 @@ def _decided(state: State, namespace: str) -> _Pods:
 
 
 def _asked(quota: k.QuotaSeen, pods: _Pods) -> Counter[str]:
-    """What pods use of a quota, by the names of those that are made here."""
+    """The usage of a quota by pods, for the resources of the quotas that this module creates."""
     total = Counter[str]()
     for group, count in pods:
         requests, limits = dict(group.shape.requests), dict(group.traits.limits)
         if quota.scopes and not {"cpu", "memory"} & {*requests, *limits}:
-            continue  # it may be of any class
+            continue  # the pods may have any QoS class
         cpu, gpus = requests.get("cpu", 0), requests.get("nvidia.com/gpu", 0)
         total.update({"pods": count, "count/pods": count, "cpu": cpu * count, "requests.cpu": cpu * count})
         total.update({"limits.cpu": limits.get("cpu", 0) * count, "requests.nvidia.com/gpu": gpus * count})

@@ -1,4 +1,4 @@
-"""Pod security refuses every pod of a whole namespace, for minutes: while there are faults, and in the trials after."""
+"""Pod security refuses every pod of a whole namespace for minutes: during the faults, and in the trials afterwards."""
 
 import asyncio
 import random
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 class Refusals:
-    """The namespace that is refused now, and who sets and lifts that."""
+    """Sets and lifts the refusal of a namespace."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} refusals")
         self._refused = ""
-        #: Whether this run has this fault at all.
+        #: Whether this run has this fault.
         self._comes = self._chance.random() < 0.4
 
     async def judge(self, what: str, namespace: str) -> None:
-        """Before an effect: raises what the API server says to it."""
+        """Called before an effect; raises the API server's refusal, if any."""
         if what == "create pods" and namespace == self._refused:
             self._world.faults.hit("a whole namespace is refused")
             raise ApiError(403, "Forbidden", 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation')
 
     async def run(self) -> None:
-        """One refusal after the other, until the faults stop."""
+        """Set one refusal after the other, until the faults stop."""
         while self._comes and self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / 40.0))
             if not self._world.faults.on:
@@ -41,6 +41,6 @@ class Refusals:
             self.set("")
 
     def set(self, namespace: str) -> None:
-        """Refuse every pod of this namespace and of no other; of none for an empty name."""
+        """Refuse every pod of this namespace alone; for an empty name refuse none."""
         self._refused = namespace
         self._world.step("refusals", f"every pod of {namespace} is refused" if namespace else "no namespace is refused")

@@ -1,6 +1,6 @@
-"""Every cycle of a log taken again from its own inputs: here, and by another process under another hash seed.
+"""Every cycle of a log is repeated from its own inputs: here, and by another process with another hash seed.
 
-`python -m tests.simulation.retaking LOG` prints what came of a log file, so that two processes can be compared.
+`python -m tests.simulation.retaking LOG` prints the result for a log file, so that two processes can be compared.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from arranger.scheduling.registry import Policies
 from tests.simulation.quotas import beyond
 from tests.simulation.upgrades import EVERY
 
-#: Who writes cycles that nobody took (`rogue.Rogue`): they are folded and not taken again.
+#: Writers of forged cycles (`rogue.Rogue`), which are folded but not repeated.
 ROGUE = "rogue"
 
 
 class _Verification(Verification):
-    """`arranger verify`, which leaves aside what a rogue wrote."""
+    """`arranger verify` without the rogue's batches."""
 
     def feed(self, entry: Entry) -> None:
         if entry.batch.writer == ROGUE:
@@ -53,7 +53,7 @@ def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = EVERY)
 
 
 def told(verification: Verification) -> str:
-    """What came of it on one line: equal lines, equal plans and equal state."""
+    """The result on one line: equal lines mean equal plans and equal states."""
     report = verification.report
     counts = f"{report.cycles} cycles, {report.identical} identical, {report.different} different"
     return f"{counts}, {report.other_versions} of other versions, state {snapshot.digest(verification.state)}"

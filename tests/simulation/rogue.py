@@ -1,4 +1,4 @@
-"""A second writer of decisions and observations that must be void: part of a quorum, no room, late or superseded."""
+"""A second writer of void decisions and observations: parts of quorums, without room, late or superseded."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Rogue:
-    """A second writer that is late, old or wrong: what it appends must be without any effect."""
+    """A second writer that is late, outdated or wrong: its batches must have no effect."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -34,7 +34,7 @@ class Rogue:
             self._part_of_a_quorum,
             self._no_room,
             self._closed,
-            self._closed,  # seldom does a worker stay there until the log knows
+            self._closed,  # rarely a worker still runs there when the log records it
             self._old_term,
             self._old_version,
             self._old_cycle,
@@ -48,7 +48,7 @@ class Rogue:
         oracle = self._world.oracle
         epoch, before = oracle.state.epoch, _substance(oracle.state)
         self._seq += 1
-        batch = k.Batch("rogue", self._seq, oracle.state.time_ms, events)  # its time alone would have an effect
+        batch = k.Batch("rogue", self._seq, oracle.state.time_ms, events)  # another time alone would have an effect
         await MemoryLog(self._world.home).append(batch, epoch=epoch)
         self._world.faults.hit(site)
         self._world.step("rogue", f"appends {site}")
@@ -89,7 +89,7 @@ class Rogue:
                 return
 
     async def _closed(self) -> None:
-        """A worker is to stay on its node, which is closed to it first."""
+        """Decide that a worker keeps its node after that was closed to it."""
         state = self._world.oracle.state
         found = [(uid, slot) for uid, job in state.jobs.items() for slot in _workers_there(job)]
         if not found:
@@ -105,7 +105,7 @@ class Rogue:
                 await self._say("two writers: a closed node", decided)
 
     async def _cordoned(self, node: str) -> bool:
-        """Whether the log learns in time that a node is cordoned."""
+        """Wait for the log to record a node's cordon; returns whether it does so in time."""
         for _ in range(40):
             await asyncio.sleep(0.3)
             nodes = self._world.oracle.state.nodes
@@ -138,7 +138,7 @@ class Rogue:
                 PlacedPods(nodes[number % len(nodes)], number, ((0, group.count - 1),)) for number, group in groups
             )
             placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
-            # There is seldom room for what still waits; a reason would hold whether there is or not.
+            # Waiting pods rarely have room; a reason would be valid in either case.
             waits = k.Waits(job.uid, job.version, job.schedule_state, ShortageFacts("learner", 0, 1))
             await self._say("two writers: a superseded cycle", cycle, waits, placed)
 
@@ -148,7 +148,7 @@ def _workers_there(job: JobRecord) -> list[SlotKey]:
 
 
 def jobs_substance(state: State) -> Any:
-    """What decisions and observations change of jobs."""
+    """The parts of jobs that decisions and observations change."""
     return [
         (uid, job.stage, job.attempt, job.version, dict(job.placements), dict(job.bound), job.waits)
         for uid, job in state.jobs.items()
@@ -156,5 +156,5 @@ def jobs_substance(state: State) -> Any:
 
 
 def _substance(state: State) -> Any:
-    """What decisions and observations change, without the counts of verdicts."""
+    """The parts of the state that decisions and observations change, without the counts of verdicts."""
     return jobs_substance(state), sorted(state.pods)

@@ -1,6 +1,6 @@
-"""One seed or many, in this process or in a pool of them: what came of each, and how a failure is told.
+"""Run one seed or many, in this process or in a pool of processes, with the outcome and the report of each failure.
 
-Seeds are independent of each other, so they run on as many cores as there are; outcomes come in the order of the seeds.
+Seeds are independent of each other, so they run on all cores; outcomes are in the order of the seeds.
 """
 
 import gc
@@ -26,7 +26,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one seed. `failure` is one line, `told` all of the story; both are empty when all was well."""
+    """The outcome of one seed. `failure` is one line, `told` the full report; both are empty for a success."""
 
     seed: int
     steps: int
@@ -38,17 +38,17 @@ class Outcome:
 
 
 def cores() -> int:
-    """How many processes can run at once here."""
+    """The number of processes that can run in parallel."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_seed(seed: int, steps: int) -> Outcome:
-    """One seed in this process. A coroutine that nobody ever awaited is a failure too."""
+    """Run one seed in this process. A coroutine that was never awaited is a failure too."""
     began_s = time.process_time()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", RuntimeWarning)
         outcome = _run(seed, steps)
-        gc.collect()  # what nobody awaited is told when it is collected
+        gc.collect()  # unawaited coroutines are reported when they are collected
     forgotten = [str(one.message) for one in warned if "never awaited" in str(one.message)]
     failure, told = outcome.failure, outcome.told
     if forgotten and not failure:
@@ -81,7 +81,7 @@ def _story(world: World, violation: Violation) -> str:
 
 @contextmanager
 def pool(jobs: int = 0, *, niceness: int = 0) -> Iterator[Executor]:
-    """Processes that run seeds, as many as there are cores for `jobs` of 0. What hasn't begun at the end never does."""
+    """Processes that run seeds; for `jobs` of 0 one per core. At the end, pending seeds are cancelled."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(
         jobs or cores(), mp_context=context, initializer=_begin_in_pool, initargs=(niceness,)
@@ -93,8 +93,8 @@ def pool(jobs: int = 0, *, niceness: int = 0) -> Iterator[Executor]:
 
 
 def _begin_in_pool(niceness: int) -> None:
-    """What is there now is there for good, and needn't be looked at after each seed. Whoever is killed leaves nobody
-    behind: a pool's processes would wait for work for ever."""
+    """Freeze the present objects, so that collections after each seed skip them. End when the parent is killed: a
+    pool's processes would otherwise wait for work without end."""
     gc.freeze()
     os.nice(niceness)
     parent = multiprocessing.parent_process()
@@ -108,7 +108,7 @@ def _begin_in_pool(niceness: int) -> None:
 
 
 def outcomes(seeds: Iterable[int], steps: int, *, jobs: int = 0) -> Iterator[Outcome]:
-    """What came of each seed, in their order."""
+    """The outcomes, in the order of the seeds."""
     if jobs == 1:
         gc.freeze()  # as in the pool's processes
         yield from (run_seed(seed, steps) for seed in seeds)
@@ -118,7 +118,7 @@ def outcomes(seeds: Iterable[int], steps: int, *, jobs: int = 0) -> Iterator[Out
 
 
 def in_order(executor: Executor, work: Callable[..., _Answer], each: Iterable[tuple[Any, ...]]) -> Iterator[_Answer]:
-    """The answers in the order of the questions."""
+    """The results, in the order of the arguments."""
     begun: list[Future[_Answer]] = [executor.submit(work, *arguments) for arguments in each]
     for future in begun:
         yield future.result()

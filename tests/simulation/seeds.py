@@ -1,4 +1,4 @@
-"""Which seeds every `make test` runs: fixed ones, ten that nobody has seen before, and those that once found a bug."""
+"""The seeds of every `make test`: fixed ones, ten new random ones, and those that once found a bug."""
 
 import secrets
 import time
@@ -10,17 +10,17 @@ from tests.depth import extent
 from tests.simulation.faults import SITES
 from tests.simulation.run import Outcome, run_seed
 
-#: How many steps each has with faults.
+#: The number of steps with faults for each seed.
 STEPS = 3000
 
 FIXED = range(extent(50, soak=500))
 
-#: How many seeds are drawn again in every session; the summary of the tests names them, passed or failed.
+#: The number of seeds drawn in every session; the summary of the tests lists them, passed or failed.
 FRESH = extent(10, soak=100)
 
 
 class Running:
-    """Seeds that run in the processes of a pool, all begun at once."""
+    """Seeds that run in the processes of a pool, all submitted at once."""
 
     def __init__(self, executor: Executor, fixed: Iterable[int], fresh: int) -> None:
         self._began_s = time.perf_counter()
@@ -30,11 +30,11 @@ class Running:
         }
 
     def outcome(self, seed: int) -> Outcome:
-        """What came of one seed; waits for it."""
+        """The outcome of one seed; waits for it."""
         return self._begun[seed].result()
 
     def summary(self) -> list[str]:
-        """What ran to its end, in a few lines."""
+        """The finished seeds, in a few lines."""
         ended = [future for future in self._begun.values() if future.done() and not future.cancelled()]
         done, spent_s = [future.result() for future in ended], time.perf_counter() - self._began_s
         steps, cpu_s = sum(outcome.steps for outcome in done), sum(outcome.cpu_s for outcome in done)

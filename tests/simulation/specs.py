@@ -1,4 +1,4 @@
-"""TYJobs that nobody should write and that are there all the same: older than a schema, or past a server without."""
+"""Invalid TYJobs that exist nevertheless: they are older than a schema, or the server has none."""
 
 import copy
 import random
@@ -6,19 +6,19 @@ from typing import Any
 
 from arranger.kube.cluster import Object
 
-#: What stands where something else should.
+#: Values that replace valid ones.
 JUNK: tuple[Any, ...] = (
     None, True, -1, 0, 3, 2**31, 10**18, 1.5, "", " ", "x" * 300, "Ünïcode\x00", "1Gi", "-5", "1e30", "0", [], {},
     [None], {"a": 1}, [[]], {"": ""}, ["x"], {"name": "c"}, "default", "learner",
 )  # fmt: skip
-#: As large as an object may nearly be.
+#: Almost the largest size of an object.
 LARGE_BYTES = 1_400_000
 
 
 def wild(chance: random.Random, tyjob: Object) -> Object:
-    """A TYJob in which up to three things of its spec are missing, doubled or something else altogether."""
+    """A TYJob in whose spec up to three values are missing, duplicated or replaced by junk."""
     for _ in range(chance.randrange(1, 4)):
-        # How long a pod takes is the kubelets' part: one that takes 1e30 s to start would never settle.
+        # Durations of simulated pods stay: a pod that takes 1e30 s to start would never settle.
         spots = [spot for spot in _spots(tyjob["spec"]) if not str(spot[1]).endswith("-seconds")]
         if not spots:
             break
@@ -31,7 +31,7 @@ def wild(chance: random.Random, tyjob: Object) -> Object:
         elif act == 2 and isinstance(parent, dict):
             parent[f"{key}x"] = parent.pop(key)
         else:
-            parent[key] = copy.deepcopy(chance.choice(JUNK))  # it may be changed in its turn, and seeds share it
+            parent[key] = copy.deepcopy(chance.choice(JUNK))  # a copy: it may be changed in turn, and seeds share it
     return tyjob
 
 
@@ -44,7 +44,7 @@ def _spots(value: Any) -> Any:
 
 
 def large(tyjob: Object) -> Object:
-    """A TYJob near the size that the API server takes, most of it in the leader's environment."""
+    """A TYJob near the API server's size limit, most of it in the leader's environment."""
     container = tyjob["spec"]["leader"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "BLOB", "value": "x" * LARGE_BYTES}]
     return tyjob

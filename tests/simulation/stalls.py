@@ -1,6 +1,6 @@
-"""Time that stands still for some and not for others: a log's server that hangs, processes that are all paused at once,
-and appends that stay on their way until another has claimed the watch. And what may not come of it: no epoch begins
-while the log has lost nothing, and no task outlives its role.
+"""Stalls: the log's server hangs, all processes are paused at once, or appends stay in flight until another process
+claims the watch. The checks are that no epoch begins while the log has lost nothing, and that no task outlives its
+role.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _PAUSE_S = (5.0, 60.0)
 
 
 class Stalls:
-    """Lets the log's server hang and all processes pause, and holds appends back."""
+    """Lets the log's server hang, pauses all processes, and delays appends."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -34,13 +34,13 @@ class Stalls:
         self._pace_s = self._chance.choice((15.0, 40.0, 90.0))
         self.stalled = False
         self._goes_on = asyncio.Event()
-        #: What clients have sent to the server that hangs and given up: it is carried out when the server goes on.
+        #: Requests to the hanging server that clients gave up on: the server executes them when it resumes.
         self._backlog: list[Callable[[], Awaitable[None]]] = []
-        #: Watch → appends that are on their way until another process claims it.
+        #: Watch → appends that stay in flight until another process claims it.
         self._held: dict[str, list[Callable[[], Awaitable[None]]]] = {}
 
     async def run(self) -> None:
-        """One disaster after the other, until the faults stop."""
+        """Cause one stall after the other, until the faults stop."""
         while self._comes and self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
             if self._world.faults.on:
@@ -55,7 +55,7 @@ class Stalls:
         await self.end()
 
     async def end(self) -> None:
-        """The server goes on, with what it has received meanwhile first."""
+        """Resume the server; it first executes the requests received meanwhile."""
         if self.stalled:
             self._world.step("stalls", "the log's server goes on")
         self.stalled = False
@@ -66,7 +66,7 @@ class Stalls:
         self._goes_on.set()
 
     async def _pause_all(self) -> None:
-        """SIGSTOP for all at once; they go on in any order, once every lease has run out or before."""
+        """SIGSTOP all at once; they resume in any order, before or after every lease has expired."""
         self._world.faults.hit("all processes paused together")
         paused_s = self._chance.uniform(*_PAUSE_S)
         for process in list(self._world.processes):
@@ -78,11 +78,11 @@ class Stalls:
             self._world.faults.hit("process told to end")
             self._chance.choice(self._world.processes).stop()
 
-    # --- what clients meet ---------------------------------------------------------------------------------
+    # --- effects on clients --------------------------------------------------------------------------------
 
     async def passed(self, effect: Callable[[], Awaitable[None]] | None = None) -> bool:
-        """Wait while the server hangs; False when the client gave up first. Then its request is carried out later, or
-        never reached the server."""
+        """Wait while the server hangs; False if the client gave up first. Then its request is executed later, or never
+        reached the server."""
         if not self.stalled:
             return True
         with suppress(TimeoutError):
@@ -94,27 +94,27 @@ class Stalls:
         return not self.stalled
 
     def hold(self, watch: str, effect: Callable[[], Awaitable[None]]) -> None:
-        """Keep an append on its way until another process has claimed the watch."""
+        """Keep an append in flight until another process has claimed the watch."""
         self._held.setdefault(watch, []).append(effect)
 
     async def claimed(self, watch: str) -> None:
-        """A claim was appended and isn't answered yet: what was on its way lands now."""
+        """Land the appends in flight after a claim was appended, before its response."""
         for effect in self._held.pop(watch, []):
             self._world.faults.hit("append of an ousted writer lands after the claim")
             await effect()
 
     async def landing(self, what: str, append: Awaitable[Any]) -> None:
-        """Carry out an append whose client is no longer there to hear of it."""
+        """Execute an append whose client no longer waits for the response."""
         try:
             appended = await append
             self._world.step("stalls", f"{what} lands at {appended.first}-{appended.last}")
         except ArrangerError as problem:
             self._world.step("stalls", f"{what} lands: {type(problem).__name__}")
 
-    # --- what may not come of it ---------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------------------
 
     def check_epoch(self, first: bytes, *, lost_something: bool) -> None:
-        """Only a loss begins an epoch: of entries, or of a status that an earlier epoch's applier stored too late."""
+        """Check that an epoch begins only after a loss of entries, or of a status that an earlier epoch stored late."""
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, k.EpochBegun)
         index = self._world.home.index
@@ -129,14 +129,14 @@ class Stalls:
             raise Violation(f"epoch {begun.epoch} begins and the log has lost nothing: {begun.reason}")
 
     def check_tasks(self, process: "SimulatedProcess", kind: str) -> None:
-        """Who appends for a watch is the only one in its process."""
+        """Check that only one task of the process appends for a watch."""
         for name in (f"watch-{kind}", f"observe-{kind}"):
             found = [task for task in process.owner.running() if task.get_name() == name]
             if len(found) > 1:
                 raise Violation(f"{process.name} has {len(found)} tasks {name}: one has outlived its role")
 
     def check_ended(self, process: "SimulatedProcess") -> None:
-        """Nothing of a process that has drained goes on."""
+        """Check that no task of a drained process continues."""
         left = sorted(task.get_name() for task in process.owner.running() if task is not asyncio.current_task())
         if left:
             raise Violation(f"{process.name} has drained, and {left} go on")

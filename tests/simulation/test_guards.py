@@ -7,13 +7,13 @@ import pytest
 
 from tests.simulation.guards import GUARDS, seeds_until_caught
 
-#: Seeds run beneath all other tests, so that a result may be long in coming.
+#: Seeds run at a lower priority than all other tests, so a result may take long.
 pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
 def begun(executor: Executor) -> Iterator[dict[str, Future[tuple[int, str]]]]:
-    """All guards at once, each in a process of its own."""
+    """All guards at once, each in its own process."""
     yield {guard: executor.submit(seeds_until_caught, guard) for guard in GUARDS}
 
 

@@ -1,4 +1,4 @@
-"""Jobs of thousands of pods through the whole system: far fewer steps for each pod than with small ones, and faults."""
+"""Jobs of thousands of pods in the whole system, with faults and far fewer steps per pod than small jobs have."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ _A_NODE = 250
 
 
 class _OneJob:
-    """A user who wants one job of many workers."""
+    """A user who creates one job with many workers."""
 
     def __init__(self, world: World, workers: int) -> None:
         self._world = world
@@ -39,7 +39,7 @@ class _OneJob:
 
 
 def _runs_whole(world: World, workers: int) -> None:
-    """Nothing is settled before the job runs: a back-off is no good end here."""
+    """Settle only once the job runs: a back-off is not a good end here."""
     unsettled = world.checks.unsettled
 
     def until_it_runs() -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def _world_of(workers: int, *, faults: bool) -> World:
     world.machines = Machines(world, nodes)
     user: Any = _OneJob(world, workers)
     world.user = user
-    world.quotas.comes = False  # one that never lets so many pods in would be a good end without a job that runs
+    world.quotas.comes = False  # a quota that never admits so many pods would give a good end without a running job
     world.faults.on = faults
     return world
 

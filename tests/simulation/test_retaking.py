@@ -1,5 +1,5 @@
-"""Logs that simulated workers wrote: each cycle in them gives the identical plan again, in this process and in another
-one under another hash seed; and what the workers hold at the end of a run is bounded."""
+"""Logs of simulated workers: each cycle gives the identical plan again, in this process and in another one with another
+hash seed. The workers' memory at the end of a run is bounded."""
 
 import asyncio
 import os
@@ -24,12 +24,12 @@ from tests.simulation.invariants import Oracle, Violation
 from tests.simulation.retaking import retaken, told
 from tests.simulation.world import World
 
-#: A broken rule is noticed within so many seeds.
+#: A broken rule is noticed within this number of seeds.
 SEEDS = range(12)
 
 
 def in_another_process(module: str, *arguments: str, hash_seed: int) -> str:
-    """The last line that a module prints under a hash seed of its own."""
+    """The last line that a module prints with its own hash seed."""
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
     done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
@@ -62,7 +62,7 @@ def test_a_simulated_log_gives_identical_plans_in_another_process_under_another_
 
 
 def first_violation(steps: int) -> str:
-    """What the first seed that fails says; empty if none does."""
+    """The failure of the first failing seed; empty if none fails."""
     for seed in SEEDS:
         try:
             World(seed).run(steps)
@@ -102,5 +102,5 @@ def test_waiting_for_the_fold_without_end_is_noticed() -> None:
 
     with mock.patch.object(Follower, "catch_up", leaving_one_behind):
         said = first_violation(300)
-    # Who waits in vain is noticed in a process that is at rest, or when that process has drained.
+    # A task that waits in vain is noticed in an idle process, or after the process has drained.
     assert ("has" in said and "tasks" in said) or "wait for the fold" in said or "go on" in said

@@ -11,7 +11,7 @@ from tests.simulation.run import run_seed
 from tests.simulation.seeds import FIXED, FRESH, Running
 from tests.simulation.specs import JUNK, wild
 
-#: Seeds run beneath all other tests, so that a result may be long in coming.
+#: Seeds run at a lower priority than all other tests, so a result may take long.
 pytestmark = pytest.mark.timeout(1800)
 
 

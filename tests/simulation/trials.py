@@ -1,7 +1,7 @@
-"""What faults can suspend is tried at the end of a run, when nothing else goes wrong: what is to happen in time.
+"""Trials of liveness with deadlines at the end of a run, because faults could delay it earlier.
 
-A job whose pods are refused makes room for one of another namespace, and comes again; a job that lacks a part of its
-quorum gives the other part up.
+A job whose pods are refused makes room for a job of another namespace, and is scheduled again. A job that lacks a part
+of its quorum releases the other part.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from tests.simulation.invariants import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: So long a job may hold nodes once the log knows that its pods are refused: 5 s of grace, and what deciding takes.
+#: How long a job may keep nodes after the log recorded the refusal of its pods: 5 s of grace, and the decision.
 _HOLDS_S = 8.0
-#: How long the trial looks on, when in it the other job comes, and how long what was lifted may take to be noticed.
+#: The length of the trial, the creation of the other job in it, and the time to notice a lifted refusal.
 _TRIAL_S = 100.0
 _OTHER_COMES_S = 40.0
 _COMES_AGAIN_S = 400.0
@@ -29,7 +29,7 @@ _SHORT_S = 120.0
 
 
 class Trials:
-    """Which trials a run has, and what they find."""
+    """The trials of a run, and their findings."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -37,14 +37,14 @@ class Trials:
         self._refuses, self._raises = chance.random() < 0.4, chance.random() < 0.4
 
     async def run(self) -> None:
-        """One after the other. Raises `Violation`."""
+        """Run one trial after the other. Raises `Violation`."""
         if self._raises:
             await self._raised_minimum()
         if self._refuses:
             await self._refused_namespace()
 
     async def _raised_minimum(self) -> None:
-        """The minimum of a job that starts is raised above what fits: it doesn't keep a part of its quorum for long."""
+        """Raise the minimum of a starting job above the room: the job must not keep a part of its quorum for long."""
         spot = _roomiest(self._state)
         if spot is None or self._state.quotas:
             return
@@ -62,8 +62,8 @@ class Trials:
         self._world.store.delete(TYJOBS, "default", "raised")
 
     async def _refused_namespace(self) -> None:
-        """A job whose pods are refused, and one of another namespace, want the same room."""
-        for _ in range(2):  # clocks that differ make back-offs longer and shorter
+        """A job whose pods are refused, and a job of another namespace, need the same room."""
+        for _ in range(2):  # differing clocks make back-offs longer and shorter
             await asyncio.sleep(2 * CLOCK_BOUND_MS / 1000)  # all are within the bound; then the log's time is too
             for process in self._world.processes:
                 process.clock.skew_ms = 0
@@ -84,8 +84,8 @@ class Trials:
         return self._world.oracle.state
 
     def _create(self, namespace: str, name: str, node: str, cpu: int, *, workers: int = 0) -> str:
-        """A leader that asks for all the room of a node, and workers that find none there; the job's UID. With workers
-        it never comes to run."""
+        """Create a job whose leader needs all the room of a node and whose workers find none there; returns its UID.
+        With workers it never runs."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
         template: Object = {"spec": {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}}
         sets = [{"name": "w", "counts": workers, "template": template}] if workers else []
@@ -109,8 +109,8 @@ class Trials:
         return stored.uid
 
     async def _look_on(self, uid: str, spot: tuple[str, int]) -> str:
-        """The refused job holds no nodes for long, comes less and less often, and the other one runs; its UID, empty
-        where somebody else was quicker to take the room."""
+        """Check that the refused job doesn't keep nodes for long, retries less and less often, and that the other job
+        runs. Returns the UID of that job, empty if another pod took the room first."""
         held_s, other, began_s = 0.0, "", self._world.loop.time()
         while (passed_s := self._world.loop.time() - began_s) < _TRIAL_S:
             await asyncio.sleep(0.5)
@@ -143,7 +143,7 @@ class Trials:
 
 
 def _roomiest(state: State) -> tuple[str, int] | None:
-    """A healthy node and the whole processors that are free there; None where there is none with any."""
+    """A healthy node with the most free whole cpus, and their number; None if no node has any."""
     nodes, found = state.nodes, []
     for name, row in nodes.rows.items():
         facts = nodes.facts[row] if nodes.has(name) else None
@@ -156,7 +156,7 @@ def _roomiest(state: State) -> tuple[str, int] | None:
 
 
 def _free(state: State, node: str) -> int:
-    """Whole processors that are free on a node, 0 for one that is gone."""
+    """The free whole cpus of a node; 0 for a deleted node."""
     row = state.nodes.rows.get(node)
     used, there = state.nodes.amounts(row).get("cpu", (0, 0)) if row is not None else (0, 0)
     return (there - used) // 1000

@@ -1,13 +1,13 @@
 """A rolling upgrade: processes of an old and a new version work together for a while, on the same code.
 
-What a new version may have changed is put between a process and the log: snapshots of another layout, events that the
-old one doesn't know, at which its fold stops on purpose and its process ends, and one more filter, so that cycles are
-recorded under other versions.
+The differences of a new version are put between a process and the log: snapshots of another layout, events unknown to
+the old version (its fold stops there on purpose and its process ends), and one more filter, so that cycles record other
+versions.
 
-The new version reads the old one's snapshots over the bridge. What the old one makes of the new one's is drawn. A
-*rude* old version takes them for damaged, as the release before bridges did: the new one must not store any while an
-old one runs or may start. A *patient* one knows a later layout when it sees it, and the new version stores at once: the
-old one must wait. No process may begin an epoch though the log holds a snapshot that somebody can go on from.
+The new version reads the old one's snapshots over the bridge. A draw decides how the old version takes the new one's. A
+*rude* old version treats them as damaged, as the release before bridges did: the new version must not store any while
+an old one runs or may start. A *patient* one recognises a later layout, and the new version stores at once: the old one
+must wait. No process may begin an epoch while the log has a snapshot that some process can restore.
 """
 
 import asyncio
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 OLD, NEW = 1, 2
-#: The layouts that the old version reads up to, and the new one.
+#: The latest layouts that the old and the new version read.
 _LAYOUTS = {OLD: snapshot.LAYOUT - 1, NEW: snapshot.LAYOUT}
-#: A new version waits so long for old ones that may start: longer than any is down, paused or without a log, and where
-#: they end at what they don't know before they are members, longer than the upgrade takes.
+#: How long a new version waits for old ones that may start: longer than any process is down, paused or without a log,
+#: and, if old ones end at unknown events before they are members, longer than the upgrade.
 _GRACE_S, _LONG_GRACE_S = 120.0, 900.0
-#: A process whose fold has stopped drains for so long at most.
+#: The longest drain of a process whose fold has stopped.
 _DRAINS_S = 3.0
 
 
 def _numbered(content: bytes, layout: int) -> bytes:
-    """The snapshot under another number of its layout."""
+    """The snapshot with another layout number."""
     parts = msgspec.msgpack.decode(content, type=list[msgspec.Raw])
     return msgspec.msgpack.encode([layout, *parts[1:]])
 
 
 def bridges() -> dict[int, Callable[[layouts.Parts], layouts.Parts]]:
-    """A bridge over which nothing changes: what lies behind the real one is tested with snapshots that are kept."""
+    """A bridge that changes nothing; kept snapshots test the real one."""
     return {_LAYOUTS[OLD]: lambda parts: [msgspec.Raw(msgspec.msgpack.encode(_LAYOUTS[NEW])), *parts[1:]]}
 
 
 class _RefusesNothing(Filter):
-    """What the new version has and the old one hasn't."""
+    """A filter that only the new version has."""
 
     name: ClassVar[str] = "Upgraded"
     version: ClassVar[int] = 1
@@ -68,12 +68,12 @@ class _RefusesNothing(Filter):
         return "upgraded"
 
 
-#: Everything that either version has: whoever takes cycles again needs both.
+#: The policies of both versions: repeating cycles needs them all.
 EVERY = policies_with(filters=(_RefusesNothing(),))
 
 
 class Upgrade:
-    """Which version each place for a process has, and what the versions don't have in common in this run."""
+    """The version of each process slot, and the differences between the versions in this run."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -83,26 +83,26 @@ class Upgrade:
         self._new_events = chance.random() < 0.5
         self._patient = chance.random() < 0.5
         self._versions: dict[int, int] = {}
-        #: Every place has the new version, also those that are taken later.
+        #: Every slot has the new version, including slots that are used later.
         self._done = False
         self._guards: list[LayoutGuard] = []
         #: (epoch, offset) → version of the process that stored the snapshot there.
         self._stored_by: dict[tuple[int, int], int] = {}
 
     def of_slot(self, slot: int) -> int:
-        """The version that a process starts with in this place."""
+        """The version with which a process starts in this slot."""
         return self._versions.get(slot, NEW if self._done else OLD)
 
     def latest_in(self, slot: int) -> None:
-        """What starts in this place has the latest version that runs already."""
+        """Set this slot to the latest version that already runs."""
         self._versions[slot] = max([OLD, *self._versions.values()])
 
     def policies_of(self, version: int) -> Policies:
-        """What a process of this version has installed."""
+        """The installed policies of a process of this version."""
         return EVERY if version == NEW else BUILT_IN
 
     async def run(self) -> None:
-        """Some time after the beginning, one place after the other gets the new version."""
+        """Some time after the beginning, upgrade one slot after the other."""
         world = self._world
         if not self._comes:
             return
@@ -123,7 +123,7 @@ class Upgrade:
         world.step("upgrade", "is done")
 
     async def _old_ones_start(self) -> None:
-        """While the versions stand beside each other, processes of the old one are started again now and then."""
+        """During the upgrade, start processes of the old version again now and then."""
         world = self._world
         while world.faults.on and self._chance.random() < 0.6:
             old = [process for process in world.processes if process.version == OLD and not process.owner.dead]
@@ -135,14 +135,14 @@ class Upgrade:
     # --- snapshots -----------------------------------------------------------------------------------------
 
     def stored(self, stored: StoredSnapshot, version: int) -> None:
-        """A process of this version has stored a snapshot."""
+        """Record that a process of this version stored a snapshot."""
         self._stored_by[stored.position.epoch, stored.position.offset] = version
 
     def restored(self, stored: StoredSnapshot | None, version: int) -> StoredSnapshot | None:
-        """The snapshot as a process of this version finds it: with another layout, if it has another."""
+        """The snapshot as a process of this version finds it, with the layout of the version that stored it."""
         if stored is None or not self.other_layout:
             return stored
-        # A rude old version looks at the newest alone.
+        # A rude old version reads only the newest snapshot.
         newest = self._world.home.snapshots[-1] if version == OLD and not self._patient else stored
         if self._stored_by.get((newest.position.epoch, newest.position.offset), version) == version:
             return stored
@@ -156,7 +156,7 @@ class Upgrade:
         return msgspec.msgpack.encode([snapshot.LAYOUT + 1]) if self._patient else b"of another layout"
 
     def layout_of(self, version: int) -> int:
-        """The layout that a process of this version tells the others."""
+        """The layout that a process of this version reports to the others."""
         return _LAYOUTS[version] if self._careful else snapshot.LAYOUT
 
     @property
@@ -170,12 +170,12 @@ class Upgrade:
         return _LONG_GRACE_S if self._new_events and not self._done else _GRACE_S
 
     def guards(self, guard: LayoutGuard) -> None:
-        """Set how long a process waits before it stores a snapshot that others can't read."""
+        """Set how long a process waits before it stores a snapshot that other processes can't read."""
         guard.grace_s = self._grace_s()
         self._guards.append(guard)
 
     def readable_offset(self) -> int | None:
-        """The offset of a snapshot that somebody can go on from; None if the log holds none."""
+        """The offset of a snapshot that some process can restore; None if the log has none."""
         home = self._world.home
         ends = {(entry.last, entry.chain) for entry in home.stored}
         start = home.index.start if home.index is not None else None
@@ -188,7 +188,7 @@ class Upgrade:
     # --- events that the old version doesn't know ----------------------------------------------------------
 
     def readable(self, entries: Sequence[Entry], process: "SimulatedProcess") -> Sequence[Entry]:
-        """What a process can decode of some entries. Raises `UnknownEvent` if it can't the first."""
+        """The entries that a process can decode. Raises `UnknownEvent` if it can't decode the first."""
         if process.version == NEW or not self._new_events:
             return entries
         for number, entry in enumerate(entries):
@@ -209,7 +209,7 @@ class Upgrade:
         return next((at for at, event in enumerate(entry.batch.events) if type(event) is k.StageDecided), None)
 
     def ends(self, process: "SimulatedProcess", problem: BaseException | None) -> bool:
-        """Whether a process ends as it should, because it met what it doesn't know; it drains, and another comes."""
+        """Whether a process ends correctly, at an unknown event; it drains, and another process replaces it."""
         if not isinstance(problem, UnknownEvent) or process.version == NEW:
             return False
 

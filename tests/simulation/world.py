@@ -1,8 +1,8 @@
 """One simulated world: an API server with kubelets, a log, worker processes, users, and one seed for all of it.
 
-`World(seed).run(steps)` lets everything happen for that many steps with faults, then stops the faults and waits until
-all is well, or raises `Violation`. A step is one thing that reached the log, the API server or a machine: a write, a
-listing, an act of a user, a crash. Everything that happens is a line of the trace, and its digest tells two runs apart.
+`World(seed).run(steps)` runs that many steps with faults, then stops the faults and waits until the world is settled,
+or raises `Violation`. A step is one event that reached the log, the API server or a machine: a write, a listing, a
+user's action, a crash. Every event is a line of the trace, and the trace's digest distinguishes runs.
 """
 
 import asyncio
@@ -62,22 +62,22 @@ from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade, bridges
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
-#: The shipped settings. A run lasts minutes and has few events, so what comes after hours or after many comes sooner.
+#: The shipped settings, with shorter periods and lower limits, because a run takes minutes and has few events.
 SETTINGS = Settings(
     cluster="sim", clock_bound_s=CLOCK_BOUND_MS / 1000, infeasible_grace_s=20, quorum_grace_s=40, image_grace_s=15,
     relist_s=20, snapshot_every_events=100, snapshot_every_s=20, keep_events=30,
 )  # fmt: skip
-#: All must be well so long after the faults stopped, in virtual seconds: a watch that was refused is tried again after
-#: 300 s, and a job that was refused meanwhile backs off for as long.
+#: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a
+#: job that was refused meanwhile backs off for as long.
 _SETTLES_WITHIN_S = 700.0
-#: Changes of a resource that a watch may lag behind.
+#: The number of changes of a resource that a watch may lag behind.
 _HISTORY = 400
-#: Projections are compared with each other every so many steps.
+#: The number of steps between comparisons of projections.
 _COMPARE_EVERY = 100
 
 
 class _Silent:
-    """Metrics that nobody reads."""
+    """Metrics that are discarded."""
 
     def __getattr__(self, name: str) -> "_Silent":
         return self
@@ -90,8 +90,8 @@ SILENT: Any = _Silent()
 
 
 class _Missed:
-    """A watcher's count of what its comparisons found: all of that was lost on the way, or forged, which only a few
-    faults do; or the process is about to notice that it stands in a tail which the log has lost."""
+    """A watcher's count of differences that its comparisons found. Each was lost in transit, or forged, which only a
+    few faults cause; or the process is about to notice that it is in a lost tail of the log."""
 
     def __init__(self, process: "SimulatedProcess") -> None:
         self._process = process
@@ -110,31 +110,31 @@ class _Missed:
 
 
 class _Metrics(_Silent):
-    """Of a process: what its comparisons found is judged."""
+    """The metrics of a process; the findings of its comparisons are checked."""
 
     def __init__(self, process: "SimulatedProcess") -> None:
         self.missed_observations = _Missed(process)
 
     def heard_age_s(self, kind: Watched) -> None:
-        """Nobody has heard anything."""
+        """Discard it."""
 
 
 class Problems(logging.Handler):
-    """Whatever the workers log as an error is one."""
+    """Treats every error that the workers log as a violation."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(logging.ERROR)
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() == "the fold stops":  # its task ends with the reason, which is judged there
+        if record.getMessage() == "the fold stops":  # its task ends with the reason, which is checked there
             return
         problem = record.exc_info[1] if record.exc_info else None
         self._world.fail(Violation(f"an error was logged: {record.getMessage()} {problem!r}"), problem)
 
 
 class Ticks:
-    """rq's part: at most one tick of each name waits, and whoever asks first gets it."""
+    """The part of rq: at most one tick of each name waits, and the first process that asks gets it."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -162,7 +162,7 @@ class Ticks:
             await asyncio.sleep(period_s)
 
     async def work(self, handlers: dict[str, Callable[[], Awaitable[None]]]) -> None:
-        """Handle ticks one after the other, for ever, as a `TickLoop` does."""
+        """Handle ticks one after the other without end, as a `TickLoop` does."""
         while True:
             names = [name for name in handlers if self._waiting.get(name)]
             if not names:
@@ -173,7 +173,7 @@ class Ticks:
 
 
 class _Follower(Follower):
-    """The fold of a process whose last resort is judged."""
+    """The fold of a process; its last resort is checked."""
 
     def __init__(self, process: "SimulatedProcess", log: FaultyLog) -> None:
         super().__init__(log, clock=process.clock, metrics=SILENT, reader=process.name)
@@ -223,11 +223,11 @@ class SimulatedProcess:
 
     @property
     def applier(self) -> Applier | None:
-        """Its applier, once it has one."""
+        """The applier, once the process has one."""
         return self.roles_at_work.following.get(applier.ROLE)  # type: ignore[return-value]
 
     def start(self) -> None:
-        """Begin, as a process that was just started."""
+        """Begin as a newly started process."""
         self.world.clocks.starts(self)
         self.world.step(self.name, f"starts as {','.join(self.roles)}")
         self._run(self._main(), "main")
@@ -300,12 +300,12 @@ class SimulatedProcess:
 
 
 class _CheckedOnce:
-    """The TYJob's schema, which looks at the same spec only once: nearly all writes are of the status alone."""
+    """The TYJob's schema, which checks an equal spec only once: nearly all writes concern the status alone."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._good: set[bytes] = set()
-        #: Whether whatever comes is taken, as a server without this schema did.
+        #: Whether every object is accepted, as by a server without this schema.
         self.off = False
 
     def _known(self, obj: dict[str, Any]) -> bool:
@@ -320,7 +320,7 @@ class _CheckedOnce:
 
     def verdict(self, new: dict[str, Any], old: dict[str, Any] | None, found: list[FieldError]) -> list[FieldError]:
         if self.off:
-            self._good.add(msgspec.json.encode(new["spec"]))  # an unchanged spec is good ever after
+            self._good.add(msgspec.json.encode(new["spec"]))  # an unchanged spec stays valid
         if self.off or (old is not None and new["spec"] == old["spec"] and self._known(new)):
             return found
         errors = self._schema.verdict(new, old, found)
@@ -342,7 +342,7 @@ def _tyjob_kind() -> Kind:
 
 
 class World:
-    """Everything, and the run."""
+    """The simulated world, and its run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -393,16 +393,16 @@ class World:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def _skews(self) -> dict[int, int]:
-        """How far the clock is off in each of our places for a process."""
+        """The clock error of each of our process slots."""
         if self.chance.random() < 0.5:
             return dict.fromkeys(range(4), 0)
         self.faults.hit("clock differs")
         return {slot: self.chance.randrange(-5_000, 5_000) for slot in range(4)}
 
-    # --- what happens --------------------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------------------
 
     def step(self, actor: str, what: str) -> None:
-        """One more thing has happened: told in the trace, and everything is checked."""
+        """Record an event in the trace, and check all invariants."""
         self.steps += 1
         line = f"{self.steps:5} {self.loop.time() - 1000:9.3f} {actor:8} {what}"
         self.trace.append(line)
@@ -430,7 +430,7 @@ class World:
             violation.__cause__ = cause
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something after a while, whoever is killed or paused then."""
+        """Do something after a while, even if processes are killed or paused then."""
         self.loop.call_later(seconds, action, context=Owner("world").context())
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, owner: Owner | None = None) -> None:
@@ -445,7 +445,7 @@ class World:
         self._others.append(task)
 
     def replace(self, dead: SimulatedProcess) -> None:
-        """Another process in the place of a dead one, a while later."""
+        """Replace a dead process by another one, a while later."""
         self.processes.remove(dead)
         self.graveyard.append(dead)
         if dead.slot not in self.skews_ms:
@@ -463,7 +463,7 @@ class World:
     # --- the run -------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> str:
-        """The whole run; answers the digest of its trace. Raises `Violation`."""
+        """The whole run; returns the digest of its trace. Raises `Violation`."""
         self.limit = steps
         random_module = SimpleNamespace(Random=lambda: random.Random(self.chance.getrandbits(64)))
         problems = Problems(self)
@@ -569,7 +569,7 @@ class World:
                 )
 
     def _close(self) -> None:
-        """End every task in an orderly way, the dead ones' too, so that nothing is left to the garbage collector."""
+        """End every task in order, also of dead processes, so that none is left to the garbage collector."""
         self.closing = True
         self.faults.on = False
         self._log_and_api_are_well()
@@ -586,10 +586,10 @@ class World:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    # --- telling -------------------------------------------------------------------------------------------
+    # --- reporting -----------------------------------------------------------------------------------------
 
     def story(self, job: str, lines: int = 60) -> str:
-        """What the trace says of one job (its UID), or its last lines when no job is concerned."""
+        """The trace's lines about one job (its UID), or its last lines if no job is concerned."""
         name = self.user.names.get(job, "")
         if not job:
             return "\n".join(self.trace[-lines:])

@@ -1,7 +1,7 @@
-"""The policies that a trace experiment can run: fragmentation gradient, the published best fit, and our own.
+"""The policies for trace experiments: fragmentation gradient, the published best fit, and Arranger's pod policies.
 
 A trace has pods without jobs, so every pod is a job of its own. Gang and JobAffinity then place like BinPack and
-aren't listed; JobAntiAffinity is left with its tie rule, the lowest utilisation; LeaderFirst places every pod as a
+aren't listed; JobAntiAffinity is reduced to its tie rule, the lowest utilisation; LeaderFirst places every pod as a
 worker. Utilisation of GPUs counts milli-GPU over all devices of a node. Except under FragmentGradient, a shared pod
 takes the device with the least room that suffices, the first among equals, as the published baselines do.
 """
@@ -29,7 +29,7 @@ def fragment_gradient(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tup
 
 
 def best_fit(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
-    """Least left over: half of each of free cpu and free GPU after placing, scaled by the largest node, in percent."""
+    """The least left over: the mean of free cpu and free GPU after placing, in percent of the largest node."""
     request = shape.request
     cpu_left = nodes.free_cpu_milli - request.cpu_milli
     gpu_left = nodes.devices.sum(axis=1) - request.total_milli
@@ -50,18 +50,18 @@ def leader_first(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Am
 
 
 def min_fragment(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
-    """MinFragment of the specification: BinPack times how alike the utilisations of cpu and memory are."""
+    """MinFragment of the specification: BinPack times the balance of the utilisations of cpu and memory."""
     (_, _, cpu), (_, _, memory), _ = _utilisation(nodes, shape, cpu_weight=_CPU)
     scores = (ONE - np.abs(cpu - memory)) * _packed(nodes, shape, cpu_weight=_CPU) // ONE
     return _on_tightest(nodes, shape, fits, scores)
 
 
 def job_anti_affinity(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
-    """JobAntiAffinity of the specification where every node has as many pods of the job: the lowest utilisation."""
+    """JobAntiAffinity of the specification if all nodes have equally many pods of the job: the lowest utilisation."""
     return _on_tightest(nodes, shape, fits, -_packed(nodes, shape, cpu_weight=_CPU))
 
 
-#: By the names of the specification; best fit by that of the published table.
+#: Named as in the specification; best fit as in the published table.
 POLICIES: dict[str, Policy] = {
     "FragmentGradient": fragment_gradient,
     "BestFit": best_fit,
@@ -73,7 +73,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def _on_tightest(nodes: Cluster, shape: Shape, fits: Mask, scores: Amounts) -> tuple[Amounts, Indices]:
-    """The scores where the GPUs suffice too, and the device with the least room that does."""
+    """The scores, `NO_FIT` where the GPUs don't suffice, and the sufficient device with the least room."""
     request = shape.request
     room = np.where(nodes.devices >= request.gpu_milli, nodes.devices, GPU_MILLI + 1)
     enough = (room <= GPU_MILLI).sum(axis=1) >= request.gpus
@@ -81,7 +81,7 @@ def _on_tightest(nodes: Cluster, shape: Shape, fits: Mask, scores: Amounts) -> t
 
 
 def _packed(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Amounts:
-    """Σ w u / Σ w in millionths, over what the pod asks for."""
+    """Σ w u / Σ w in millionths, over the requested resources."""
     total = np.zeros(len(nodes.gpus), np.int64)
     weights = 0
     for asked, weight, share in _utilisation(nodes, shape, cpu_weight=cpu_weight):
@@ -92,7 +92,7 @@ def _packed(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Amounts:
 
 
 def _utilisation(nodes: Cluster, shape: Shape, *, cpu_weight: int) -> Iterator[tuple[int, int, Amounts]]:
-    """For cpu, memory and GPUs: amount asked for, weight, and each node's utilisation after placing, in millionths."""
+    """For cpu, memory and GPUs: requested amount, weight, and each node's utilisation after placing, in millionths."""
     request = shape.request
     columns = (
         (request.cpu_milli, cpu_weight, nodes.cpu_milli, nodes.free_cpu_milli),

@@ -1,13 +1,13 @@
-"""A placement experiment on a trace: pods arrive one by one on an empty cluster, nobody leaves, what fits is placed.
+"""A placement experiment on a trace: pods arrive one by one on an empty cluster and stay there if they fit.
 
 It follows the published experiment on the openb trace (Weng et al., USENIX ATC 2023, and the table in its repository,
-hkust-adsl/kubernetes-scheduler-simulator): the pods of the trace arrive in random order; if they ask for less than the
-load, pods drawn from the trace at random follow, until the next would exceed it; load 1.3 is 130 % of all GPUs. A pod
-that fits no node is lost. A typical pod is one of the most frequent requests, as many as make up 95 % of the trace.
-Nodes are renamed in a random order, so that "the lowest name" doesn't follow how the trace was numbered.
+hkust-adsl/kubernetes-scheduler-simulator). The pods of the trace arrive in random order. If they request less than the
+load, random pods of the trace follow until the next would exceed it; load 1.3 is 130 % of all GPUs. A pod that fits no
+node is lost. Typical pods are the most frequent requests that make up 95 % of the trace. Nodes are renamed in a random
+order, so that "the lowest name" doesn't depend on the trace's numbering.
 
-Chance comes from the seed by SplitMix64 (Steele, Lea, Flood 2014) and nothing else, so an experiment is the same on
-every machine and with every version of numpy; the orders are not those of the published runs.
+All randomness comes from the seed by SplitMix64 (Steele, Lea, Flood 2014), so an experiment is the same on every
+machine and with every version of numpy. The orders differ from those of the published runs.
 
 Amounts are int64: millicores, MiB, and milli-GPU on each device.
 """
@@ -40,7 +40,7 @@ Indices = npt.NDArray[np.intp]
 
 
 class TraceNode(msgspec.Struct, frozen=True):
-    """A node; `gpus` devices of one model."""
+    """A node with `gpus` devices of one model."""
 
     name: str
     cpu_milli: int
@@ -50,7 +50,7 @@ class TraceNode(msgspec.Struct, frozen=True):
 
 
 class TracePod(msgspec.Struct, frozen=True):
-    """A pod: a part of one GPU (`gpu_milli` below 1000), whole GPUs, or none. No models means any."""
+    """A pod: a part of one GPU (`gpu_milli` below 1000), whole GPUs, or none. Without `models` any model will do."""
 
     name: str
     cpu_milli: int
@@ -61,14 +61,14 @@ class TracePod(msgspec.Struct, frozen=True):
 
 
 class Shape(NamedTuple):
-    """What is placed: pods that ask for the same."""
+    """The request that equal pods share."""
 
     request: Request
     memory_mib: int
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The cluster while pods for `arrived_percent` of its GPUs (rounded) had arrived.
+    """The cluster during the arrivals at which the demand was `arrived_percent` of its GPUs (rounded).
 
     `allocated_percent` is the mean over those arrivals, as in the published table. `fragmented_percent` of all GPUs
     was fragmented after the last of them.
@@ -80,7 +80,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an experiment ended. `fragmented_idle_percent` is the fragmented part of the GPUs that are idle."""
+    """The result of an experiment. `fragmented_idle_percent` is the fragmented part of the GPUs that are idle."""
 
     policy: str
     seed: int
@@ -94,7 +94,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """Nodes as columns, what each has and what is free on it. `devices` [N × D] hold milli-GPU free."""
+    """Nodes as columns: capacities and free amounts. `devices` [N × D] is the free milli-GPU."""
 
     def __init__(self, nodes: Sequence[TraceNode], models: Sequence[str]) -> None:
         def column(values: Sequence[int]) -> Amounts:
@@ -117,11 +117,11 @@ class Cluster:
 
     @property
     def states(self) -> NodeStates:
-        """What is free, as the measure of fragmentation takes it."""
+        """The free amounts, as the measure of fragmentation takes them."""
         return NodeStates(self.free_cpu_milli, self.devices, self.model)
 
     def take(self, row: int, shape: Shape, device: int) -> None:
-        """Place a pod: on that device if it shares one, on the first whole ones otherwise."""
+        """Place a pod: on `device` if it takes a part of a GPU, else on the first whole devices."""
         request = shape.request
         self.free_cpu_milli[row] -= request.cpu_milli
         self.free_memory_mib[row] -= shape.memory_mib
@@ -131,13 +131,13 @@ class Cluster:
             self.devices[row, take_whole(self.devices[row : row + 1] == GPU_MILLI, request.gpus)[0]] = 0
 
 
-#: For nodes, a shape, where cpu, memory and model suffice, and the typical pods: a score for each node (`NO_FIT` where
-#: GPUs are short), and the device that a shared pod takes there. It may depend on nothing but the node's own state.
+#: (nodes, shape, nodes where cpu, memory and model suffice, typical pods) → a score for each node (`NO_FIT` where GPUs
+#: are short), and the device for a shared pod there. Both may depend on the node's own state alone.
 Policy = Callable[[Cluster, Shape, Mask, Mix], tuple[Amounts, Indices]]
 
 
 class Experiment:
-    """One policy, one load, one seed. Raises `UsageError` for a trace on which that means nothing."""
+    """One policy, one load, one seed. Raises `UsageError` if the nodes or the pods of the trace have no GPUs."""
 
     def __init__(
         self,
@@ -158,7 +158,6 @@ class Experiment:
         models = sorted({node.model for node in nodes})
         self.cluster = Cluster([named[slot] for slot in _shuffled(seed, 0, len(named))], models)
         asked = [Request(pod.cpu_milli, pod.gpus, pod.gpu_milli, pod.models) for pod in pods]
-        #: The typical pods.
         self.mix = Mix(most_frequent(asked, share_percent=TYPICAL_PERCENT), models)
         self._total_milli = int(self.cluster.gpus.sum()) * GPU_MILLI
         numbers: dict[Shape, int] = {}
@@ -166,15 +165,14 @@ class Experiment:
             numbers.setdefault(Shape(request, pod.memory_mib), len(numbers))
             for request, pod in zip(asked, pods, strict=True)
         ]
-        #: The different shapes.
         self.shapes = list(numbers)
         demand = np.array([request.total_milli for request in asked], np.int64)
-        #: What arrives, in order, as places in `shapes`.
+        #: The arriving pods, in order, as indices of `shapes`.
         self.arrivals: Indices = np.array(shape_of)[_arrivals(demand, round(load * self._total_milli), seed)]
         self._board = _Board(self.cluster, self.shapes, models, self.mix, score)
 
     def run(self, moved: Callable[[int], object] | None = None) -> Outcome:
-        """Place them all, once; `moved` is told about every so many pods how many more have arrived."""
+        """Place all pods, once; `moved` regularly receives the number of pods that arrived since its last call."""
         board, total = self._board, self._total_milli
         demand = [shape.request.total_milli for shape in self.shapes]
         meter = _Meter(self.cluster, self.mix)
@@ -211,8 +209,8 @@ class Experiment:
 
 
 class _Board:
-    """Every node's score for every shape. A score depends on its node alone, so after a placement only that node's
-    are outdated, and they are taken again when a pod of the shape comes."""
+    """Every node's score for every shape. A score depends on its node alone, so a placement outdates only the scores of
+    that node. They are computed again when a pod of the shape arrives."""
 
     def __init__(self, cluster: Cluster, shapes: list[Shape], models: Sequence[str], mix: Mix, score: Policy) -> None:
         nodes = len(cluster.gpus)
@@ -223,13 +221,13 @@ class _Board:
         )
         self._scores = np.full((len(shapes), nodes), NO_FIT)
         self._devices: Indices = np.zeros((len(shapes), nodes), np.intp)
-        #: The number of the placement that last changed each node, and up to which each shape's scores are taken.
+        #: The number of the last placement that changed each node, and of the last that each shape's scores include.
         self.changed: Amounts = np.zeros(nodes, np.int64)
         self._taken = [-1] * len(shapes)
         self._placements = 0
 
     def place(self, number: int) -> bool:
-        """Place one pod of the shape on the best node, the lowest among equals; False if there is none."""
+        """Place one pod of the shape on the best node, the lowest among equals; False if no node fits."""
         scores = self._scores[number]
         rows = np.flatnonzero(self.changed > self._taken[number])
         if len(rows):
@@ -252,7 +250,7 @@ class _Board:
 
 
 class _Meter:
-    """The cluster's fragmentation, taken again only for nodes that have changed since it was last read."""
+    """The cluster's fragmentation, computed again only for nodes that changed since the last reading."""
 
     def __init__(self, cluster: Cluster, mix: Mix) -> None:
         self._cluster, self._mix = cluster, mix
@@ -271,7 +269,7 @@ class _Meter:
 
 
 def _arrivals(demand: Amounts, limit: int, seed: int) -> Indices:
-    """Which pods arrive, in order: all of them shuffled, then random ones, until the next would exceed the limit."""
+    """The arriving pods, in order: all of them shuffled, then random ones, until the next would exceed the limit."""
     order = _shuffled(seed, 1, len(demand))
     while int(demand[order].sum()) <= limit:
         order = np.concatenate((order, _drawn(seed, len(order), len(demand))))
@@ -284,12 +282,12 @@ def _shuffled(seed: int, stream: int, count: int) -> Indices:
 
 
 def _drawn(seed: int, after: int, count: int) -> Indices:
-    """As many random numbers below `count`; `after` so many earlier ones."""
+    """`count` random numbers below `count`, which follow the first `after` numbers of the stream."""
     return (_random(seed, 2, after, count) % np.uint64(count)).astype(np.intp)
 
 
 def _random(seed: int, stream: int, first: int, count: int) -> npt.NDArray[np.uint64]:
-    """SplitMix64's outputs from `first` on, of a generator that seed and stream begin."""
+    """SplitMix64's outputs from `first` on, of a generator seeded by `seed` and `stream`."""
     begin = (seed * 4 + stream) % (1 << 32) << 32
     state = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(begin)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,8 +1,8 @@
-"""What a pod policy is: how a job's pods choose among the nodes that pass the filters.
+"""The interface of pod policies: how a job's pods choose among the nodes that pass the filters.
 
 A policy scores all nodes at once; the highest score wins, then the lowest node name. Scores are integers, so that
-another machine or library version can't change a plan. Another package adds a policy by an entry point (see
-`arranger.plugins`); its name and version go into the record of each cycle.
+another machine or library version can't change a plan. Other packages add policies by entry points (see
+`arranger.plugins`). Each cycle records the policies' names and versions.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ ONE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Equal pods of a job that have no node, with how many of them each node would take now, by row; `pod` as in
+    """Equal pods of a job without a node. `room` is how many of them each node would take now, by row; `pod` is as in
     `PlacementRequest`."""
 
     shape: PodShape
@@ -36,7 +36,7 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """Equal pods that wait or run in the cluster: how many, and the nodes where they may run, amounts apart."""
+    """Equal pods that wait or run in the cluster: their number, and the nodes that allow them (amounts aside)."""
 
     shape: PodShape
     pods: int
@@ -45,12 +45,12 @@ class Typical:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What is asked for: `count` equal pods of one job. For policies that aren't local, `of_job` are the job's pods by
-    row, and `unplaced` all that still has no node, those asked for first (there may be more of them than `count`).
-    For policies that weigh it, `mix` is what waits and runs in the whole cluster, the same all through a cycle.
+    """A request for nodes for `count` equal pods of one job. For policies that aren't local, `of_job` is the job's pods
+    by row, and `unplaced` are its pods without a node, the requested ones first (maybe more than `count`). For policies
+    that weigh it, `mix` are the waiting and running pods of the cluster, constant during a cycle.
 
-    `pod` is one of them as other pods see it, and `preference` says by row which nodes come first among those that a
-    policy scores alike (see `preferring`); None where neither matters."""
+    `pod` is one of the pods as other pods see it. `preference` orders the nodes that a policy scores equally, by row
+    (see `preferring`). Both are None where they don't matter."""
 
     shape: PodShape
     count: int
@@ -62,7 +62,7 @@ class PlacementRequest:
     preference: Scores | None = None
 
     def preferring(self, scores: Scores) -> Scores:
-        """The policy's scores with the preference below them: what is compared. It doesn't change as a node fills, so
+        """The policy's scores with the preference as a tie-breaker. The preference doesn't change as a node fills, so
         scores that never fall still don't."""
         return scores if self.preference is None else scores * PREFERENCES + self.preference
 
@@ -77,7 +77,7 @@ class Term:
 
 
 class PodPolicy(ABC):
-    """How a job's pods choose nodes. A policy holds no state of its own."""
+    """How a job's pods choose nodes. A policy has no state."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -85,17 +85,17 @@ class PodPolicy(ABC):
     whole: ClassVar[bool] = False
     #: A node's score never falls as it fills, so equal pods fill the best node, then the next.
     rising: ClassVar[bool] = False
-    #: Scores follow from node and shape alone: not from the job, and not from what else it asks for.
+    #: Scores depend on node and shape alone, not on the job or its other pods.
     local: ClassVar[bool] = False
-    #: Scores look at `PlacementRequest.mix`.
+    #: Scores use `PlacementRequest.mix`.
     weighs_mix: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
-        """The score of each node for one more pod after `extra` of them; only nodes with room mean anything."""
+        """The score of each node for one more pod after `extra` of them; meaningless for nodes without room."""
 
     def fill(self, view: ClusterView, request: PlacementRequest, room: Scores, config: CycleConfig) -> Chosen:
-        """Nodes for up to `request.count` pods, as one by one would choose them."""
+        """Nodes for up to `request.count` pods, the same as if placed one by one."""
         if self.rising:
             return fill(request.preferring(self.scores(view, request, config)), room, request.count)
         return fill_by_margins(
@@ -103,7 +103,7 @@ class PodPolicy(ABC):
         )
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
-        """What the scores are made of, for explanations: by default the utilisation of each weighted resource."""
+        """The components of the scores, for explanations: by default the utilisation of each weighted resource."""
         return utilisation_terms(view, request.shape, self.weights(request, config))
 
     def weights(self, request: PlacementRequest, config: CycleConfig) -> dict[str, int]:
@@ -124,8 +124,8 @@ def weight_of(resource: str, config: CycleConfig) -> int:
 def share(view: ClusterView, resource: str, shape: PodShape, extra: int | Scores = 0) -> Scores:
     """U = (used + request) / allocatable of one resource after placing the pod (and `extra` before it), in millionths.
 
-    One IEEE division, one multiplication and one rounding each, so every machine gives the same integers. It is 0
-    where a node has none of it, and 1 where strangers overbooked it: there is no room there anyway.
+    One IEEE division, one multiplication and one rounding each, so every machine computes the same integers. U is 0
+    where a node has none of the resource, and 1 where foreign pods overbooked it: such a node has no room anyway.
     """
     request = view.request(shape)
     column = view.column(resource)
@@ -146,7 +146,7 @@ def utilisation(view: ClusterView, shape: PodShape, weights: dict[str, int], ext
         of_resource = share(view, resource, shape, extra)
         of_resource *= weight
         total += of_resource
-    # Both are below 2^53, where the quotient of two doubles, cut off, is the exact integer quotient.
+    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
     return (total / sum(weights.values())).astype(np.int64) if weights else total
 
 

@@ -1,4 +1,4 @@
-"""FragmentGradient: place where it leaves most to the pods that typically come. For clusters of mixed GPU sizes.
+"""FragmentGradient: leave the most usable GPUs to typical pods. It is meant for clusters of mixed GPU sizes.
 
 The measure, the gradient and its steps are those of `scheduling/fragmentation.py` (Weng et al., USENIX ATC 2023), for
 GPUs that are free or taken as a whole, as extended resources are. With a mix of request shapes m of weight w_m and
@@ -7,8 +7,8 @@ g_{n,r} GPUs of resource r free on node n,
     F_n = Σ_m w_m Σ_r g_{n,r} where m doesn't ask for r or can't run on n now
 
 and a node's score is F_n before less F_n after placing the pod, per unit of weight, in steps rounded down; highest
-wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu". Whether m can run on n counts every
-resource that it asks for, and its selectors and tolerations where the caller gives `allowed`.
+wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu". Shape m can run on n if n has enough
+of every requested resource and, where the caller gives `allowed`, m's selectors and tolerations match.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +24,10 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, Term
 from arranger.scheduling.view import ClusterView, Levels, Mask
 
-#: Nodes of the view where a shape may run, resources apart.
+#: Nodes of the view where a shape may run, regardless of resources.
 Allowed = Callable[[PodShape], Mask]
 
-#: What is free, column by column of the view.
+#: Free amounts, by column of the view.
 Columns = Sequence[Levels]
 
 #: One step in millionths of a GPU.
@@ -35,19 +35,19 @@ STEP = STEP_MILLI * ONE // GPU_MILLI
 
 
 class FragmentGradient(PodPolicy):
-    """The node where the pod takes least from what the cluster's own mix of pods could still use."""
+    """The node where the pod takes the fewest GPUs that the cluster's own mix of pods could use."""
 
     name, version, local = "FragmentGradient", 1, True
     weighs_mix: ClassVar[bool] = True
 
     def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
-        """GPUs that are less of a fragment afterwards than before, in millionths, by steps."""
+        """The reduction of fragmented GPUs by the placement, in millionths, by steps."""
         mix = [(one.shape, one.pods) for one in request.mix]
         allowed = {one.shape: one.allowed for one in request.mix}
         return scores(view, request.shape, config, mix, extra=extra, allowed=allowed.__getitem__) * STEP
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
-        """The gradient is all there is."""
+        """The gradient is the only term."""
         yield Term("GPUs less of a fragment", 1, self.scores(view, request, config))
 
 
@@ -60,7 +60,7 @@ def scores(
     extra: int = 0,
     allowed: Allowed | None = None,
 ) -> Scores:
-    """The score of every node for one more pod after `extra` of them, in steps; only nodes with room mean anything."""
+    """The score of every node for one more pod after `extra` of them, in steps; meaningless for nodes without room."""
     weight = sum(count for _, count in mix)
     if not weight:
         return np.zeros(len(view), np.int64)
@@ -72,14 +72,14 @@ def scores(
         after[column] = before[column] - request[column]
     gradient = _usable(typical, after) - _usable(typical, before)
     gradient += weight * sum(amount for _, amount in _gpus(shape))
-    # Whole numbers below 2^53 all along, which doubles hold exactly.
+    # All values are whole numbers below 2^53, which doubles represent exactly.
     return gradient.astype(np.int64) * GPU_MILLI // (STEP_MILLI * weight)
 
 
 class _Typical:
     """One shape of the mix that asks for GPUs, as columns of the view.
 
-    Shapes that ask for none can use none wherever they run: they only count in the sum of weights.
+    Shapes without GPUs can't use any: they count only in the sum of weights.
     """
 
     def __init__(self, view: ClusterView, shape: PodShape, count: int, allowed: Allowed | None) -> None:
@@ -90,8 +90,8 @@ class _Typical:
         self._allowed = allowed(shape) if allowed is not None else None
 
     def runs(self, free: Columns) -> Mask:
-        """The nodes that take one more pod of it, with these amounts free."""
-        (column, amount), *others = self._needs  # every pod needs room for one pod at least
+        """The nodes that take one more such pod, given these free amounts."""
+        (column, amount), *others = self._needs  # never empty: every pod requests 1 of `pods`
         found: Mask = free[column] >= amount
         for column, amount in others:
             found &= free[column] >= amount
@@ -102,7 +102,7 @@ class _Typical:
 
 def _usable(typical: list[_Typical], free: Columns) -> Levels:
     """Free GPUs that each typical pod could use, times its count, summed over all of them, by node."""
-    # Those that ask for the same kinds of GPU are counted before what is free of them comes in.
+    # Shapes with the same kinds of GPU are counted together, to multiply by the free amounts only once.
     counts: dict[tuple[int, ...], Levels] = {}
     for one in typical:
         found = counts.get(one.gpus)

@@ -14,22 +14,21 @@ STEP = 2 * ONE
 
 
 class JobAffinity(PodPolicy):
-    """The node that can hold the most of the job's still unplaced pods together with what it has of the job.
+    """The node with the most pods of the job, including the unplaced ones that it could take.
 
-    Ties go to the node that is fullest afterwards. What a node can hold of pods of different shapes is counted shape
-    by shape, those asked for first.
+    Ties go to the node that is fullest afterwards. Unplaced pods are counted shape by shape, the requested shape first.
     """
 
     name, version = "JobAffinity", 1
 
     def scores(self, view: ClusterView, request: PlacementRequest, config: CycleConfig, extra: int = 0) -> Scores:
-        """Pods of the job on the node in the end, then utilisation."""
+        """Pods that the node has or could take, then utilisation."""
         return _together(view, request) * STEP + utilisation(view, request.shape, self.weights(request, config), extra)
 
     def fill(self, view: ClusterView, request: PlacementRequest, room: Scores, config: CycleConfig) -> Chosen:
-        """Node by node. What the chosen one has and what it can still hold add up to the same as it fills, so it stays
-        the best while the others don't rise: they can only where they would hold all that is left of these pods, and
-        get room for pods of other shapes when fewer are left. From there on pod by pod."""
+        """Choose node by node. The number of pods that the chosen node has or could take stays the same as it fills, so
+        it stays the best unless another node's number rises. That number rises only if the node could take all the
+        remaining pods of the shape, and has room for other shapes when fewer remain. From then on choose pod by pod."""
         chosen: dict[int, int] = {}
         gone = 0
         taken: Scores = np.zeros(len(view), np.int64)
@@ -48,7 +47,7 @@ class JobAffinity(PodPolicy):
         return list(chosen.items())
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
-        """The pods of the job that the node would have, before what breaks ties."""
+        """The pods of the job that the node has or could take, then the tie-breakers."""
         yield Term("pods of the job together", STEP, _together(view, request) * ONE)
         yield from super().terms(view, request, config)
 
@@ -64,15 +63,15 @@ class JobAntiAffinity(PodPolicy):
         return -there * STEP - utilisation(view, request.shape, self.weights(request, config), extra)
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
-        """The pods of the job that the node has, before what breaks ties."""
+        """The pods of the job that the node has, then the tie-breakers."""
         there = request.of_job if request.of_job is not None else np.zeros(len(view), np.int64)
         yield Term("pods of the job there", -STEP, there * ONE)
         yield from super().terms(view, request, config)
 
 
 def _together(view: ClusterView, request: PlacementRequest, taken: Scores | None = None) -> Scores:
-    """How many of the job's pods each node would have if it took all of the unplaced ones that fit, after those asked
-    for got `taken` of the nodes."""
+    """How many of the job's pods each node would have if it took all the unplaced ones that fit, after `taken` of the
+    requested pods were placed on it."""
     here = np.zeros(len(view), np.int64) if taken is None else taken
     first, *others = request.unplaced
     fits = np.clip(first.room - here, 0, first.pods - int(here.sum()))
@@ -84,7 +83,7 @@ def _together(view: ClusterView, request: PlacementRequest, taken: Scores | None
         part = one.room.astype(np.float64)
         for column in np.flatnonzero(amounts).tolist():
             free = view.free[:, column] - taken_of[column] if column in taken_of else view.free[:, column]
-            # Whole doubles below 2^53: their quotient, cut off, is the exact integer quotient.
+            # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
             np.minimum(part, free / amounts[column], out=part)
         pods = np.clip(part, 0, one.pods).astype(np.int64)
         _take(taken_of, pods, amounts)
@@ -93,7 +92,7 @@ def _together(view: ClusterView, request: PlacementRequest, taken: Scores | None
 
 
 def _take(taken_of: dict[int, Scores], pods: Scores, request: Scores) -> None:
-    """So many pods more of one request on each node, added up by resource column."""
+    """Add the amounts of `pods` more pods of one request on each node, by resource column."""
     for column in np.flatnonzero(request).tolist():
         more = pods * request[column]
         taken_of[column] = taken_of[column] + more if column in taken_of else more

@@ -1,8 +1,8 @@
 """LeaderFirst: the leader gets the emptiest node by GPUs, the workers the fullest by cpu (specification 3).
 
-The leader is placed before the workers under every policy; here it also chooses differently. Its score is what is
-left of the weighted utilisation, with the weight of GPUs raised; the workers' is the utilisation itself, as in
-BinPack, with the weight of cpu raised.
+Every policy places the leader before the workers; this one also scores it differently. The leader's score is one minus
+the weighted utilisation, with the weight of GPUs raised. The workers' score is the utilisation itself, as in BinPack,
+with the weight of cpu raised.
 """
 
 from arranger.model.config import CycleConfig
@@ -10,7 +10,7 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, utilisation
 from arranger.scheduling.view import ClusterView
 
-#: How many times its own weight the raised resource has.
+#: The factor by which a weight is raised.
 RAISED = 4
 
 
@@ -25,7 +25,7 @@ class LeaderFirst(PodPolicy):
         return ONE - used if request.leader else used
 
     def weights(self, request: PlacementRequest, config: CycleConfig) -> dict[str, int]:
-        """Those of the settings, with GPUs raised for the leader and cpu for workers."""
+        """The configured weights, raised for GPUs (leader) or cpu (workers)."""
         return {
             resource: weight * (RAISED if (resource.endswith("/gpu") if request.leader else resource == "cpu") else 1)
             for resource, weight in super().weights(request, config).items()

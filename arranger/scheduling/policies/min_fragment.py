@@ -33,7 +33,7 @@ class MinFragment(PodPolicy):
         return used * _balance(view, request, extra) // ONE
 
     def terms(self, view: ClusterView, request: PlacementRequest, config: CycleConfig) -> Iterator[Term]:
-        """The utilisation of each resource, and the balance that their mean is multiplied with."""
+        """The utilisation of each resource, and the balance by which their mean is multiplied."""
         yield from utilisation_terms(view, request.shape, self.weights(request, config))
         yield Term("balance of cpu and memory", 1, _balance(view, request, 0))
 

@@ -1,8 +1,8 @@
-"""What a job queue policy is, and the two that come with Arranger: Priority and DRF.
+"""The interface of queue policies, and the two built-in ones: Priority and DRF.
 
-A policy hands out *turns*: it is this job's turn to have its quorum placed, or further pods. It is told what came of
-each turn and decides who is next. A job that doesn't fit never blocks the ones behind it. Where jobs of one cycle go by
-several policies, `MergedQueues` puts their turns together.
+A policy gives jobs *turns*, in which their quorum or further pods are placed. It receives the result of each turn and
+chooses the next job. A job that doesn't fit never blocks the jobs behind it. If the jobs of one cycle have several
+policies, `MergedQueues` merges their turns.
 """
 
 import heapq
@@ -31,43 +31,42 @@ class JobQueue(ABC):
 
     @abstractmethod
     def head(self) -> Turn | None:
-        """Whose turn it is; None when nobody is left."""
+        """The current turn; None when no job is left."""
 
     @abstractmethod
     def taken(self, *, more: bool) -> None:
-        """The head has had its turn. `more`: it got what the turn was for and may want more."""
+        """End the current turn. `more`: the job got what the turn was for and may need more."""
 
 
 class QueuePolicy(ABC):
-    """An order among jobs. `name` and `version` go into the record of each cycle."""
+    """An order among jobs. Each cycle records `name` and `version`."""
 
     name: ClassVar[str]
     version: ClassVar[int]
 
     @abstractmethod
     def queue(self, jobs: list[JobRecord], shares: Shares) -> JobQueue:
-        """The queue of these jobs for one cycle: one quorum turn for each. Beside jobs of other policies, those of this
-        one come in several parts, each with a queue of its own."""
+        """The queue of these jobs for one cycle, with one quorum turn for each. If a cycle has jobs of several
+        policies, it may divide the jobs of this one into several queues."""
 
 
-#: What `seniority` compares.
+#: The sort key of `seniority`.
 Rank = tuple[int, bool, int, str]
 
 
 def seniority(job: JobRecord) -> Rank:
-    """Higher priority first; then who wasn't refused by the API server; the earlier created; the lower UID."""
+    """Higher priority first; then jobs that the API server didn't refuse; earlier creation; lower UID."""
     return (-job.valid_spec.priority, job.back_offs.held_back, job.seen.created_ms, job.seen.uid)
 
 
 class Priority(QueuePolicy):
-    """By seniority: priority, then creation, then UID, and who was refused behind the others of its priority. Within
-    one priority all quorums come before anyone's further pods, and the further pods of one priority before the quorums
-    of the next."""
+    """By seniority: priority, then creation, then UID; refused jobs come last in their priority. Within one priority
+    all quorums precede all further pods, and these precede the quorums of the next priority."""
 
     name, version = "Priority", 1
 
     def queue(self, jobs: list[JobRecord], shares: Shares) -> JobQueue:
-        """All quorums of a level, then the further pods of those whose quorum stands, level by level."""
+        """Level by level: all quorums, then the further pods of the jobs whose quorum is placed."""
         return _Levels(jobs)
 
 
@@ -96,9 +95,9 @@ class _Levels(JobQueue):
 
 
 class DRF(QueuePolicy):
-    """Dominant resource fairness: the lowest share of what a job has goes first, asked again after every quorum and
-    then after every pod. Ties go to who wasn't refused, then to the lower share of what the job requests in total, then
-    as in Priority."""
+    """Dominant resource fairness: the job with the lowest share of placed pods is next, compared again after every
+    quorum and every further pod. Ties go to jobs that weren't refused, then to the lower share of the whole request,
+    then as in Priority."""
 
     name, version = "DRF", 1
 
@@ -126,19 +125,19 @@ class _Fair(JobQueue):
 
 
 class Segment:
-    """Jobs of one policy that stand together in the line of all jobs: the policy gives them their turns."""
+    """Adjacent jobs of one policy in the line of all jobs; the policy gives them their turns."""
 
     def __init__(self, queue: JobQueue, jobs: int) -> None:
         self.queue = queue
-        #: Quorum turns that it has still to give: one for each of its jobs.
+        #: Quorum turns still to give, at first one for each job.
         self.quorums = jobs
 
 
 class MergedQueues:
-    """The turns of all policies in one cycle, so that naming another policy brings no job forward.
+    """The turns of all policies in one cycle, merged so that a job gains nothing by naming another policy.
 
-    `levels` come one after the other. Within one, each segment gives all its quorum turns before the next segment
-    begins, with what further pods the policy puts between them; the further pods that are left come last.
+    One level follows the other. Within a level, each segment gives all its quorum turns, and the further pods that its
+    policy puts between them, before the next segment begins. The remaining further pods come last.
     """
 
     def __init__(self, levels: Iterable[Iterable[Segment]]) -> None:
@@ -147,7 +146,7 @@ class MergedQueues:
         self._turn: Turn | None = None
 
     def head(self) -> Turn | None:
-        """Whose turn it is; None when all queues are empty."""
+        """The current turn; None when all queues are empty."""
         while (segment := self._segment()) is not None:
             self._turn = segment.queue.head()
             if self._turn is not None:
@@ -156,7 +155,6 @@ class MergedQueues:
         return None
 
     def taken(self, *, more: bool) -> None:
-        """The head has had its turn."""
         segment, turn = self._segment(), self._turn
         assert segment is not None and turn is not None
         segment.queue.taken(more=more)
@@ -166,7 +164,7 @@ class MergedQueues:
             self._further.append(segment)
 
     def _segment(self) -> Segment | None:
-        """Which segment gives the next turn."""
+        """The segment that gives the next turn."""
         while self._quorums and not self._quorums[0] and not self._further:
             self._quorums.popleft()
         if self._quorums and self._quorums[0]:
