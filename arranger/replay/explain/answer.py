@@ -20,7 +20,7 @@ from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
-from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
+from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies
 
 
@@ -224,8 +224,9 @@ def _with_present(
 
 def _shortage(job: JobRecord) -> ShortageFacts | None:
     """What the message says of nodes."""
-    if job.waits is not None and waits_last(job):
-        return job.waits.shortage
+    waits = why_it_waits(job)
+    if waits is not None:
+        return waits.shortage
     return job.decided.facts.shortage if job.decided is not None else None
 
 
@@ -254,7 +255,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         restarts_used=restarts_used(job, story.state),
         restart_limit=spec.restart_limit if spec is not None else 0,
         budget=budget_text(job, story.state, None),
-        message_at=story.waits_at if waits_last(job) else story.decided_at,
+        message_at=story.waits_at if why_it_waits(job) is not None else story.decided_at,
         shortage=_shortage(job),
         ended=job.ended,
         pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),

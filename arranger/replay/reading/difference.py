@@ -4,7 +4,7 @@ A `Picture` keeps of a state what is compared, so that one reading of the log ca
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,11 +13,11 @@ from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
+from arranger.model.taints import taint_text
 from arranger.projections.jobs import JobRecord, SlotKey, compact
 from arranger.projections.state import State
-from arranger.replay.reading.describe import label, pods_text
+from arranger.replay.reading.describe import label, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
 #: Said of what is in one picture only.
@@ -126,16 +126,16 @@ def _job(job: JobRecord) -> JobPicture:
         facts["priority"] = str(job.spec.priority)
         facts["quorum"] = f"leader and {job.spec.min_workers} workers"
         facts["suspended"] = "yes" if job.spec.suspend else ""
-    waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_desired()
-    facts["waits"] = shortage_text(job.waits.shortage) if waits and job.waits is not None else ""
+    waits = why_it_waits(job)
+    facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""
     return JobPicture(facts, job.spec, dict(job.placements))
 
 
 def _node(state: State, row: int) -> dict[str, str]:
     nodes = state.nodes
-    of_node: NodeFacts = nodes.facts[row]
+    of_node = nodes.facts[row]
     facts = {"health": "ready" if of_node.ready else "not ready", "cordoned": "yes" if of_node.cordoned else ""}
-    facts["taints"] = ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints)
+    facts["taints"] = ", ".join(map(taint_text, of_node.taints))
     facts["labels"] = ", ".join(f"{key}={value}" for key, value in of_node.labels)
     for resource, (used, there) in nodes.amounts(row).items():
         facts[resource] = amount_text(resource, there)
@@ -172,11 +172,8 @@ def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> t
 
 def _grouped(changed: Iterable[tuple[str, tuple[Change, ...]]]) -> tuple[Changed, ...]:
     """Those about which exactly the same differs, together, in the order of the first of each."""
-    names: dict[Hashable, list[str]] = {}
-    changes_of: dict[Hashable, Sequence[Change]] = {}
+    names: dict[tuple[Change, ...], list[str]] = {}
     for name, changes in changed:
         if changes:
-            key = tuple((change.what, change.before, change.after) for change in changes)
-            names.setdefault(key, []).append(name)
-            changes_of[key] = changes
-    return tuple(Changed(tuple(names[key]), tuple(changes_of[key])) for key in names)
+            names.setdefault(changes, []).append(name)
+    return tuple(Changed(tuple(of), changes) for changes, of in names.items())

@@ -17,6 +17,7 @@ from arranger.model.job import LEADER_GROUP, Replacement, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
+from arranger.model.taints import taint_text
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import LEADER, JobRecord, expand
 from arranger.projections.slots import forget_assumed
@@ -323,7 +324,7 @@ def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
 
 
 def _taints(facts: NodeFacts) -> str:
-    return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints) or "none"
+    return ", ".join(map(taint_text, facts.taints)) or "none"
 
 
 def _yes(value: bool) -> str:
