@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
-from arranger.cli.inputs.flags import setting_flags
+from arranger.cli.inputs.flags import completing, setting_flags
 from arranger.cli.inputs.reading import target_options
 from arranger.replay.what_if.overrides import Overrides
-from arranger.settings import SETTINGS, Loaded, Setting, load
+from arranger.settings import SETTINGS, Loaded, load
 
 #: What a setting's flag is called here where it has another name than in `arranger run`.
 _CALLED = {"pod_policy": "--policy"}
@@ -44,14 +43,10 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
         ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
     ):
-        completed = functools.partial(_complete, SETTINGS[name])
+        completed = completing(functools.partial(getattr, SETTINGS[name], "choices"))
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
     config = "Use the settings in this TOML file that decide a plan. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
-
-
-def _complete(setting: Setting, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(choice) for choice in setting.choices if choice.startswith(incomplete)]
 
 
 def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from arranger.cli.inputs.cluster_files import read_objects
-from arranger.cli.inputs.cluster_input import described
+from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.inputs.reading import NotFound, did_you_mean
-from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.names import KIND
@@ -91,9 +90,7 @@ def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str
             nodes[str(metadata.get("name"))] = found.item
         objects.append(found)
     cluster = described(objects, tyjob_checks(inventory().names))
-    if cluster.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+    say_ignored(cluster)
     added = [_as_edit(event, state, nodes) for event in cluster.observations]
     edits += [edit for event in added if (edit := edit_text(event, state))]
     return added

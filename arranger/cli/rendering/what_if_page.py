@@ -1,11 +1,11 @@
 """The answer of `arranger what-if`: both plans, and how both go on; as people read it, and as one object."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
+from arranger.cli.rendering.output import Times, Told, duration, few, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Likeness, Utilisation
@@ -46,10 +46,10 @@ class Sequel(msgspec.Struct, frozen=True):
     def _notes(self, lasting_ms: int | None) -> Iterator[str]:
         if self.one.waiting_at_end or self.other.waiting_at_end:
             yield "jobs that still wait at the end count with what they have waited so far"
-        held = dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))
+        held = few(list(dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))), _NAMES_SHOWN)
         if held and self.drained:
             yield (
-                f"it stopped where nothing was left that could happen: the log shows no end of {_listed(list(held))}, "
+                f"it stopped where nothing was left that could happen: the log shows no end of {held}, "
                 "so what they hold is never free again; --lasting gives them an end"
             )
         elif self.one.endless or self.other.endless:
@@ -63,12 +63,6 @@ class Sequel(msgspec.Struct, frozen=True):
                 f"as it was and the log: {alike.equal} of {total} starts within a second of each other, the farthest "
                 f"{duration(alike.farthest_ms)} apart; {alike.only_log} only in the log, {alike.only_here} only here"
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _part(value: float | None) -> str:

@@ -137,18 +137,8 @@ def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord
     return [job for job in found if job is not None]
 
 
-def knows_pod(story: Story, job: JobRecord, pod: str) -> bool:
-    """Whether the job has a pod of this name, among those that were ever placed and those that are wanted."""
-    return pod in _pods(story, job)
-
-
-def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
-    """Names like this one among the job's pods."""
-    return nearest(pod, _pods(story, job))
-
-
-def _pods(story: Story, job: JobRecord) -> dict[str, None]:
-    """The names of the job's pods."""
+def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
+    """The names of the job's pods: those that were ever placed and those that are wanted."""
     name = job.seen.name
     found: dict[str, None] = {}
     for placement in story.placements:

@@ -3,13 +3,10 @@
 A `Picture` keeps of a state what is compared, so that one reading of the log can go on to the second point.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from arranger.events import kinds as k
-from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -71,16 +68,6 @@ class Difference(msgspec.Struct, frozen=True):
     queue_before: tuple[str, ...]
     queue_after: tuple[str, ...]
     moved: tuple[str, ...]
-
-
-class Between:
-    """Counts the events that it is fed, by kind."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def feed(self, entry: Entry) -> None:
-        self.counts.update(k.kind_of(event) for event in entry.batch.events)
 
 
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:

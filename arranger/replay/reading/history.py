@@ -8,7 +8,7 @@ was told later; writers' clocks differ a little, and this way a point never skip
 import msgspec
 
 from arranger.errors import DamagedEntry
-from arranger.events.log import Entry
+from arranger.events.log import Entry, Position
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
@@ -74,10 +74,17 @@ class Journey:
     def __init__(self, state: State, point: Point) -> None:
         self.state = state
         self.point = point
+        self._last: Entry | None = None
 
     def feed(self, entry: Entry) -> bool:
         """Fold one entry; False, and nothing folded, when it lies beyond the point."""
         if self.point.before(entry):
             return False
         advance(self.state, entry, Changes())
+        self._last = entry
         return True
+
+    def position(self, began: Position) -> Position:
+        """The position where it stands, when `began` is the one before the first entry that it was fed."""
+        last = self._last
+        return Position(began.epoch, last.last, last.chain) if last is not None else began
