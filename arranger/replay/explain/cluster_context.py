@@ -4,6 +4,7 @@ job waiting can be named by the event that brought it about.
 """
 
 from collections import deque
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,31 +22,22 @@ _TURNS_KEPT = 8
 _GONE_KEPT = 1000
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """A node's facts changed; None stands for a node that isn't there."""
+_Value = TypeVar("_Value")
+
+
+class Changed(msgspec.Struct, Generic[_Value], frozen=True):
+    """An event that changed something, and what that was before and after it."""
 
     offset: int
     time_ms: int
-    before: NodeFacts | None
-    after: NodeFacts | None
+    before: _Value
+    after: _Value
 
 
-class Edit(msgspec.Struct, frozen=True):
-    """A TYJob's spec changed after it was first seen; None is an invalid one."""
-
-    offset: int
-    time_ms: int
-    before: JobSpec | None
-    after: JobSpec | None
-
-
-class Configured(msgspec.Struct, frozen=True):
-    """The first cycle that was taken with another configuration than the one before it."""
-
-    offset: int
-    time_ms: int
-    before: CycleConfig
-    after: CycleConfig
+#: A node's facts changed; None stands for a node that isn't there.
+Turn = Changed[NodeFacts | None]
+#: A TYJob's spec changed after it was first seen; None is an invalid one.
+Edit = Changed[JobSpec | None]
 
 
 class Came(msgspec.Struct, frozen=True):
@@ -88,7 +80,8 @@ class ClusterContext:
         self.turns: dict[str, list[Turn]] = {}
         #: By job UID, oldest first.
         self.edits: dict[str, list[Edit]] = {}
-        self.configured: list[Configured] = []
+        #: The first cycles that were taken with another configuration than the one before.
+        self.configured: list[Changed[CycleConfig]] = []
         #: The configuration of the last cycle in the log.
         self.config: CycleConfig | None = None
         #: Pods of others by UID → the offset at which they were first seen on a node.
@@ -130,7 +123,7 @@ class ClusterContext:
 
     def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
         if self.config is not None and self.config != config:
-            self.configured.append(Configured(offset, time_ms, self.config, config))
+            self.configured.append(Changed(offset, time_ms, self.config, config))
         self.config = config
 
     def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:

@@ -113,11 +113,9 @@ class Story:
 
     def _answered(self, decided: Consequence) -> None:
         """A restart that a decision came of is told as its cause, and not twice."""
-        causes = {cause.offset: None for cause in decided.causes}
-        while (
-            self.consequences and self.consequences[-1].reason == RESTARTED and self.consequences[-1].offset in causes
-        ):
-            self.consequences.pop()
+        causes, told = [cause.offset for cause in decided.causes], self.consequences
+        while told and told[-1].reason == RESTARTED and told[-1].offset in causes:
+            told.pop()
 
     def finish(self) -> None:
         """Nothing more is shown: the last interval lasts until the state's time."""
@@ -144,23 +142,10 @@ class Story:
 
     def _keep_moment(self, judged: Judged, time_ms: int) -> None:
         event = judged.event
-        pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
-        subject = pod.name if pod is not None else ""
-        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else self._text(judged.offset, event)
-        self.moments.append(
-            Moment(
-                judged.offset,
-                time_ms,
-                kind,
-                subject,
-                text,
-                judged.verdict,
-                judged.reason,
-                again=judged.again,
-                superseded=judged.superseded,
-                shortage=shortage_in(event),
-            )
-        )
+        subject = event.name if isinstance(event, (k.PodSeen, k.PodGone)) else ""
+        text = SEEN_AGAIN if judged.again else self._text(judged.offset, event)
+        what = (k.kind_of(event), subject, text, judged.verdict, judged.reason, judged.again, judged.superseded)
+        self.moments.append(Moment(judged.offset, time_ms, *what, shortage_in(event)))
 
     def _text(self, offset: int, event: k.Event) -> str:
         """An event in words, with what it changed."""

@@ -4,6 +4,7 @@ configuration, a job or a node more or less; and what differs.
 What is added or removed is folded as one more entry of observations, so it comes about as it would in the log.
 """
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -126,9 +127,10 @@ def take_plan(
         )
         for position, uid in enumerate(uids, start=1)
     ]
-    given: dict[str, int] = {}
+    given = Counter[str]()
     for event in placed.values():
-        _add_up(given, state.jobs[event.job_uid], event)
+        for group, _ in expand(event.pods):
+            given.update(dict(state.jobs[event.job_uid].valid_spec.groups[group].shape.requests))
     plan = Plan(
         offset=state.offset,
         time_ms=time_ms,
@@ -142,12 +144,6 @@ def take_plan(
         jobs=tuple(jobs),
     )
     return plan, events
-
-
-def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
-    for group, _ in expand(event.pods):
-        for resource, amount in job.valid_spec.groups[group].shape.requests:
-            given[resource] = given.get(resource, 0) + amount
 
 
 def _job_plan(
