@@ -565,7 +565,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
-            config = job_histories.stories[uid].config or CycleConfig()
+            config = job_histories.around.config or CycleConfig()
             attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 

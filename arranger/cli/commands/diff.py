@@ -11,7 +11,6 @@ import msgspec
 from arranger.cli.inputs.reading import feed, log_options, opened, point_of, stand_at
 from arranger.cli.rendering.output import (
     AT_TYPE,
-    few,
     local_time,
     output_option,
     print_json,
@@ -23,6 +22,7 @@ from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError
 from arranger.events.kinds import kind_of
 from arranger.events.log import Entry, Log, Position
+from arranger.model.text import few
 from arranger.plugins import installed
 from arranger.replay.reading.difference import Changed, Difference, Picture, difference, picture
 from arranger.replay.reading.history import Point

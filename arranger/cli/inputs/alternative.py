@@ -16,8 +16,14 @@ from arranger.settings import SETTINGS, Loaded, load
 #: What a setting's flag is called here where it has another name than in `arranger run`.
 _CALLED = {"pod_policy": "--policy"}
 
-#: The settings that decide a plan.
-_DECIDING = ("queue_policy", "pod_policy", "weights", "infeasible_grace_s", "refused_node_s")
+#: The settings that decide a plan, and the fields of a cycle's configuration that they become.
+_DECIDING = {
+    "queue_policy": "queue_policy",
+    "pod_policy": "pod_policy",
+    "weights": "weights",
+    "infeasible_grace_s": "infeasible_grace_ms",
+    "refused_node_s": "refusal_avoid_ms",
+}
 
 
 def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,14 +60,5 @@ def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
         origin = loaded.origins[name]
         return origin.startswith("flag ") or (from_file and origin.startswith("file "))
 
-    settings = loaded.settings
-    config = settings.cycle_config()
-    values: dict[str, Any] = {
-        "queue_policy": config.queue_policy,
-        "pod_policy": config.pod_policy,
-        "weights": config.weights,
-        "infeasible_grace_ms": config.infeasible_grace_ms,
-        "refusal_avoid_ms": config.refusal_avoid_ms,
-    }
-    named: dict[str, tuple[str, Any]] = dict(zip(_DECIDING, values.items(), strict=True))
-    return Overrides(**{field: value for name, (field, value) in named.items() if given(name)})
+    config = loaded.settings.cycle_config()
+    return Overrides(**{field: getattr(config, field) for name, field in _DECIDING.items() if given(name)})

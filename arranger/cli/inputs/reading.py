@@ -191,19 +191,16 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     """
     start = await log.start()
     if offset is not None:
-        async for state, position in snapshots(log, at_most=offset):
-            if position.offset >= start.offset:
-                return state, position
-            break
+        found = await anext(snapshots(log, at_most=offset), None)
+        if found is not None and found[1].offset >= start.offset:
+            return found
     if start.offset == 0:
         return State(), start
     for mark in await log.snapshot_marks():
-        if mark.offset < start.offset:
-            continue
-        async for state, position in snapshots(log, at_most=mark.offset):
-            if position.offset == mark.offset:
-                return state, position
-            break
+        if mark.offset >= start.offset:
+            found = await anext(snapshots(log, at_most=mark.offset), None)
+            if found is not None and found[1].offset == mark.offset:
+                return found
     raise LogError(
         f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
         hint="wait for the next snapshot",

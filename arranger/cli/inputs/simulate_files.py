@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from arranger.cli.inputs.cluster_files import read_objects
 from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.rendering.output import print_json, print_table, print_text, resource_columns, say
+from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
-from arranger.replay.what_if.simulation import JobOutcome, Outcome, Simulation
+from arranger.replay.what_if.simulation import JobOutcome, Outcome, Simulation, UnplacedPod
 from arranger.settings import Settings
 
 
@@ -61,7 +62,7 @@ def _job_cells(job: JobOutcome) -> tuple[object, ...]:
 
 def _found_room(job: JobOutcome) -> str:
     """Why less is free by a job's reasons than by the table of nodes."""
-    pods = f"{job.found_room} pod{'' if job.found_room == 1 else 's'} of it"
+    pods = f"{counted(job.found_room, 'pod')} of it"
     return (
         f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
         "held, because the quorum isn't whole"
@@ -70,12 +71,9 @@ def _found_room(job: JobOutcome) -> str:
 
 def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:
     """Pods of one group wait for the same reasons: one row for the leader and one for each worker set."""
-    groups: dict[str, int] = {}
-    reasons: dict[str, dict[str, int]] = {}
+    groups: dict[str, list[UnplacedPod]] = {}
     for pod in job.unplaced:
-        name = f"{job.namespace}/{job.name} {pod.worker_set or pod.role}"
-        groups[name] = groups.get(name, 0) + 1
-        reasons[name] = pod.reasons
-    for name, count in groups.items():
-        told = ", ".join(f"{nodes} {reason}" for reason, nodes in reasons[name].items())
-        yield (name, count, told or "there are no nodes")
+        groups.setdefault(f"{job.namespace}/{job.name} {pod.worker_set or pod.role}", []).append(pod)
+    for name, pods in groups.items():
+        told = ", ".join(f"{nodes} {reason}" for reason, nodes in pods[0].reasons.items())
+        yield (name, len(pods), told or "there are no nodes")

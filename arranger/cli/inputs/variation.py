@@ -22,6 +22,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named, nearest
 from arranger.replay.what_if.one_cycle import Variation, edit_text
 from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
@@ -113,10 +114,8 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
         return msgspec.structs.replace(event, uid=state.nodes.uids[row], facts=facts)
     if isinstance(event, k.QuotaSeen):
         there = state.quotas.get(event.namespace, {}).get(event.name)
-        if there is None:
-            return event
-        used = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
-        return msgspec.structs.replace(event, uid=there.uid, used=tuple(sorted(used.items())))
+        if there is not None:
+            return msgspec.structs.replace(as_counted(event, there), uid=there.uid)
     if isinstance(event, k.PodSeen):
         same = [pod for pod in state.pods.values() if (pod.namespace, pod.name) == (event.namespace, event.name)]
         if same:

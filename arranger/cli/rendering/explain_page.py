@@ -10,7 +10,6 @@ from arranger.cli.rendering.output import (
     Times,
     Told,
     duration,
-    few,
     fitting,
     heading,
     local_time,
@@ -23,6 +22,7 @@ from arranger.messages.shortages import counts_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.reasons import ReasonKind
+from arranger.model.text import counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.holders import Taker
@@ -299,7 +299,7 @@ class Page:
         if hidden:
             say()
             print_text(
-                f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
+                f"{counted(hidden, 'more decision' if told else 'decision')} about it took no effect because another "
                 "scheduler's cycle came first: normal with several schedulers (--all lists them)"
             )
 
@@ -328,7 +328,7 @@ class Page:
         hidden = len(answer.timeline) - len(moments)
         if hidden:
             print_text(
-                f"{hidden} event{_s(hidden)} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
+                f"{counted(hidden, 'event')} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
             )
 
     def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
@@ -383,10 +383,6 @@ def _moments(answer: Explanation) -> Iterator[int]:
     if waiting is not None:
         yield from (waiting.created_ms, waiting.infeasible_since_ms, waiting.fails_at_ms)
         yield from (taker.time_ms for taker in waiting.takers)
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _pods(job: Standing) -> str:

@@ -184,11 +184,6 @@ def print_json_lines(values: Iterable[Any]) -> None:
         click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
 
 
-def few(names: Sequence[str], shown: int) -> str:
-    """The first of some names, and how many more there are."""
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-
-
 def resource_columns(resources: Iterable[str]) -> tuple[str, ...]:
     """The resources of nodes that are worth a column, each once; devices last, as people write them."""
     return tuple(sorted(set(resources), key=lambda name: ("/" in name, name)))

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.rendering.output import Times, Told, duration, few, local_time, print_table, print_text, say
+from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
+from arranger.model.text import few
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Likeness, Utilisation
 
@@ -25,19 +26,13 @@ class Sequel(msgspec.Struct, frozen=True):
 
     def json(self) -> dict[str, Any]:
         """Both courses and the likeness as one object."""
-        utilisations = [
-            {name: value for name, value in msgspec.structs.asdict(utilisation).items() if name != "starts"}
-            for utilisation in (self.one, self.other)
-        ]
-        return {"asItWas": utilisations[0], "whatIf": utilisations[1], "likenessToLog": self.alike}
+        one, other = (msgspec.structs.asdict(utilisation) for utilisation in (self.one, self.other))
+        del one["starts"], other["starts"]
+        return {"asItWas": one, "whatIf": other, "likenessToLog": self.alike}
 
     def print(self, lasting_ms: int | None) -> None:
         """The figures side by side, and what they rest on."""
-        rows = [
-            ("from", *(Told(utilisation.begin_ms) for utilisation in (self.one, self.other))),
-            ("to", *(Told(utilisation.end_ms) for utilisation in (self.one, self.other))),
-            *((name, *(words(utilisation) for utilisation in (self.one, self.other))) for name, words in _FIGURES),
-        ]
+        rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
         say()
         for line in self._notes(lasting_ms):
@@ -76,6 +71,8 @@ def _started(utilisation: Utilisation) -> str:
 
 
 _FIGURES: tuple[tuple[str, Callable[[Utilisation], object]], ...] = (
+    ("from", lambda utilisation: Told(utilisation.begin_ms)),
+    ("to", lambda utilisation: Told(utilisation.end_ms)),
     ("jobs started", _started),
     ("jobs ended", lambda utilisation: utilisation.ended),
     ("jobs that wait at the end", lambda utilisation: utilisation.waiting_at_end),

@@ -64,7 +64,8 @@ class All(Condition):
     """That several conditions on the same job or node hold at once."""
 
     def __init__(self, of: Sequence[Condition]) -> None:
-        super().__init__(" and ".join(one.text for one in of), subject=of[0].subject, job_uid=of[0].job_uid)
+        subject, job_uid = (of[0].subject, of[0].job_uid) if of else ("", "")
+        super().__init__(" and ".join(one.text for one in of), subject=subject, job_uid=job_uid)
         self.of = of
 
     def note(self, entry: Entry) -> None:

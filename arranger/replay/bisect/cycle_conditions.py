@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
+from arranger.model.text import few
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
@@ -183,9 +184,7 @@ class WouldBePlaced(_Configured):
 
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
     order = in_order(state, config, policies)
-    names = [label(other) for other in order]
     position = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
     if position is None:
         return "it isn't in the queue"
-    shown = ", ".join(names[:3]) + (f" and {position - 3} more" if position > 3 else "")
-    return shown if position and position > 3 else ", ".join(names[:position]) or "nobody"
+    return few([label(other) for other in order[:position]], 3) or "nobody"

@@ -176,10 +176,8 @@ class Refinement:
         return found
 
     def _changed(self, state: State, entry: Entry, number: int) -> list[Changed]:
-        before: dict[str, Facts] = {}
         event = entry.batch.events[number]
-        if number == 0:
-            before = self._facts(state, event)
+        before = self._facts(state, event) if number == 0 else {}
         for offset in apply_by_event(state, entry, Changes()):
             if offset == entry.first + number - 1:
                 before = self._facts(state, event)

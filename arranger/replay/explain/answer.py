@@ -21,6 +21,7 @@ from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
+from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
 
@@ -166,7 +167,7 @@ def explanation(
         placement_explanations=_with_present(retaken.placement_explanations, job),
         unexplained=retaken.out_of_reach,
         other_versions=retaken.other_versions,
-        rejected=tuple(story.rejected),
+        rejected=tuple(moment for moment in story.moments if moment.verdict == REJECTED),
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
         waited=tuple(waited(story.intervals)),

@@ -48,14 +48,6 @@ class Came(msgspec.Struct, frozen=True):
     name: str
 
 
-class Departed(msgspec.Struct, frozen=True):
-    """A pod that is gone, as it was seen last."""
-
-    offset: int
-    time_ms: int
-    pod: k.PodSeen
-
-
 class Placement(msgspec.Struct, frozen=True):
     """An accepted `Placed`: its own offset, and the inputs of the cycle that decided it."""
 
@@ -88,7 +80,8 @@ class ClusterContext:
         self.came: dict[str, int] = {}
         #: By node: the last pod of others that came onto it.
         self.last_on: dict[str, Came] = {}
-        self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
+        #: Pods that are gone, as each was seen last, with the offset at which it went.
+        self.departed: deque[tuple[int, k.PodSeen]] = deque(maxlen=_GONE_KEPT)
         #: By job UID; those of jobs that were gone before the story began are dropped.
         self.placements: dict[str, list[Placement]] = {}
         #: By job UID and attempt → the offset at which the last of its pods ended or went.
@@ -146,7 +139,7 @@ class ClusterContext:
         if owner.job_uid in self.placements:
             self.freed[owner.job_uid, owner.attempt] = offset
 
-    def pod_gone(self, offset: int, time_ms: int, state: State, event: k.PodGone) -> None:
+    def pod_gone(self, offset: int, state: State, event: k.PodGone) -> None:
         pod = state.pods.get(event.uid)
         if pod is None:
             return
@@ -155,7 +148,7 @@ class ClusterContext:
         elif holds(pod):
             self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
-            self.departed.append(Departed(offset, time_ms, pod))
+            self.departed.append((offset, pod))
 
 
 def _facts(state: State, name: str) -> NodeFacts | None:

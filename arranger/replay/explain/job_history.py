@@ -70,8 +70,6 @@ class JobHistories:
         self.state = state
         self.around = ClusterContext()
         self.stories: dict[str, Story] = {}
-        #: Those of them that went, by UID → the offset of the event.
-        self.gone: dict[str, int] = {}
         self._asked = asked
         self._policies = policies
         self._window = window
@@ -174,7 +172,7 @@ class JobHistories:
             elif isinstance(event, k.PodGone):
                 if event.uid in pods:
                     numbers.append(number)
-                self.around.pod_gone(entry.first + number, entry.batch.time_ms, self.state, event)
+                self.around.pod_gone(entry.first + number, self.state, event)
             elif self._other_concerns(entry, number, event):
                 numbers.append(number)
         return numbers
@@ -211,9 +209,7 @@ class JobHistories:
 
     def _note_gone(self, offset: int, event: k.JobGone) -> None:
         self.around.gone[event.uid] = offset
-        if event.uid in self.stories:
-            self.gone[event.uid] = offset
-        elif not self.stories:
+        if not self.stories:
             self.around.forget(event.uid)
 
     def _note_placed(self, judged: Judged, event: k.Placed, cycle: _Cycle, time_ms: int) -> None:

@@ -10,6 +10,7 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts, ReasonKind
+from arranger.model.text import counted
 from arranger.projections.nodes import Amounts
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
@@ -129,7 +130,7 @@ class ShortfallObserver(CycleObserver):
             pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
             own, others = (own + pods, others) if other is tried else (own, others + pods)
         told = [(own, "its own"), (others, "other jobs")]
-        parts = [f"{pods} pod{'' if pods == 1 else 's'} of {whose}" for pods, whose in told if pods]
+        parts = [f"{counted(pods, 'pod')} of {whose}" for pods, whose in told if pods]
         return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
 
     def _asked(

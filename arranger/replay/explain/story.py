@@ -7,7 +7,6 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
-from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
@@ -15,7 +14,7 @@ from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories,
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
-from arranger.replay.reading.verdicts import ACCEPTED, REJECTED, Judged
+from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -71,11 +70,6 @@ class Story:
         self.waits_at = 0
         self.decided_at = 0
         self.created_at = 0
-
-    @property
-    def config(self) -> CycleConfig | None:
-        """The configuration of the last cycle in the log."""
-        return self.around.config
 
     def note(self, judged: Judged, time_ms: int) -> None:
         """An event about the job, after it was folded."""
@@ -134,11 +128,6 @@ class Story:
             if one.offset > self.created_at or self.around.gone.get(uid, self.created_at) >= self.created_at
         ]
         return sorted(found, key=lambda one: one.offset)
-
-    @property
-    def rejected(self) -> list[Moment]:
-        """The decisions about the job that took no effect."""
-        return [moment for moment in self.moments if moment.verdict == REJECTED]
 
     def _keep_moment(self, judged: Judged, time_ms: int) -> None:
         event = judged.event

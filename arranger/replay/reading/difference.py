@@ -22,20 +22,20 @@ THERE, NOT_THERE = "there", "not there"
 
 
 class JobPicture(msgspec.Struct, frozen=True):
-    """What is compared of one job: facts by name, and the node of each place."""
+    """What is compared of one job: facts by name, and the node of each place. `label` is what it is called."""
 
+    label: str
     facts: dict[str, str]
     spec: JobSpec | None
     placements: dict[SlotKey, str]
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What is compared of one state. `jobs` are by UID with their labels, nodes by name, `queue` the labels of the jobs
-    that want nodes, in order."""
+    """What is compared of one state. `jobs` are by UID, nodes by name, `queue` the labels of the jobs that want nodes,
+    in order."""
 
     offset: int
     time_ms: int
-    labels: dict[str, str]
     jobs: dict[str, JobPicture]
     nodes: dict[str, dict[str, str]]
     queue: tuple[str, ...]
@@ -76,7 +76,6 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
     return Picture(
         offset=state.offset,
         time_ms=state.time_ms,
-        labels={uid: label(job) for uid, job in state.jobs.items()},
         jobs={uid: _job(job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
         queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
@@ -85,7 +84,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
 
 def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Difference:
     """What differs from one picture to the other."""
-    labels = {**one.labels, **other.labels}
+    labels = {uid: job.label for uid, job in (one.jobs | other.jobs).items()}
     uids = sorted(labels, key=lambda uid: (labels[uid], uid))
     common_before = [job for job in one.queue if job in set(other.queue)]
     common_after = [job for job in other.queue if job in set(one.queue)]
@@ -115,7 +114,7 @@ def _job(job: JobRecord) -> JobPicture:
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)
     facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""
-    return JobPicture(facts, job.spec, dict(job.placements))
+    return JobPicture(label(job), facts, job.spec, dict(job.placements))
 
 
 def _node(state: State, row: int) -> dict[str, str]:

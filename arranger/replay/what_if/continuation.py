@@ -30,6 +30,7 @@ from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptInterval, AttemptKey
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
 from arranger.replay.what_if.one_cycle import Variation
+from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
@@ -170,10 +171,10 @@ class Continuation:
         there = self.state.quotas.get(event.namespace, {}).get(event.name)
         if there is None:
             return [retold(event, self.state)]
-        counted = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
-        if (there.hard, there.scopes, there.used) == (event.hard, event.scopes, tuple(sorted(counted.items()))):
+        counted = as_counted(event, there)
+        if (there.hard, there.scopes, there.used) == (counted.hard, counted.scopes, counted.used):
             return []
-        return [msgspec.structs.replace(retold(event, self.state), used=tuple(sorted(counted.items())))]
+        return [retold(counted, self.state)]
 
     # --- jobs --------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,8 @@ class Continuation:
         else:
             changes = say(self.state, self._now_ms, [*pods, job_alone_gone(job, self.state)])
             self._gone[uid] = None
-        self._meter.ended(uid, self._now_ms, final=stage != Stage.RESCHEDULING)
+        if stage != Stage.RESCHEDULING:
+            self._meter.ended(uid, self._now_ms)
         return changes
 
     def _begin_attempt(self, uid: str) -> None:

@@ -1,6 +1,7 @@
 """Changes to who holds what the job lacks: jobs that end and pods that go, or come back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from arranger.events import kinds as k
 from arranger.projections.jobs import JobRecord, SlotKey, expand, holds
@@ -20,7 +21,7 @@ def other_pods(case: Case) -> list[Change]:
         return []
     in_the_way = keeps_away(case.job, lack.group)
     of_jobs: dict[str, int] = {}
-    found: list[tuple[int, Change]] = []
+    found: list[Change] = []
     for other in case.state.pods.values():
         owner = other.owner
         if not holds(other) or (owner is not None and owner.job_uid == case.job.uid) or not in_the_way(other):
@@ -32,11 +33,9 @@ def other_pods(case: Case) -> list[Change]:
         name = f"pod {other.namespace}/{other.name}"
         gone = hypothesis.pods_gone(case.state, [other])
         said = f"{name} came onto {other.node}"
-        found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
-    for uid in of_jobs:
-        ending = _ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away")
-        found.append((-ending.undoes, ending))
-    return [change for _, change in sorted(found, key=lambda one: one[0])]
+        found.append(Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name))
+    found += [_ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away") for uid in of_jobs]
+    return sorted(found, key=lambda change: -change.undoes)
 
 
 def departed(case: Case) -> Iterator[Change]:
@@ -44,13 +43,10 @@ def departed(case: Case) -> Iterator[Change]:
     sought = attracts(case.job, case.lack.group) if case.lack is not None else None
     if sought is None:
         return
-    tried = 0
-    for gone in reversed(case.around.departed):
-        if tried < 4 and sought(gone.pod):
-            tried += 1
-            name = f"pod {gone.pod.namespace}/{gone.pod.name}"
-            back = hypothesis.pod_back(case.state, gone.pod)
-            yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
+    for offset, pod in islice((one for one in reversed(case.around.departed) if sought(one[1])), 4):
+        name = f"pod {pod.namespace}/{pod.name}"
+        back = hypothesis.pod_back(case.state, pod)
+        yield Change("pod", f"{name} back on {pod.node}", (back,), offset, f"{name} went", name)
 
 
 def leaving(case: Case) -> Iterator[Change]:
