@@ -40,7 +40,7 @@ from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits,
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import Settings
@@ -249,7 +249,7 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         state, position = await begin_at_span(log, span)
         made = asked.conditions(seen)
         search = Search(state, made, span, first_only=not asked.last)
-        await feed(log, position, search.feed, until=span.last or END, doing="seeking")
+        await feed(log, position, search.feed, until=span.last, doing="seeking")
         which, run = _chosen(search.runs[:2])
         answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
         if job is not None and asked.hypothetical:
@@ -300,9 +300,9 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
     state, position = await begin_early(log, None)
     jobs_by_name = JobsByName(asked.job, state)
-    await feed(log, position, jobs_by_name.feed, until=span.last or END, doing="looking for the job")
+    await feed(log, position, jobs_by_name.feed, until=span.last, doing="looking for the job")
     if not jobs_by_name.jobs:
-        raise unknown_job(asked.job, await job_index_of(log, span.last or END))
+        raise unknown_job(asked.job, await job_index_of(log, span.last))
     *earlier, newest = jobs_by_name.jobs.values()
     if earlier:
         others = f"{counted(len(earlier), 'earlier job')} of that name"
@@ -333,9 +333,8 @@ def _check_node(state: State, node: str) -> None:
 async def _alternative(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
     async with opened(target, settings) as log:
         survey = Survey(span)
-        await feed(
-            log, await position_before(log, span.first), survey.feed, until=span.last or END, doing="finding the cycles"
-        )
+        after = await position_before(log, span.first)
+        await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")
         state, position = await begin_early(log, survey.first_base)
         alternative = Alternative(state, survey, other, installed())
         until = Point(offset=max(survey.reached, position.offset))

@@ -36,7 +36,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
-from arranger.replay.reading.history import END, Journey, Point
+from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 from arranger.workers.archive_writer import ArchiveWriter, Source
 
@@ -52,8 +52,7 @@ class _Asked(msgspec.Struct):
 
     job: str
     namespace: str | None
-    first: Point | None
-    last: Point | None
+    span: Span
     hashed: bool
 
 
@@ -122,8 +121,7 @@ def command(
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
     namespace, name = namespace_and_name(job)
-    span = span_of(first, last)
-    asked = _Asked(name, namespace, span.first, span.last, hash_names)
+    asked = _Asked(name, namespace, span_of(first, last), hash_names)
     made = asyncio.run(_export(target, settings, asked, target_file))
     if output == "json":
         print_json(made)
@@ -174,8 +172,7 @@ class _Part(msgspec.Struct):
 
 async def _part(log: Copyable, asked: _Asked) -> _Part:
     """What is to be exported, found."""
-    last = asked.last or END
-    start, end, job = asked.first, await _offset_at(log, last), ""
+    start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
         # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.

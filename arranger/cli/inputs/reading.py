@@ -85,7 +85,7 @@ def point_of(at: At | None) -> Point:
 
 def span_of(first: At | None, last: At | None) -> Span:
     """The stretch that the user named."""
-    return Span(point_of(first) if first else None, point_of(last) if last else None)
+    return Span(point_of(first) if first else None, point_of(last))
 
 
 @asynccontextmanager

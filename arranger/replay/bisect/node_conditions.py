@@ -24,8 +24,7 @@ class NodeIs(Condition):
         self._test = test
 
     def holds(self, state: State) -> bool:
-        row = state.nodes.rows.get(self._name)
-        return row is not None and state.nodes.present(row) and self._test(state, row)
+        return state.nodes.has(self._name) and self._test(state, state.nodes.rows[self._name])
 
     def facts(self, state: State) -> Facts:
         return facts_of_node(state, self._name)
@@ -67,14 +66,13 @@ def _is(name: str, resource: str) -> bool:
 def facts_of_node(state: State, name: str) -> Facts:
     """What a state says of a node."""
     nodes = state.nodes
-    row = nodes.rows.get(name)
-    if row is None or not nodes.present(row):
+    of_node = nodes.facts_of(name)
+    if of_node is None:
         return {"node": "not there"}
-    of_node = nodes.facts[row]
     health = "ready" if of_node.ready else "not ready"
     facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
     facts["taints"] = ", ".join(map(taint_text, of_node.taints)) or "none"
-    for resource, (used, there_is) in nodes.amounts(row).items():
+    for resource, (used, there_is) in nodes.amounts(nodes.rows[name]).items():
         facts[f"{resource} free"] = (
             f"{amount_text(resource, max(there_is - used, 0))} of {amount_text(resource, there_is)}"
         )

@@ -95,7 +95,7 @@ class ClusterContext:
         if state.terms.get(k.Watched.NODE) != event.term:
             return
         turns = self.turns.get(event.name, [])
-        before = turns[-1].after if turns and turns[-1].offset > state.offset else _facts(state, event.name)
+        before = turns[-1].after if turns and turns[-1].offset > state.offset else state.nodes.facts_of(event.name)
         after = event.facts if isinstance(event, k.NodeSeen) else None
         if before != after:
             self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, time_ms, before, after)]
@@ -149,9 +149,3 @@ class ClusterContext:
             self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
             self.departed.append((offset, pod))
-
-
-def _facts(state: State, name: str) -> NodeFacts | None:
-    nodes = state.nodes
-    row = nodes.rows.get(name)
-    return nodes.facts[row] if row is not None and nodes.present(row) else None

@@ -106,9 +106,8 @@ def what_it_was(event: k.Event, state: State) -> str:
         return describe(state.pods[event.uid], state)
     if isinstance(event, k.JobGone) and event.uid in state.jobs:
         return str(state.jobs[event.uid].stage)
-    if isinstance(event, k.NodeGone) and state.nodes.has(event.name):
-        return _facts(state.nodes.facts[state.nodes.rows[event.name]])
-    return ""
+    facts = state.nodes.facts_of(event.name) if isinstance(event, k.NodeGone) else None
+    return _facts(facts) if facts is not None else ""
 
 
 def _facts(facts: NodeFacts) -> str:

@@ -36,10 +36,10 @@ END = Point()
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of the log, both ends included. An open end is None."""
+    """A stretch of the log, both ends included; `first` is None for the log's beginning."""
 
     first: Point | None = None
-    last: Point | None = None
+    last: Point = END
 
     def holds(self, entry: Entry, offset: int) -> bool:
         """Whether the event at this offset, which is in this entry, lies in the stretch."""
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True):
         return self._meets(entry, entry.first, entry.last)
 
     def _meets(self, entry: Entry, low: int, high: int) -> bool:
-        first, last, time_ms = self.first or END, self.last or END, entry.batch.time_ms
+        first, last, time_ms = self.first or END, self.last, entry.batch.time_ms
         if first.offset is not None and high < first.offset:
             return False
         if first.time_ms is not None and time_ms < first.time_ms:

@@ -51,9 +51,8 @@ def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
 
 def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
     """The node with these facts, as its watcher would tell it."""
-    row = state.nodes.rows.get(name)
-    known = row is not None and state.nodes.present(row)
-    uid = state.nodes.uids[row] if known and row is not None else f"supposed-{name}"
+    nodes = state.nodes
+    uid = nodes.uids[nodes.rows[name]] if nodes.has(name) else f"supposed-{name}"
     return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)
 
 
