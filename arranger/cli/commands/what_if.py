@@ -11,7 +11,6 @@ import msgspec
 from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
-    end_offset,
     feed,
     opened,
     point_of,
@@ -207,8 +206,7 @@ async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inp
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
     recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
-    if after.offset < await end_offset(log):
-        await feed(log, after, recording.feed, until=END, doing="reading what came after")
+    await feed(log, after, recording.feed, until=END, doing="reading what came after")
     recording.finish()
     return recording
 
@@ -268,6 +266,5 @@ async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | N
 async def _next_config(log: Log, after: Position) -> CycleConfig | None:
     """The configuration of the first cycle after a position: nobody says one before it."""
     scout = Scout()
-    if after.offset < await end_offset(log):
-        await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
+    await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
     return scout.config
