@@ -26,14 +26,14 @@ from arranger.cli.inputs.reading import feed
 from arranger.events.archive import ArchiveLog
 from arranger.events.blob_stores import FolderStore
 from arranger.events.codec import StoredEntry, encode_batch
-from arranger.events.kinds import Batch, CycleTaken
+from arranger.events.kinds import Batch
 from arranger.events.log import Entry, Position, entries
 from arranger.events.redis_log import RedisLog
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END, Journey
-from arranger.replay.reading.verify import cycle_offset
+from arranger.replay.reading.verify import cycle_in
 from arranger.scheduling.cycle import take_cycle
 from arranger.workers.archive_writer import ArchiveWriter
 from benchmarks.longrun import BEGAN_MS, LongRun
@@ -253,10 +253,9 @@ async def _record(folder: Path) -> dict[str, float]:
         stream = RedisLog(server.url, "benchmark")
         epoch = (await stream.open()).epoch
         async for state, entry in _last_segment(log):
-            offset = cycle_offset(entry)
-            if offset and totals["cycles"] < _CYCLES:
-                taken = entry.batch.events[0]
-                assert isinstance(taken, CycleTaken)
+            cycle = cycle_in(entry)
+            if cycle is not None and totals["cycles"] < _CYCLES:
+                _, taken = cycle
                 began_s, began_cpu_s = time.perf_counter(), time.process_time()
                 events = take_cycle(state, taken.config, taken.time_ms)
                 totals["cycle_s"] += time.perf_counter() - began_s

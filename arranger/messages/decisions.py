@@ -9,6 +9,7 @@ from arranger.model.job import JobSpec
 from arranger.model.node import Taint
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
+from arranger.model.text import counted
 
 
 def stage_text(decided: StageDecided) -> str:
@@ -58,17 +59,12 @@ def _in_brackets(words: str) -> str:
 
 
 def _workers(count: int, one: str, more: str) -> str:
-    return f"1 worker {one}" if count == 1 else f"{count} workers {more}"
+    return f"{counted(count, 'worker')} {one if count == 1 else more}"
 
 
 def _node_lost(facts: StageFacts) -> str:
     lasting = f" for {facts.seconds} s" if facts.seconds else ""
     return f"the leader's node {facts.node} is {'gone' if facts.gone else 'not ready'}{lasting}; scheduled again"
-
-
-def _node_closed(facts: StageFacts) -> str:
-    how = closed_text(cordoned=facts.cordoned, taint=facts.taint)
-    return f"the leader's node {facts.node} {how}; scheduled again"
 
 
 def _restart_limit(facts: StageFacts) -> str:
@@ -90,15 +86,6 @@ def _shortage(facts: StageFacts) -> str:
     return shortage_text(facts.shortage) if facts.shortage is not None else ""
 
 
-def _workers_failed(facts: StageFacts) -> str:
-    given_up = _workers(facts.count, "is", "are")
-    return f"{given_up} given up (restartLimit is {facts.limit}) and minWorkersNum is {facts.needed}"
-
-
-def _workers_lost(facts: StageFacts) -> str:
-    return f"{_workers(facts.count, 'was', 'were')} lost, minWorkersNum is {facts.needed}; scheduled again"
-
-
 _R = StageReason
 _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.SCHEDULED: lambda _: "its quorum has nodes; the leader is started first",
@@ -112,9 +99,13 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.LEADER_LOST: lambda _: "the leader's pod is gone; scheduled again",
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
-    _R.NODE_CLOSED: _node_closed,
+    _R.NODE_CLOSED: lambda facts: (
+        f"the leader's node {facts.node} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
+    ),
     _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
-    _R.WORKERS_LOST: _workers_lost,
+    _R.WORKERS_LOST: lambda facts: (
+        f"{_workers(facts.count, 'was', 'were')} lost, minWorkersNum is {facts.needed}; scheduled again"
+    ),
     _R.QUORUM_INCOMPLETE: _quorum_incomplete,
     _R.QUORUM_REFUSED: lambda facts: (
         f"pods of its quorum are refused{_in_brackets(facts.words)}; it gives its nodes up"
@@ -123,7 +114,10 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         "its template was edited before its status told that it starts; scheduled again with that"
     ),
     _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
-    _R.WORKERS_FAILED: _workers_failed,
+    _R.WORKERS_FAILED: lambda facts: (
+        f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and minWorkersNum is "
+        f"{facts.needed}"
+    ),
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",
     _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",

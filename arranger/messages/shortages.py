@@ -12,17 +12,15 @@ from arranger.model.taints import taint_text
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def shortage_text(facts: ShortageFacts, counts: str = "", selector: str = "") -> str:
-    """Why a job, or the rest of it, gets no nodes. `counts` is said in place of the nodes counted by reason, `selector`
-    is the pods' nodeSelector where that is known."""
+def shortage_text(facts: ShortageFacts) -> str:
+    """Why a job, or the rest of it, gets no nodes."""
     if facts.sentence:
         return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further)
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}"
-    counts = counts or counts_text(facts.reasons, selector)
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
-    return f"{head}; {facts.group}: {counts}{tail}"
+    return f"{head}; {facts.group}: {counts_text(facts.reasons)}{tail}"
 
 
 def fits_text(found: int, asked: int, *, further: bool) -> str:
@@ -45,8 +43,7 @@ def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
 def reason_text(reason: Reason, selector: str = "") -> str:
     """One reason for a number of nodes; `selector` is the pod's nodeSelector where that is known."""
     if reason.kind == ReasonKind.INSUFFICIENT:
-        needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
-        return f"insufficient {reason.name} (needs {needed}, at most {free} free)"
+        return _insufficient(reason, "at most ")
     return node_text(reason, selector)
 
 
@@ -73,9 +70,9 @@ def quota_text(lack: QuotaLack) -> str:
     return reason_text(beyond_quota(lack)) + never
 
 
-def _insufficient(reason: Reason) -> str:
+def _insufficient(reason: Reason, most: str = "") -> str:
     needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
-    return f"insufficient {reason.name} (needs {needed}, {free} free)"
+    return f"{kind_text(reason)} (needs {needed}, {most}{free} free)"
 
 
 def _quota(reason: Reason) -> str:

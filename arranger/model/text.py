@@ -6,6 +6,7 @@ has, and a line break forges a line. All of them are shown as what they are: `\x
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 #: Where JSON may hold characters that it need not escape and a terminal obeys.
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]+")
@@ -32,6 +33,16 @@ def first_line(text: str, limit: int) -> str:
 def cut(text: str, limit: int) -> str:
     """The text in at most so many characters; where some are missing it ends with three dots."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something: "1 pod", "3 pods"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def few(names: Sequence[str], shown: int) -> str:
+    """The first of some names, and how many more there are: "a, b and 3 more"."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def safe_json(content: bytes) -> bytes:

@@ -131,6 +131,10 @@ class NodeTable:
         row = self.rows.get(name)
         return row is not None and self.present(row)
 
+    def facts_of(self, name: str) -> NodeFacts | None:
+        """The facts of the node of that name; None where it isn't there."""
+        return self.facts[self.rows[name]] if self.has(name) else None
+
     def down_for_ms(self, name: str, time_ms: int) -> int:
         """For how many milliseconds a node has not been ready, or not existed, at that time; -1 for a ready node."""
         row = self.rows.get(name)

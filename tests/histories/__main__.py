@@ -12,7 +12,7 @@ from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.verify import cycle_offset
+from arranger.replay.reading.verify import cycle_in
 
 HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ async def keep(source: str, target: Path) -> tuple[int, int, dict[str, int]]:
                 needless.unlink()
         cycles = 0
         async for entry in entries(log, position):
-            cycles += bool(cycle_offset(entry))
+            cycles += cycle_in(entry) is not None
             apply_entry(state, entry, Changes())
     finally:
         await log.close()

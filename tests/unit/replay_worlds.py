@@ -10,7 +10,7 @@ from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.model.node import Taint
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Explanation, explanation, knows_pod
+from arranger.replay.explain.answer import Explanation, explanation, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Report, Survey, Verification
@@ -112,7 +112,7 @@ def explained(entries: list[Entry], name: str, *, pod: str = "", node: str = "")
     job_histories = histories_of(entries, name, pod=pod, node=node)
     story = job_histories.stories[f"uid-{name}"]
     job = story.state.jobs[f"uid-{name}"]
-    assert not pod or knows_pod(story, job, pod)
+    assert not pod or pod in pod_names(story, job)
     return explanation(story, job, job_histories.retaken(job.uid, None if pod else job.attempt), node=node)
 
 

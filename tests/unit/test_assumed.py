@@ -5,7 +5,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.replay.what_if.one_cycle import say
+from arranger.replay.what_if.hypothesis import say
 from arranger.scheduling.cycle import Cycles
 from tests.unit.replay_worlds import explained
 from tests.world import Edited, World, shape, starting

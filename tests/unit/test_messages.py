@@ -172,7 +172,6 @@ def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_kee
     facts = ShortageFacts("actors", 2, 3, reasons=((insufficient("nvidia.com/gpu", 8, 0), 4),))
     lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
     assert shortage_text(facts) == f"2 of 3 required pods fit; actors: {lack}"
-    assert shortage_text(facts, "as above") == "2 of 3 required pods fit; actors: as above"
     further = ShortageFacts("actors", 1, 2, further=True, reasons=((Reason(K.CORDONED), 1),))
     assert shortage_text(further) == "1 of 2 further pods fit; actors: 0 of 1 nodes fit: 1 cordoned"
     never = ShortageFacts("learner", 0, 1, infeasible=True)

@@ -71,7 +71,7 @@ def job(world: World, name: str) -> k.JobSeen:
     jobs_by_name = JobsByName(name, State())
     for entry in world.entries:
         jobs_by_name.feed(entry)
-    return jobs_by_name.all[-1].seen
+    return [*jobs_by_name.jobs.values()][-1].seen
 
 
 def two_nodes() -> World:

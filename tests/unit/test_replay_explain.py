@@ -13,7 +13,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import JobIndex, explanation, nearest_pods
+from arranger.replay.explain.answer import JobIndex, explanation, nearest, pod_names
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
@@ -495,7 +495,7 @@ def test_names_like_the_one_that_is_unknown_are_offered() -> None:
     assert job_index.nearest("smal") == ["default/small"]
     assert job_index.nearest("zzzz") == []
     story = histories_of(world.entries, "wide").stories["uid-wide"]
-    assert "wide-actors-3" in nearest_pods(story, story.state.jobs["uid-wide"], "wide-actor-3")
+    assert "wide-actors-3" in nearest("wide-actor-3", pod_names(story, story.state.jobs["uid-wide"]))
 
 
 def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> None:
@@ -565,7 +565,7 @@ def test_looking_for_remedies_leaves_the_state_as_it_is_and_each_one_undoes_what
             assert offsets == sorted(offsets, reverse=True)
             assert all(0 <= remedy.undoes <= state.offset for remedy in answer.waiting.remedies)
             assert all(remedy.pods > 0 for remedy in answer.waiting.remedies if answer.waiting.position)
-            config = job_histories.stories[uid].config or CycleConfig()
+            config = job_histories.around.config or CycleConfig()
             attempt = turn_of(state, uid, config, state.time_ms, further=True)
             assert answer.waiting.gets == (attempt.pods if attempt is not None else 0)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Log, Position
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
+from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
@@ -39,7 +40,7 @@ from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits,
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import Settings
@@ -49,8 +50,6 @@ _JOB_TESTS = ("stage", "schedule", "waits", "reason", "placed", "fits", "would_p
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 _GPU = "*/gpu"
-
-Make = Callable[[], list[Condition]]
 
 
 def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
@@ -174,20 +173,16 @@ class _Question:
             known = "--job or --node with a condition, another configuration, or --plans"
             raise click.UsageError(f"name what to seek: {known}")
 
-    def conditions(self, job: k.JobSeen | None) -> Make:
-        """Makes the conditions again, for each reading; `job` is how the job was first seen, None for a node."""
-
-        def make() -> list[Condition]:
-            if job is not None and self.blocked:
-                hypothetical = HypotheticalJob(job, installed())
-                room = QuorumFits(hypothetical)
-                blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
-                return [*blocked, job_conditions.Infeasible(job)]
-            all_of = self._of_job(job) if job is not None else self._of_node()
-            one = all_of[0] if len(all_of) == 1 else All(all_of)
-            return [Negated(one) if self.options["negated"] else one]
-
-        return make
+    def conditions(self, job: k.JobSeen | None) -> list[Condition]:
+        """New conditions, for one reading; `job` is how the job was first seen, None for a node."""
+        if job is not None and self.blocked:
+            hypothetical = HypotheticalJob(job, installed())
+            room = QuorumFits(hypothetical)
+            blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
+            return [*blocked, job_conditions.Infeasible(job)]
+        all_of = self._of_job(job) if job is not None else self._of_node()
+        one = all_of[0] if len(all_of) == 1 else All(all_of)
+        return [Negated(one) if self.options["negated"] else one]
 
     def _of_job(self, job: k.JobSeen) -> list[Condition]:
         options, found, hypothetical = self.options, [], HypotheticalJob(job, installed())
@@ -250,11 +245,11 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         job = await _job(log, asked, span) if asked.job else None
         if job is not None and asked.hypothetical:
             span = _while_there(asked, job, span)
-        make = asked.conditions(job.seen if job is not None else None)
+        seen = job.seen if job is not None else None
         state, position = await begin_at_span(log, span)
-        made = make()
+        made = asked.conditions(seen)
         search = Search(state, made, span, first_only=not asked.last)
-        await feed(log, position, search.feed, until=span.last or END, doing="seeking")
+        await feed(log, position, search.feed, until=span.last, doing="seeking")
         which, run = _chosen(search.runs[:2])
         answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
         if job is not None and asked.hypothetical:
@@ -268,10 +263,10 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
             return answer
         at = run.last if asked.last else run.first
         early = begin_at_span(log, span) if asked.hypothetical else begin(log, Point(offset=at - 1))
-        answer.told.found = await _refinement(log, await early, make()[which], at)
+        answer.told.found = await _refinement(log, await early, asked.conditions(seen)[which], at)
         other = search.runs[1] if asked.blocked and which == 0 else run
         if other.last != run.last and answer.to_be_told(other):
-            found = await _refinement(log, await begin_at_span(log, span), make()[1], other.last)
+            found = await _refinement(log, await begin_at_span(log, span), asked.conditions(seen)[1], other.last)
             answer.also = Told(made[1].text, other, found)
         return answer
 
@@ -305,12 +300,12 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
     state, position = await begin_early(log, None)
     jobs_by_name = JobsByName(asked.job, state)
-    await feed(log, position, jobs_by_name.feed, until=span.last or END, doing="looking for the job")
-    if not jobs_by_name.all:
-        raise unknown_job(asked.job, await job_index_of(log, span.last or END))
-    *earlier, newest = jobs_by_name.all
+    await feed(log, position, jobs_by_name.feed, until=span.last, doing="looking for the job")
+    if not jobs_by_name.jobs:
+        raise unknown_job(asked.job, await job_index_of(log, span.last))
+    *earlier, newest = jobs_by_name.jobs.values()
     if earlier:
-        others = f"{len(earlier)} earlier job{'s' if len(earlier) > 1 else ''} of that name"
+        others = f"{counted(len(earlier), 'earlier job')} of that name"
         text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
         say(f"arranger: {text} asks about the one before", err=True)
     return newest
@@ -338,9 +333,8 @@ def _check_node(state: State, node: str) -> None:
 async def _alternative(target: str | None, settings: Settings, other: Overrides, span: Span, output: str) -> int:
     async with opened(target, settings) as log:
         survey = Survey(span)
-        await feed(
-            log, await position_before(log, span.first), survey.feed, until=span.last or END, doing="finding the cycles"
-        )
+        after = await position_before(log, span.first)
+        await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")
         state, position = await begin_early(log, survey.first_base)
         alternative = Alternative(state, survey, other, installed())
         until = Point(offset=max(survey.reached, position.offset))
@@ -371,8 +365,7 @@ def _print_alternative(alternative: Alternative, other: Overrides) -> None:
             f"{alternative.other_versions} cycles were taken by policy versions that aren't installed here: left out"
         )
     if alternative.superseded:
-        plural = "s" if alternative.superseded != 1 else ""
-        print_text(f"{alternative.superseded} cycle{plural} had no effect, because another came first: left out")
+        print_text(f"{counted(alternative.superseded, 'cycle')} had no effect, because another came first: left out")
     if found is None:
         print_text(
             f"{alternative.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their "

@@ -29,6 +29,7 @@ from arranger.events.kinds import Waits
 from arranger.events.log import entries
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
+from arranger.model.text import counted
 
 #: What the demo reads from a TYJob; nothing else does.
 EXPECT = "demo.arranger.dev/expect"
@@ -334,7 +335,7 @@ class _Demo:
 def _jobs_text(stages: Sequence[str]) -> str:
     """How many jobs there were, and how many of them in each stage."""
     counts = [f"{stages.count(stage)} {stage}" for stage in dict.fromkeys(stages)]
-    jobs = f"{len(stages)} job{'' if len(stages) == 1 else 's'}"
+    jobs = counted(len(stages), "job")
     return f"{jobs}: {', '.join(counts)}" if counts else jobs
 
 

@@ -9,12 +9,22 @@ import click
 import msgspec
 
 from arranger.cli.inputs.reading import feed, log_options, opened, point_of, stand_at
-from arranger.cli.rendering.output import AtType, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.rendering.output import (
+    AT_TYPE,
+    local_time,
+    output_option,
+    print_json,
+    print_table,
+    print_text,
+    say,
+)
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError
-from arranger.events.log import Log, Position
+from arranger.events.kinds import kind_of
+from arranger.events.log import Entry, Log, Position
+from arranger.model.text import few
 from arranger.plugins import installed
-from arranger.replay.reading.difference import Between, Changed, Difference, Picture, difference, picture
+from arranger.replay.reading.difference import Changed, Difference, Picture, difference, picture
 from arranger.replay.reading.history import Point
 from arranger.replay.what_if.one_cycle import JobPlan, Plan, differences
 from arranger.replay.what_if.simulation import PlacedPod
@@ -50,14 +60,14 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
     if all(path.is_file() for path in files):
         _diff_plans(files, output)
         return
-    points, allowed = [], AtType()
+    points = []
     for name, path in zip((one, other), files, strict=True):
         if path.is_file() or path.suffix == ".json":
             hint = "name two points, or two files" if path.is_file() else "arranger what-if -o json writes one"
             raise UsageError(
                 f"{name} is {'a file' if path.is_file() else 'no file'}, and the other isn't one", hint=hint
             )
-        points.append(point_of(allowed.convert(name, None, None)))
+        points.append(point_of(AT_TYPE.convert(name, None, None)))
     found = asyncio.run(_diff(target, settings, points))
     if output == "json":
         times = {"beforeTime": local_time(found.before[1]), "afterTime": local_time(found.after[1])}
@@ -71,12 +81,16 @@ async def _diff(target: str | None, settings: Settings, points: Sequence[Point])
     async with opened(target, settings) as log:
         first = await _picture(log, points[0])
         second = await _picture(log, points[1])
-        between = Between()
+        between = Counter[str]()
+
+        def count(entry: Entry) -> None:
+            between.update(map(kind_of, entry.batch.events))
+
         low, high = sorted((first[0].offset, second[0].offset))
         start = first[1] if first[0].offset <= second[0].offset else second[1]
         if low < high:
-            await feed(log, start, between.feed, until=Point(offset=high), doing="counting what came between")
-    return difference(first[0], second[0], between.counts)
+            await feed(log, start, count, until=Point(offset=high), doing="counting what came between")
+    return difference(first[0], second[0], between)
 
 
 async def _picture(log: Log, point: Point) -> tuple[Picture, Position]:
@@ -100,7 +114,7 @@ def _print(found: Difference) -> None:
 
 def _print_changed(kind: str, groups: Sequence[Changed]) -> None:
     rows = [
-        (_names(group.names) if not number else "", change.what, change.before or "-", change.after or "-")
+        (few(group.names, _NAMED) if not number else "", change.what, change.before or "-", change.after or "-")
         for group in groups
         for number, change in enumerate(group.changes)
     ]
@@ -109,17 +123,12 @@ def _print_changed(kind: str, groups: Sequence[Changed]) -> None:
 
 def _print_queue(found: Difference) -> None:
     rows = [
-        (name, len(jobs), _names(jobs) or "-")
+        (name, len(jobs), few(jobs, _NAMED) or "-")
         for name, jobs in (("before", found.queue_before), ("after", found.queue_after))
     ]
     print_table(("queue", "jobs", "in order"), rows, right=("jobs",))
     if found.moved:
-        print_text(f"these changed places with each other: {_names(found.moved)}")
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+        print_text(f"these changed places with each other: {few(found.moved, _NAMED)}")
 
 
 # --- plans ---------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ async def _list(target: str | None, settings: Settings, asked: Filter, *, follow
             printer.begin()
         try:
             doing = "reading the log" if output == "table" and not follow else ""
-            await feed(log, position, take, until=asked.span.last or END, doing=doing)
+            await feed(log, position, take, until=asked.span.last, doing=doing)
         finally:
             show(all_of_them=True)
         if follow:

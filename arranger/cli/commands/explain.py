@@ -13,7 +13,9 @@ from arranger.cli.inputs.reading import (
     did_you_mean,
     feed,
     job_index_of,
+    job_label,
     log_options,
+    namespace_and_name,
     opened,
     point_of,
     point_option,
@@ -25,7 +27,7 @@ from arranger.errors import UsageError
 from arranger.events.log import Log
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Explanation, explanation, jobs_named, knows_pod, nearest_pods
+from arranger.replay.explain.answer import Explanation, explanation, jobs_named, nearest, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import as_object, label
@@ -55,13 +57,13 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
       arranger explain train --pod train-actors-3 -o json
       arranger explain train --pod train-actors-3 --node n7    why that node and not n7
     """
-    given, slash, name = job.rpartition("/")
+    given, name = namespace_and_name(job)
     namespace = options["namespace"]
-    if slash and namespace not in (None, given):
+    if given is not None and namespace not in (None, given):
         raise UsageError(
             f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
         )
-    asked = Asked(name, given if slash else namespace, options["pod"] or "", options["node"] or "")
+    asked = Asked(name, namespace if given is None else given, options["pod"] or "", options["node"] or "")
     answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
     if output == "json":
         print_json({**as_object(answer), "time": local_time(answer.time_ms)})
@@ -113,9 +115,8 @@ class _Reading:
 
     def _explained(self, story: Story) -> Explanation:
         job, pod = story.state.jobs[story.uid], self._asked.pod
-        if pod and not knows_pod(story, job, pod):
-            hint = did_you_mean(nearest_pods(story, job, pod))
-            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=hint)
+        if pod and pod not in (known := pod_names(story, job)):
+            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(nearest(pod, known)))
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self._asked.node)
 
@@ -130,7 +131,7 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
         went = await _last_gone(log, asked, point, reading.job_histories.state)
         answer = (await _read(log, asked, Point(offset=went - 1))).answer()
         if answer is None:
-            name = _label(asked)
+            name = job_label(asked.namespace, asked.name)
             raise NotFound(f"job {name!r} was never seen to last", hint=f"arranger events --job {name} shows what was")
         _say_gone(went)
         return answer
@@ -155,13 +156,9 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
         if name == asked.name and asked.namespace in (None, namespace)
     ]
     if not gone:
-        raise unknown_job(_label(asked), job_index)
+        raise unknown_job(job_label(asked.namespace, asked.name), job_index)
     return max(gone)
 
 
 def _say_gone(went: int) -> None:
     say(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
-
-
-def _label(asked: Asked) -> str:
-    return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name

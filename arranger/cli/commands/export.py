@@ -15,12 +15,14 @@ from arranger.cli.inputs.reading import (
     end_offset,
     feed,
     job_index_of,
+    job_label,
     log_options,
+    namespace_and_name,
     opened,
-    point_of,
     point_option,
     position_before,
     progress,
+    span_of,
     unknown_job,
 )
 from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
@@ -34,7 +36,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
-from arranger.replay.reading.history import END, Journey, Point
+from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 from arranger.workers.archive_writer import ArchiveWriter, Source
 
@@ -50,8 +52,7 @@ class _Asked(msgspec.Struct):
 
     job: str
     namespace: str | None
-    first: Point | None
-    last: Point | None
+    span: Span
     hashed: bool
 
 
@@ -119,17 +120,15 @@ def command(
     first, last = points["from"], points["until"]
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
-    given, slash, name = job.rpartition("/")
-    asked = _Asked(
-        name, given if slash else None, point_of(first) if first else None, point_of(last) if last else None, hash_names
-    )
+    namespace, name = namespace_and_name(job)
+    asked = _Asked(name, namespace, span_of(first, last), hash_names)
     made = asyncio.run(_export(target, settings, asked, target_file))
     if output == "json":
         print_json(made)
         return
-    span = duration(max(0, made.last_time_ms - made.first_time_ms))
+    lasted = duration(max(0, made.last_time_ms - made.first_time_ms))
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
-    print_text(f"{span} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
+    print_text(f"{lasted} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
     if made.job and made.last < made.log_ends:
         print_text(f"the log goes on to offset {made.log_ends}: nothing after {made.last} concerns {made.job}")
     if made.job_there:
@@ -173,8 +172,7 @@ class _Part(msgspec.Struct):
 
 async def _part(log: Copyable, asked: _Asked) -> _Part:
     """What is to be exported, found."""
-    last = asked.last or END
-    start, end, job = asked.first, await _offset_at(log, last), ""
+    start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
         # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.
@@ -186,29 +184,18 @@ async def _part(log: Copyable, asked: _Asked) -> _Part:
     # An offset that is asked for is the first to be exported: the state is that before it.
     before = Point(offset=start.offset - 1) if start.offset is not None and not asked.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
-    journey = _PositionedJourney(state, before, position)
-    if position.offset < end:
-        await feed(log, position, journey.feed, until=before, doing="going to the beginning")
-    if journey.position.offset >= end:
-        raise LogError("there is nothing between these points", hint="ask for an earlier --from or a later --until")
-    return _Part(journey.position, end, journey.state, job)
+    journey = Journey(state, before)
 
-
-class _PositionedJourney(Journey):
-    """A journey that remembers its position."""
-
-    def __init__(self, state: State, point: Point, position: Position) -> None:
-        super().__init__(state, point)
-        self.position = position
-
-    def feed(self, entry: Entry) -> bool:
+    def go_on(entry: Entry) -> bool:
         """Fold one entry, unless the point lies in it or before it."""
-        if self.point.offset is not None and entry.last > self.point.offset:
-            return False
-        if not super().feed(entry):
-            return False
-        self.position = Position(self.position.epoch, entry.last, entry.chain)
-        return True
+        return (before.offset is None or entry.last <= before.offset) and journey.feed(entry)
+
+    if position.offset < end:
+        await feed(log, position, go_on, until=before, doing="going to the beginning")
+    position = journey.position(position)
+    if position.offset >= end:
+        raise LogError("there is nothing between these points", hint="ask for an earlier --from or a later --until")
+    return _Part(position, end, state, job)
 
 
 async def _state_there(log: Copyable, position: Position) -> State | None:
@@ -247,8 +234,7 @@ async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
     concerning = Concerning(asked.job, asked.namespace)
     await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
     if not concerning.found:
-        label = f"{asked.namespace}/{asked.job}" if asked.namespace else asked.job
-        raise unknown_job(label, await job_index_of(log, END))
+        raise unknown_job(job_label(asked.namespace, asked.job), await job_index_of(log, END))
     spans = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
     if len(spans) > 1:
         known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(spans))
@@ -304,10 +290,7 @@ async def _write(log: Copyable, writer: ZipWriter, asked: _Asked, part: _Part) -
     the job that it is about is called there, if otherwise."""
     after, state, there = part.after, part.state, ""
 
-    async def read(position: Position, limit: int) -> Sequence[StoredEntry]:
-        return await log.read_stored(position, limit=limit)
-
-    source: Source = read
+    source: Source = lambda position, limit: log.read_stored(position, limit=limit)  # noqa: E731
     if asked.hashed:
         renamed = _Renamed(log, part)
         state = await renamed.collect()

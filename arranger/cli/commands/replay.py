@@ -1,13 +1,21 @@
 """`arranger replay`: the cluster as Arranger saw it at a point of the log."""
 
 import asyncio
-from collections.abc import Iterable
 
 import click
 import msgspec
 
 from arranger.cli.inputs.reading import log_options, opened, point_of, point_option, stand_at
-from arranger.cli.rendering.output import At, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.rendering.output import (
+    At,
+    local_time,
+    output_option,
+    print_json,
+    print_table,
+    print_text,
+    resource_columns,
+    say,
+)
 from arranger.model.quantity import amount_text
 from arranger.plugins import installed
 from arranger.projections import snapshot
@@ -70,7 +78,7 @@ def _print(seen: Overview) -> None:
         empty="no jobs",
     )
     say()
-    resources = _resources(seen.nodes)
+    resources = resource_columns(name for node in seen.nodes for name in node.used)
     print_table(
         ("node", "health", *resources),
         [_node_cells(node, resources) for node in seen.nodes],
@@ -101,12 +109,6 @@ def _job_cells(job: JobLine) -> tuple[object, ...]:
     pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
     name = f"{job.namespace}/{job.name}"
     return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
-
-
-def _resources(nodes: Iterable[NodeLine]) -> tuple[str, ...]:
-    """The resources worth a column: those that any node has; devices last, as people write them."""
-    named = {resource: None for node in nodes for resource in node.used}
-    return tuple(sorted(named, key=lambda name: ("/" in name, name)))
 
 
 def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...]:

@@ -3,21 +3,16 @@
 import asyncio
 
 import click
-from click.shell_completion import CompletionItem
 
-from arranger.cli.inputs.flags import with_settings
+from arranger.cli.inputs.flags import completing, with_settings
 from arranger.logs import configure_logging
 from arranger.settings import Settings
 from arranger.workers.membership import ROLES
 from arranger.workers.process import Process, checked_roles
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(role) for role in ROLES if role.startswith(incomplete)]
-
-
 @click.command()
-@click.argument("roles", nargs=-1, metavar="[ROLE]...", shell_complete=_complete)
+@click.argument("roles", nargs=-1, metavar="[ROLE]...", shell_complete=completing(lambda: ROLES))
 @with_settings()
 def command(roles: tuple[str, ...], settings: Settings) -> None:
     r"""Run workers until SIGTERM: watcher, controller, scheduler, applier, maintenance. Without ROLE, run them all.

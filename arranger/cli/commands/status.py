@@ -14,6 +14,7 @@ from arranger.errors import LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
+from arranger.model.text import counted
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.settings import Settings
@@ -106,7 +107,7 @@ async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
 
 
 def _print(status: Status, found: list[str]) -> None:
-    verdict = f"{len(found)} problem{'s' if len(found) > 1 else ''}" if found else "all is well"
+    verdict = counted(len(found), "problem") if found else "all is well"
     print_text(f"cluster {status.cluster}, epoch {status.log.epoch}: {verdict}")
     for problem in found:
         for line in problem.splitlines():

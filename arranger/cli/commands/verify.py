@@ -11,7 +11,7 @@ from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, 
 from arranger.cli.rendering.output import At, output_option, print_json, print_text, say
 from arranger.errors import DamagedEntry
 from arranger.plugins import installed
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Difference, Report, Survey, Verification
 from arranger.settings import Settings
 
@@ -63,7 +63,7 @@ async def _verify(
         damage: DamagedEntry | None = None
         try:
             after = await position_before(log, span.first)
-            await feed(log, after, survey.feed, until=span.last or END, doing="finding the cycles")
+            await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")
         except DamagedEntry as found:
             damage = found  # what comes before it is verified all the same
         state, position = await begin_early(log, survey.first_base)

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
 from arranger.cli.inputs.alternative import other_configuration
+from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
-    end_offset,
     feed,
     opened,
     point_of,
@@ -23,17 +22,17 @@ from arranger.cli.inputs.reading import (
 from arranger.cli.inputs.variation import Otherwise
 from arranger.cli.rendering.output import (
     AT_ALLOWED,
+    DURATION_TYPE,
     At,
-    DurationType,
+    TextType,
+    at_now,
     local_time,
     output_option,
-    parse_at,
     parse_duration,
     print_json,
 )
 from arranger.cli.rendering.plot import check_plot, plot
 from arranger.cli.rendering.what_if_page import Answer, Sequel
-from arranger.clock import SystemClock
 from arranger.errors import LogError, UsageError
 from arranger.events import kinds as k
 from arranger.events.log import Log, Position
@@ -61,29 +60,13 @@ class Until(msgspec.Struct, frozen=True):
     span_ms: int | None = None
 
 
-class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
-    """The value of `--until`."""
-
-    name = "until"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Until:
-        """What the text names; click's error names the flag."""
-        if isinstance(value, Until):
-            return value
-        if value == _DRAINED:
-            return Until()
-        try:
-            return Until(span_ms=parse_duration(value.strip()))
-        except ValueError:
-            pass
-        try:
-            return Until(at=parse_at(value, now_ms=SystemClock().now_ms()))
-        except ValueError:
-            self.fail(f"{value!r} is no end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}", param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The only word."""
-        return [CompletionItem(word) for word in (_DRAINED,) if word.startswith(incomplete)]
+def _until(text: str) -> Until:
+    if text == _DRAINED:
+        return Until()
+    try:
+        return Until(span_ms=parse_duration(text))
+    except ValueError:
+        return Until(at=at_now(text))
 
 
 @click.command("what-if")
@@ -94,13 +77,14 @@ class UntilType(click.ParamType):  # type: ignore[type-arg]  # generic for type 
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
 @click.option(
     "--until",
-    type=UntilType(),
+    type=TextType("until", _until, f"no end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}"),
+    shell_complete=completing(lambda: [_DRAINED]),
     metavar="OFFSET|TIME|DURATION|drained",
     help="Continue both runs up to this point, for this long (2h), or until nothing more happens.",
 )
 @click.option(
     "--lasting",
-    type=DurationType(),
+    type=DURATION_TYPE,
     metavar="DURATION",
     help="With --until: the length of attempts whose end is not in the log. [default: to the end of the run]",
 )
@@ -222,8 +206,7 @@ async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inp
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
     recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
-    if after.offset < await end_offset(log):
-        await feed(log, after, recording.feed, until=END, doing="reading what came after")
+    await feed(log, after, recording.feed, until=END, doing="reading what came after")
     recording.finish()
     return recording
 
@@ -283,6 +266,5 @@ async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | N
 async def _next_config(log: Log, after: Position) -> CycleConfig | None:
     """The configuration of the first cycle after a position: nobody says one before it."""
     scout = Scout()
-    if after.offset < await end_offset(log):
-        await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
+    await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
     return scout.config

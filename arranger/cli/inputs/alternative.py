@@ -7,18 +7,23 @@ from typing import Any
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
-from arranger.cli.inputs.flags import setting_flags
+from arranger.cli.inputs.flags import completing, setting_flags
 from arranger.cli.inputs.reading import target_options
 from arranger.replay.what_if.overrides import Overrides
-from arranger.settings import SETTINGS, Loaded, Setting, load
+from arranger.settings import SETTINGS, Loaded, load
 
 #: What a setting's flag is called here where it has another name than in `arranger run`.
 _CALLED = {"pod_policy": "--policy"}
 
-#: The settings that decide a plan.
-_DECIDING = ("queue_policy", "pod_policy", "weights", "infeasible_grace_s", "refused_node_s")
+#: The settings that decide a plan, and the fields of a cycle's configuration that they become.
+_DECIDING = {
+    "queue_policy": "queue_policy",
+    "pod_policy": "pod_policy",
+    "weights": "weights",
+    "infeasible_grace_s": "infeasible_grace_ms",
+    "refused_node_s": "refusal_avoid_ms",
+}
 
 
 def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,14 +49,10 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
         ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
     ):
-        completed = functools.partial(_complete, SETTINGS[name])
+        completed = completing(functools.partial(getattr, SETTINGS[name], "choices"))
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
     config = "Use the settings in this TOML file that decide a plan. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
-
-
-def _complete(setting: Setting, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(choice) for choice in setting.choices if choice.startswith(incomplete)]
 
 
 def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
@@ -59,14 +60,5 @@ def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
         origin = loaded.origins[name]
         return origin.startswith("flag ") or (from_file and origin.startswith("file "))
 
-    settings = loaded.settings
-    config = settings.cycle_config()
-    values: dict[str, Any] = {
-        "queue_policy": config.queue_policy,
-        "pod_policy": config.pod_policy,
-        "weights": config.weights,
-        "infeasible_grace_ms": config.infeasible_grace_ms,
-        "refusal_avoid_ms": config.refusal_avoid_ms,
-    }
-    named: dict[str, tuple[str, Any]] = dict(zip(_DECIDING, values.items(), strict=True))
-    return Overrides(**{field: value for name, (field, value) in named.items() if given(name)})
+    config = loaded.settings.cycle_config()
+    return Overrides(**{field: getattr(config, field) for name, field in _DECIDING.items() if given(name)})

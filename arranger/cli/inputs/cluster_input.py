@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, quota_seen
@@ -78,6 +79,13 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     seen += [_seen(found, lambda item: quota_seen(_counted(item, pods), TERMS[k.Watched.QUOTA])) for found in quotas]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
+
+
+def say_ignored(cluster: Described) -> None:
+    """Say on standard error what of the files doesn't count."""
+    if cluster.ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
+        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
 
 
 def _counted(quota: Object, pods: Iterable[Found]) -> Object:

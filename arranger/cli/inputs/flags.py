@@ -2,12 +2,11 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from arranger.settings import SETTINGS, Setting, load_settings
 
@@ -31,12 +30,7 @@ def setting_flags(
         decorated: Callable[..., Any] = command
         for setting in reversed(chosen):
             decorated = _option(setting)(decorated)
-        return click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help=config_help,
-        )(decorated)
+        return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=config_help)(decorated)
 
     return decorate
 
@@ -61,21 +55,22 @@ def value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def completing(choices: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
+    """For `shell_complete`: those of the choices, which are only made then, that begin with what was typed."""
+    return lambda _ctx, _param, incomplete: [choice for choice in choices() if choice.startswith(incomplete)]
+
+
 def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     default = value_text(setting.default)
     text = f"{setting.description[0].upper()}{setting.description[1:]}. [{setting.env}"
     text += f"; default: {default}]" if default else "]"
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(choice) for choice in setting.choices if choice.startswith(incomplete)]
-
     # The raw text is handed on: the settings check it, with the same words wherever it came from.
     return click.option(
         setting.flag,
         setting.name,
         metavar="|".join(setting.fixed) or _metavar(setting),
         help=text,
-        shell_complete=complete,
+        shell_complete=completing(lambda: setting.choices),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from arranger.cli.inputs.flags import with_settings
-from arranger.cli.rendering.output import At, AtType, local_time, say
+from arranger.cli.rendering.output import AT_TYPE, At, local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
 from arranger.events.file_log import Copyable
@@ -75,7 +75,7 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
     What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
     if name == "--at":
         text = f"{text} A batch is never split: an offset in a batch means the end of that batch."
-    return click.option(name, type=AtType(), metavar="OFFSET|TIME", help=text)
+    return click.option(name, type=AT_TYPE, metavar="OFFSET|TIME", help=text)
 
 
 def point_of(at: At | None) -> Point:
@@ -85,7 +85,7 @@ def point_of(at: At | None) -> Point:
 
 def span_of(first: At | None, last: At | None) -> Span:
     """The stretch that the user named."""
-    return Span(point_of(first) if first else None, point_of(last) if last else None)
+    return Span(point_of(first) if first else None, point_of(last))
 
 
 @asynccontextmanager
@@ -191,19 +191,16 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     """
     start = await log.start()
     if offset is not None:
-        async for state, position in snapshots(log, at_most=offset):
-            if position.offset >= start.offset:
-                return state, position
-            break
+        found = await anext(snapshots(log, at_most=offset), None)
+        if found is not None and found[1].offset >= start.offset:
+            return found
     if start.offset == 0:
         return State(), start
     for mark in await log.snapshot_marks():
-        if mark.offset < start.offset:
-            continue
-        async for state, position in snapshots(log, at_most=mark.offset):
-            if position.offset == mark.offset:
-                return state, position
-            break
+        if mark.offset >= start.offset:
+            found = await anext(snapshots(log, at_most=mark.offset), None)
+            if found is not None and found[1].offset == mark.offset:
+                return found
     raise LogError(
         f"the log was trimmed up to offset {start.offset}, and it holds no snapshot to begin with",
         hint="wait for the next snapshot",
@@ -264,19 +261,10 @@ async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Positi
     """
     state, position = await begin(log, point)
     journey = Journey(state, point)
-    last: Entry | None = None
-
-    def follow(entry: Entry) -> bool:
-        nonlocal last
-        if not journey.feed(entry):
-            return False
-        last = entry
-        return True
-
-    await feed(log, position, follow, until=point, doing=doing)
-    if not journey.state.offset:
+    await feed(log, position, journey.feed, until=point, doing=doing)
+    if not state.offset:
         raise await before_beginning(log)
-    return journey.state, Position(position.epoch, last.last, last.chain) if last is not None else position
+    return state, journey.position(position)
 
 
 _SAID_LATER = f"{__name__}.said_later"
@@ -333,6 +321,17 @@ async def job_index_of(log: Log, until: Point) -> JobIndex:
     job_index = JobIndex()
     await feed(log, await log.start(), job_index.feed, until=until, doing="looking for the job")
     return job_index
+
+
+def namespace_and_name(text: str) -> tuple[str | None, str]:
+    """What [NAMESPACE/]NAME says; None for any namespace."""
+    namespace, slash, name = text.rpartition("/")
+    return (namespace if slash else None), name
+
+
+def job_label(namespace: str | None, name: str) -> str:
+    """The same as text."""
+    return f"{namespace}/{name}" if namespace else name
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:

@@ -3,20 +3,19 @@
 from collections.abc import Iterable, Sequence
 
 from arranger.cli.inputs.cluster_files import read_objects
-from arranger.cli.inputs.cluster_input import described
-from arranger.cli.rendering.output import print_json, print_table, print_text, say
+from arranger.cli.inputs.cluster_input import described, say_ignored
+from arranger.cli.rendering.output import print_json, print_table, print_text, resource_columns, say
+from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
-from arranger.replay.what_if.simulation import JobOutcome, NodeOutcome, Outcome, Simulation
+from arranger.replay.what_if.simulation import JobOutcome, Outcome, Simulation, UnplacedPod
 from arranger.settings import Settings
 
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
     """Take the cycles and print the plan; answers the exit status, 1 if a TYJob is invalid."""
     cluster = described(read_objects(names), tyjob_checks(installed.names))
-    if cluster.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+    say_ignored(cluster)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
     simulation = Simulation(cluster.observations, config, time_ms=cluster.time_ms, policies=policies)
@@ -46,7 +45,7 @@ def _print(outcome: Outcome) -> None:
         if job.found_room:
             print_text(_found_room(job))
     say()
-    resources = _resources(outcome.nodes)
+    resources = resource_columns(name for node in outcome.nodes for name in node.allocatable)
     rows = [
         (node.name, *(f"{node.used.get(name, '0')}/{node.allocatable.get(name, '0')}" for name in resources))
         for node in outcome.nodes
@@ -63,7 +62,7 @@ def _job_cells(job: JobOutcome) -> tuple[object, ...]:
 
 def _found_room(job: JobOutcome) -> str:
     """Why less is free by a job's reasons than by the table of nodes."""
-    pods = f"{job.found_room} pod{'' if job.found_room == 1 else 's'} of it"
+    pods = f"{counted(job.found_room, 'pod')} of it"
     return (
         f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
         "held, because the quorum isn't whole"
@@ -72,18 +71,9 @@ def _found_room(job: JobOutcome) -> str:
 
 def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:
     """Pods of one group wait for the same reasons: one row for the leader and one for each worker set."""
-    groups: dict[str, int] = {}
-    reasons: dict[str, dict[str, int]] = {}
+    groups: dict[str, list[UnplacedPod]] = {}
     for pod in job.unplaced:
-        name = f"{job.namespace}/{job.name} {pod.worker_set or pod.role}"
-        groups[name] = groups.get(name, 0) + 1
-        reasons[name] = pod.reasons
-    for name, count in groups.items():
-        told = ", ".join(f"{nodes} {reason}" for reason, nodes in reasons[name].items())
-        yield (name, count, told or "there are no nodes")
-
-
-def _resources(nodes: Iterable[NodeOutcome]) -> tuple[str, ...]:
-    """The resources worth a column: those that any node has; devices last, as people write them."""
-    named = {resource: None for node in nodes for resource in node.allocatable}
-    return tuple(sorted(named, key=lambda name: ("/" in name, name)))
+        groups.setdefault(f"{job.namespace}/{job.name} {pod.worker_set or pod.role}", []).append(pod)
+    for name, pods in groups.items():
+        told = ", ".join(f"{nodes} {reason}" for reason, nodes in pods[0].reasons.items())
+        yield (name, len(pods), told or "there are no nodes")

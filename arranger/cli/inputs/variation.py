@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from arranger.cli.inputs.cluster_files import read_objects
-from arranger.cli.inputs.cluster_input import described
+from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.inputs.reading import NotFound, did_you_mean
-from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.names import KIND
@@ -23,6 +22,7 @@ from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named, nearest
 from arranger.replay.what_if.one_cycle import Variation, edit_text
 from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
@@ -91,9 +91,7 @@ def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str
             nodes[str(metadata.get("name"))] = found.item
         objects.append(found)
     cluster = described(objects, tyjob_checks(inventory().names))
-    if cluster.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+    say_ignored(cluster)
     added = [_as_edit(event, state, nodes) for event in cluster.observations]
     edits += [edit for event in added if (edit := edit_text(event, state))]
     return added
@@ -116,10 +114,8 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
         return msgspec.structs.replace(event, uid=state.nodes.uids[row], facts=facts)
     if isinstance(event, k.QuotaSeen):
         there = state.quotas.get(event.namespace, {}).get(event.name)
-        if there is None:
-            return event
-        used = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
-        return msgspec.structs.replace(event, uid=there.uid, used=tuple(sorted(used.items())))
+        if there is not None:
+            return msgspec.structs.replace(as_counted(event, there), uid=there.uid)
     if isinstance(event, k.PodSeen):
         same = [pod for pod in state.pods.values() if (pod.namespace, pod.name) == (event.namespace, event.name)]
         if same:

@@ -91,15 +91,16 @@ class Answer(msgspec.Struct):
         if self.found is None:
             print_text(f"{condition}: {self._never()}")
         else:
-            print_text(self._headline(self.told))
-            self._print_intervals(self.told)
-            _print_found(self.found)
+            self._print_told(self.told, self.found)
         if self.also is not None and self.also.found is not None:
             say()
-            print_text(self._headline(self.also))
-            self._print_intervals(self.also)
-            _print_found(self.also.found)
+            self._print_told(self.also, self.also.found)
         self._print_limits()
+
+    def _print_told(self, told: Told, found: Found) -> None:
+        print_text(self._headline(told))
+        self._print_intervals(told, found)
+        _print_found(found)
 
     def _headline(self, told: Told) -> str:
         run = told.run
@@ -111,12 +112,12 @@ class Answer(msgspec.Struct):
         until = f"from this event to offset {run.over[-1][1]}; since offset {run.ended} that is over"
         return f"{told.condition} {until} (sought in {self._where})"
 
-    def _print_intervals(self, told: Told) -> None:
+    def _print_intervals(self, told: Told, found: Found) -> None:
         """When else it held, where the last time is told; what was over before a blocked job came is no answer."""
         intervals = [(a, b) for a, b in told.intervals if not self.blocked or b is None or b >= self.came]
-        if not self.last or len(intervals) < 2 or told.found is None:
+        if not self.last or len(intervals) < 2:
             return
-        intervals[-1] = told.found.event.offset, intervals[-1][1]
+        intervals[-1] = found.event.offset, intervals[-1][1]
         shown = [f"{a} to {b}" if b is not None else f"{a} on" for a, b in intervals[-_INTERVALS_SHOWN:]]
         fewer = f", the last {_INTERVALS_SHOWN}" if len(intervals) > _INTERVALS_SHOWN else ""
         text = f"it held {len(intervals)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
@@ -151,8 +152,8 @@ class Answer(msgspec.Struct):
 def _found_json(found: Found | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    changed = [msgspec.structs.asdict(change) for change in found.changed]
-    return {"event": as_json(found.event), "batch": found.batch, "changed": changed, "ofEarlierJob": found.of_same_name}
+    event, of_earlier = as_json(found.event), found.of_same_name
+    return {"event": event, "batch": found.batch, "changed": found.changed, "ofEarlierJob": of_earlier}
 
 
 def _print_found(found: Found) -> None:

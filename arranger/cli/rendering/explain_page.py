@@ -3,7 +3,7 @@
 What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from arranger.cli.rendering.output import (
@@ -22,7 +22,7 @@ from arranger.messages.shortages import counts_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.reasons import ReasonKind
-from arranger.replay.explain.ahead import Ahead
+from arranger.model.text import counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.holders import Taker
@@ -161,14 +161,13 @@ class Page:
         self._remedies(waiting)
         if waiting.ahead:
             heading("Ahead of it in the queue")
-            self._cut(
-                ("position", "job", "because of", "gets"), waiting.ahead, _ahead_cells, "arranger replay", shown=_FEW
-            )
+            rows = [(one.position, one.job, one.decided_by, one.gets) for one in waiting.ahead]
+            self._cut(("position", "job", "because of", "gets"), rows, "arranger replay", shown=_FEW)
         self._takers(waiting)
         if waiting.holders:
             heading("Others that hold it there: no decision that was read placed them")
-            rows = [(one.since or "-", one.who, _amounts(one.amounts), _few(one.nodes)) for one in waiting.holders]
-            self._some(("offset", "who", "holds", "on"), rows, "pods or jobs hold less", right=("offset",))
+            held = [(one.since or "-", one.who, _amounts(one.amounts), few(one.nodes, 3)) for one in waiting.holders]
+            self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
 
     def _blockers(self, waiting: Waiting) -> None:
         """The events that keep it waiting: those since it came, or else the earlier ones."""
@@ -280,7 +279,7 @@ class Page:
             return
         heading("What happened to it, and because of what")
         rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
-        self._cut(("offset", "time", "what", "text"), rows, tuple, "--all")
+        self._cut(("offset", "time", "what", "text"), rows, "--all")
 
     def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
         """The causes, and then what came of them."""
@@ -300,7 +299,7 @@ class Page:
         if hidden:
             say()
             print_text(
-                f"{hidden} {'more ' if told else ''}decision{_s(hidden)} about it took no effect because another "
+                f"{counted(hidden, 'more decision' if told else 'decision')} about it took no effect because another "
                 "scheduler's cycle came first: normal with several schedulers (--all lists them)"
             )
 
@@ -313,7 +312,7 @@ class Page:
             self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
         heading("Time in each state")
         columns = ("since", "offset", "for", "stage", "schedule", "waiting for")
-        self._cut(columns, answer.intervals, _interval_cells, "--all", shown=_FEW)
+        self._cut(columns, [_interval_cells(one) for one in answer.intervals], "--all", shown=_FEW)
 
     def _life(self) -> None:
         answer = self._answer
@@ -322,15 +321,14 @@ class Page:
         events = f"--all, or arranger events --job {answer.standing.job}"
         if self._fitting:
             job = answer.standing.job.partition("/")[2]
-            self._cut(
-                ("offset", "time", "kind", "text"), moments, lambda moment: self._short_cells(moment, job), events
-            )
+            self._cut(("offset", "time", "kind", "text"), [self._short_cells(one, job) for one in moments], events)
         else:
-            self._cut(("offset", "time", "kind", "subject", "verdict", "text"), moments, self._moment_cells, events)
+            columns = ("offset", "time", "kind", "subject", "verdict", "text")
+            self._cut(columns, [self._moment_cells(one) for one in moments], events)
         hidden = len(answer.timeline) - len(moments)
         if hidden:
             print_text(
-                f"{hidden} event{_s(hidden)} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
+                f"{counted(hidden, 'event')} that changed nothing {'is' if hidden == 1 else 'are'} not shown: --all"
             )
 
     def _moment_cells(self, moment: Moment) -> tuple[object, ...]:
@@ -348,19 +346,12 @@ class Page:
         return (moment.offset, Told(moment.time_ms), moment.kind, text)
 
     def _cut(
-        self,
-        columns: Sequence[str],
-        items: Sequence[Any],
-        cells: Callable[[Any], tuple[object, ...]],
-        all_of_them: str,
-        *,
-        shown: int = _SHOWN,
+        self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], all_of_them: str, *, shown: int = _SHOWN
     ) -> None:
         """A table of the first and the last, where there are many."""
-        rows = [cells(item) for item in items]
         if len(rows) > 2 * shown + 5 and not self._everything:
             left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
-            rows[shown:-shown] = [("…", *[""] * (len(columns) - 2), left_out)]
+            rows = [*rows[:shown], ("…", *[""] * (len(columns) - 2), left_out), *rows[-shown:]]
         self._table(columns, rows, right=tuple(name for name in ("offset", "position", "for") if name in columns))
 
 
@@ -394,20 +385,12 @@ def _moments(answer: Explanation) -> Iterator[int]:
         yield from (taker.time_ms for taker in waiting.takers)
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
 def _pods(job: Standing) -> str:
     if not job.ended:
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
     left = job.pods_present
     still = f"{left} of its pods {'is' if left == 1 else 'are'} still there" if left else "its pods are gone"
     return f"{job.pods_desired} wanted; the job has ended, {still}"
-
-
-def _ahead_cells(ahead: Ahead) -> tuple[object, ...]:
-    return (ahead.position, ahead.job, ahead.decided_by, ahead.gets)
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
@@ -427,11 +410,7 @@ def _taker_cells(taker: Taker) -> tuple[object, ...]:
     now = has if taker.holds else given_back
     if taker.holds and not taker.since_created:
         now += ", since before it came"
-    return (taker.offset, Told(taker.time_ms), taker.job, _amounts(taker.amounts), _few(taker.nodes), now)
-
-
-def _few(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    return (taker.offset, Told(taker.time_ms), taker.job, _amounts(taker.amounts), few(taker.nodes, 3), now)
 
 
 def _amounts(amounts: dict[str, int]) -> str:
@@ -443,13 +422,6 @@ def _ranked_cells(ranked: Ranked) -> tuple[object, ...]:
     return (ranked.node, f"{ranked.score:.4f}", terms or "no requested resource has a weight")
 
 
-def _interval_cells(interval: Interval) -> tuple[object, ...]:
-    span = duration(max(interval.until_ms - interval.since_ms, 0)) + (" so far" if interval.lasts else "")
-    return (
-        Told(interval.since_ms),
-        interval.since_offset,
-        span,
-        interval.stage,
-        interval.schedule_state,
-        interval.waiting_for,
-    )
+def _interval_cells(one: Interval) -> tuple[object, ...]:
+    span = duration(max(one.until_ms - one.since_ms, 0)) + (" so far" if one.lasts else "")
+    return (Told(one.since_ms), one.since_offset, span, one.stage, one.schedule_state, one.waiting_for)

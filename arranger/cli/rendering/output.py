@@ -37,19 +37,27 @@ class At(msgspec.Struct, frozen=True):
     time_ms: int | None = None
 
 
-class AtType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
-    """The value of `--at` and its like."""
+class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """An option's value that is read by a function, which raises `ValueError` for a text that isn't one; click's error
+    says so in these words, and names the flag."""
 
-    name = "offset|time"
+    def __init__(self, name: str, read: Callable[[str], Any], otherwise: str) -> None:
+        self.name = name
+        self._read = read
+        self._otherwise = otherwise
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> At:
-        """The point that the text names; click's error names the flag."""
-        if isinstance(value, At):
-            return value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # click asks again for what it has already
         try:
-            return parse_at(value, now_ms=SystemClock().now_ms())
+            return self._read(value)
         except ValueError:
-            self.fail(f"{value!r} is no point in the log; allowed: {AT_ALLOWED}", param, ctx)
+            self.fail(f"{value!r} is {self._otherwise}", param, ctx)
+
+
+def at_now(text: str) -> At:
+    """As `parse_at`, for who asks now."""
+    return parse_at(text, now_ms=SystemClock().now_ms())
 
 
 def parse_at(text: str, *, now_ms: int) -> At:
@@ -72,24 +80,15 @@ def parse_at(text: str, *, now_ms: int) -> At:
 
 def parse_duration(text: str) -> int:
     """A length of time such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
-    if not _AGO.fullmatch(text):
+    if not _AGO.fullmatch(text.strip()):
         raise ValueError(text)
     return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
 
 
-class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
-    """A length of time in milliseconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds; click's error names the flag."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_duration(value.strip())
-        except ValueError:
-            self.fail(f"{value!r} is no length of time; allowed: such as 90s, 30m, 1h30m or 2d", param, ctx)
+#: The value of `--at` and its like: an `At`.
+AT_TYPE = TextType("offset|time", at_now, f"no point in the log; allowed: {AT_ALLOWED}")
+#: A length of time in milliseconds.
+DURATION_TYPE = TextType("duration", parse_duration, "no length of time; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
 def local_time(time_ms: int) -> str:
@@ -183,6 +182,11 @@ def print_json_lines(values: Iterable[Any]) -> None:
     """Each value as a line of JSON, written at once, so that a pipe can follow."""
     for value in values:
         click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
+
+
+def resource_columns(resources: Iterable[str]) -> tuple[str, ...]:
+    """The resources of nodes that are worth a column, each once; devices last, as people write them."""
+    return tuple(sorted(set(resources), key=lambda name: ("/" in name, name)))
 
 
 def fitting() -> bool:

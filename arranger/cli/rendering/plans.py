@@ -1,6 +1,7 @@
 """Two plans side by side, as people read them: their figures, and job by job what becomes of each."""
 
 from arranger.cli.rendering.output import print_table, print_text
+from arranger.model.text import counted
 from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, differences
 
 
@@ -29,8 +30,7 @@ def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, st
     columns = ("job", "plan", "queue", "pods", "what becomes of it")
     print_table(columns, rows, right=("queue",), empty="the plans don't differ")
     if same and not everything:
-        plural = "" if len(same) == 1 else "s"
-        print_text(f"about {len(same)} more job{plural} the plans agree")
+        print_text(f"about {counted(len(same), 'more job')} the plans agree")
 
 
 def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:

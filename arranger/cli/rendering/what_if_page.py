@@ -1,12 +1,13 @@
 """The answer of `arranger what-if`: both plans, and how both go on; as people read it, and as one object."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
+from arranger.model.text import few
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Likeness, Utilisation
 
@@ -25,19 +26,13 @@ class Sequel(msgspec.Struct, frozen=True):
 
     def json(self) -> dict[str, Any]:
         """Both courses and the likeness as one object."""
-        utilisations = [
-            {name: value for name, value in msgspec.structs.asdict(utilisation).items() if name != "starts"}
-            for utilisation in (self.one, self.other)
-        ]
-        return {"asItWas": utilisations[0], "whatIf": utilisations[1], "likenessToLog": self.alike}
+        one, other = (msgspec.structs.asdict(utilisation) for utilisation in (self.one, self.other))
+        del one["starts"], other["starts"]
+        return {"asItWas": one, "whatIf": other, "likenessToLog": self.alike}
 
     def print(self, lasting_ms: int | None) -> None:
         """The figures side by side, and what they rest on."""
-        rows = [
-            ("from", *(Told(utilisation.begin_ms) for utilisation in (self.one, self.other))),
-            ("to", *(Told(utilisation.end_ms) for utilisation in (self.one, self.other))),
-            *((name, *(words(utilisation) for utilisation in (self.one, self.other))) for name, words in _FIGURES),
-        ]
+        rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
         say()
         for line in self._notes(lasting_ms):
@@ -46,10 +41,10 @@ class Sequel(msgspec.Struct, frozen=True):
     def _notes(self, lasting_ms: int | None) -> Iterator[str]:
         if self.one.waiting_at_end or self.other.waiting_at_end:
             yield "jobs that still wait at the end count with what they have waited so far"
-        held = dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))
+        held = few(list(dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))), _NAMES_SHOWN)
         if held and self.drained:
             yield (
-                f"it stopped where nothing was left that could happen: the log shows no end of {_listed(list(held))}, "
+                f"it stopped where nothing was left that could happen: the log shows no end of {held}, "
                 "so what they hold is never free again; --lasting gives them an end"
             )
         elif self.one.endless or self.other.endless:
@@ -65,12 +60,6 @@ class Sequel(msgspec.Struct, frozen=True):
             )
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
 def _part(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
@@ -82,6 +71,8 @@ def _started(utilisation: Utilisation) -> str:
 
 
 _FIGURES: tuple[tuple[str, Callable[[Utilisation], object]], ...] = (
+    ("from", lambda utilisation: Told(utilisation.begin_ms)),
+    ("to", lambda utilisation: Told(utilisation.end_ms)),
     ("jobs started", _started),
     ("jobs ended", lambda utilisation: utilisation.ended),
     ("jobs that wait at the end", lambda utilisation: utilisation.waiting_at_end),

@@ -15,17 +15,14 @@ Facts = dict[str, str]
 
 
 class Condition(ABC):
-    """Something that holds in a state or doesn't."""
+    """Something that holds in a state or doesn't. `text` says what holds, `denied` that it doesn't. `subject` is the
+    job or node that it is about, as `facts` are headed, and `job_uid` that job's UID, empty if it is about none."""
 
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """What holds, in words."""
-
-    @property
-    def denied(self) -> str:
-        """That it doesn't hold, in words."""
-        return f"not: {self.text}"
+    def __init__(self, text: str, *, subject: str, job_uid: str = "", denied: str = "") -> None:
+        self.text = text
+        self.denied = denied or f"not: {text}"
+        self.subject = subject
+        self.job_uid = job_uid
 
     def note(self, entry: Entry) -> None:  # noqa: B027  # most have nothing to note
         """An entry that is about to be folded, for conditions that depend on more than the state."""
@@ -38,34 +35,17 @@ class Condition(ABC):
     def holds(self, state: State) -> bool:
         """Whether it holds in this state."""
 
+    @abstractmethod
     def facts(self, state: State) -> Facts:
         """What the state says of the condition's subject, to be shown before and after."""
-        return {}
-
-    @property
-    def subject(self) -> str:
-        """The job or node that it is about, as `facts` are headed."""
-        return ""
-
-    @property
-    def job_uid(self) -> str:
-        """The UID of the job that it is about, empty if it is about none."""
-        return ""
 
 
 class Negated(Condition):
     """That another condition doesn't hold."""
 
     def __init__(self, of: Condition) -> None:
+        super().__init__(of.denied, subject=of.subject, job_uid=of.job_uid, denied=of.text)
         self.of = of
-
-    @property
-    def text(self) -> str:
-        return self.of.denied
-
-    @property
-    def denied(self) -> str:
-        return self.of.text
 
     def note(self, entry: Entry) -> None:
         self.of.note(entry)
@@ -79,24 +59,14 @@ class Negated(Condition):
     def facts(self, state: State) -> Facts:
         return self.of.facts(state)
 
-    @property
-    def subject(self) -> str:
-        return self.of.subject
-
-    @property
-    def job_uid(self) -> str:
-        return self.of.job_uid
-
 
 class All(Condition):
-    """That several conditions hold at once."""
+    """That several conditions on the same job or node hold at once."""
 
     def __init__(self, of: Sequence[Condition]) -> None:
+        subject, job_uid = (of[0].subject, of[0].job_uid) if of else ("", "")
+        super().__init__(" and ".join(one.text for one in of), subject=subject, job_uid=job_uid)
         self.of = of
-
-    @property
-    def text(self) -> str:
-        return " and ".join(one.text for one in self.of)
 
     def note(self, entry: Entry) -> None:
         for one in self.of:
@@ -110,11 +80,3 @@ class All(Condition):
 
     def facts(self, state: State) -> Facts:
         return {name: text for one in self.of for name, text in one.facts(state).items()}
-
-    @property
-    def subject(self) -> str:
-        return self.of[0].subject
-
-    @property
-    def job_uid(self) -> str:
-        return self.of[0].job_uid

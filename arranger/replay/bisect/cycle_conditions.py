@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
+from arranger.model.text import few
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
@@ -47,7 +48,9 @@ class HypotheticalJob(msgspec.Struct, frozen=True):
 class _Configured(Condition):
     """A condition that takes cycles: by the configuration of the last one recorded."""
 
-    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None) -> None:
+    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None, *, text: str, denied: str) -> None:
+        first = hypothetical.first
+        super().__init__(text, subject=f"job {hypothetical.name}", job_uid=first.uid, denied=denied)
         self._hypothetical = hypothetical
         self._recorded = config or CycleConfig()
         self._usable()
@@ -80,14 +83,6 @@ class _Configured(Condition):
             facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
         return facts
 
-    @property
-    def subject(self) -> str:
-        return f"job {self._hypothetical.name}"
-
-    @property
-    def job_uid(self) -> str:
-        return self._hypothetical.first.uid
-
 
 class QuorumFits(_Configured):
     """That a job's quorum would fit if nobody went before it. Holds too where it has its nodes.
@@ -96,7 +91,10 @@ class QuorumFits(_Configured):
     """
 
     def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None = None) -> None:
-        super().__init__(hypothetical, config)
+        name = hypothetical.name
+        super().__init__(
+            hypothetical, config, text=f"the quorum of {name} fits", denied=f"the quorum of {name} doesn't fit"
+        )
         self._used: Amounts = np.zeros((0, 0), np.int64)
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
@@ -104,16 +102,6 @@ class QuorumFits(_Configured):
         self._alone = QuorumAlone()
         #: How often it was asked again: an equal number means that room has not changed.
         self.times = 0
-
-    @property
-    def text(self) -> str:
-        """That there is room."""
-        return f"the quorum of {self._hypothetical.name} fits"
-
-    @property
-    def denied(self) -> str:
-        """That there is none."""
-        return f"the quorum of {self._hypothetical.name} doesn't fit"
 
     def holds(self, state: State) -> bool:
         job = self._hypothetical.job(state)
@@ -152,18 +140,13 @@ class WouldBePlaced(_Configured):
     """That a cycle would place a job's quorum: it fits, and does so after those before it in the queue."""
 
     def __init__(self, hypothetical: HypotheticalJob, room: QuorumFits, config: CycleConfig | None = None) -> None:
-        super().__init__(hypothetical, config)
+        quorum = f"the quorum of {hypothetical.name}"
+        super().__init__(
+            hypothetical, config, text=f"a cycle would place {quorum}", denied=f"a cycle wouldn't place {quorum}"
+        )
         self._room = room
         self._asked: tuple[Any, ...] = ()
         self._answer = False
-
-    @property
-    def text(self) -> str:
-        return f"a cycle would place the quorum of {self._hypothetical.name}"
-
-    @property
-    def denied(self) -> str:
-        return f"a cycle wouldn't place the quorum of {self._hypothetical.name}"
 
     def note(self, entry: Entry) -> None:
         super().note(entry)
@@ -201,9 +184,7 @@ class WouldBePlaced(_Configured):
 
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:
     order = in_order(state, config, policies)
-    names = [label(other) for other in order]
     position = next((at for at, other in enumerate(order) if other.uid == job.uid), None)
     if position is None:
         return "it isn't in the queue"
-    shown = ", ".join(names[:3]) + (f" and {position - 3} more" if position > 3 else "")
-    return shown if position and position > 3 else ", ".join(names[:position]) or "nobody"
+    return few([label(other) for other in order[:position]], 3) or "nobody"

@@ -7,34 +7,23 @@ from arranger.messages.shortages import shortage_text
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
+from arranger.replay.reading.describe import why_it_waits
 
 
 class JobIs(Condition):
     """That a job is there and is as `test` says."""
 
     def __init__(self, job: k.JobSeen, text: str, test: Callable[[JobRecord], bool]) -> None:
-        self._job = job
+        subject = f"job {job.namespace}/{job.name}"
+        super().__init__(f"{subject} {text}", subject=subject, job_uid=job.uid)
         self._test = test
-        self._text = text
-
-    @property
-    def text(self) -> str:
-        return f"{self.subject} {self._text}"
 
     def holds(self, state: State) -> bool:
-        job = state.jobs.get(self._job.uid)
+        job = state.jobs.get(self.job_uid)
         return job is not None and self._test(job)
 
     def facts(self, state: State) -> Facts:
-        return facts_of_job(state, self._job.uid)
-
-    @property
-    def subject(self) -> str:
-        return f"job {self._job.namespace}/{self._job.name}"
-
-    @property
-    def job_uid(self) -> str:
-        return self._job.uid
+        return facts_of_job(state, self.job_uid)
 
 
 def in_stage(job: k.JobSeen, stage: str) -> Condition:
@@ -50,9 +39,8 @@ def waits(job: k.JobSeen, reason: str = "") -> Condition:
     about this (`Reason.about`)."""
 
     def test(job: JobRecord) -> bool:
-        if job.waits is None or job.ended or len(job.placements) >= job.pods_desired():
-            return False
-        return not reason or any(of.about(reason) for of, _ in job.waits.shortage.reasons)
+        said = why_it_waits(job)
+        return said is not None and (not reason or any(of.about(reason) for of, _ in said.shortage.reasons))
 
     return JobIs(job, f"waits because of {reason!r}" if reason else "waits", test)
 
@@ -69,7 +57,7 @@ class Infeasible(JobIs):
 
     def means_something(self, state: State) -> bool:
         """Until the job has ended."""
-        job = state.jobs.get(self._job.uid)
+        job = state.jobs.get(self.job_uid)
         return job is not None and not job.ended
 
 

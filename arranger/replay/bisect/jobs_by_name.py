@@ -23,8 +23,8 @@ class JobsByName:
 
     def __init__(self, asked: str, state: State) -> None:
         self._namespace, _, self._name = asked.rpartition("/")
-        #: By UID, in the order in which they came.
-        self._jobs: dict[str, FirstSeen] = {}
+        #: All jobs of that name by UID, the newest last.
+        self.jobs: dict[str, FirstSeen] = {}
         for job in sorted(state.jobs.values(), key=lambda job: (not job.seen.deleting, job.seen.created_ms, job.uid)):
             self._note(job.seen, 0)
 
@@ -33,19 +33,14 @@ class JobsByName:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.JobSeen:
                 self._note(event, offset)
-            elif type(event) is k.JobGone and event.uid in self._jobs:
-                self._jobs[event.uid] = msgspec.structs.replace(self._jobs[event.uid], went=entry.first)
-
-    @property
-    def all(self) -> tuple[FirstSeen, ...]:
-        """All jobs of that name, the newest last."""
-        return tuple(self._jobs.values())
+            elif type(event) is k.JobGone and event.uid in self.jobs:
+                self.jobs[event.uid] = msgspec.structs.replace(self.jobs[event.uid], went=entry.first)
 
     def _note(self, seen: k.JobSeen, offset: int) -> None:
-        if seen.name != self._name or self._namespace not in ("", seen.namespace) or seen.uid in self._jobs:
+        if seen.name != self._name or self._namespace not in ("", seen.namespace) or seen.uid in self.jobs:
             return
-        self._jobs[seen.uid] = FirstSeen(seen, offset)
-        namespaces = sorted({job.seen.namespace for job in self._jobs.values()})
+        self.jobs[seen.uid] = FirstSeen(seen, offset)
+        namespaces = sorted({job.seen.namespace for job in self.jobs.values()})
         if len(namespaces) > 1:
             labels = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
             raise UsageError(f"there are several jobs {self._name!r}: {labels}", hint="say which as NAMESPACE/NAME")

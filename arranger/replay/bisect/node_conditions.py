@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from arranger.model.quantity import amount_text
+from arranger.model.taints import taint_text
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 
@@ -18,24 +19,15 @@ class NodeIs(Condition):
     """That a node is there (or held by pods) and its row in the table is as `test` says."""
 
     def __init__(self, name: str, text: str, test: Callable[[State, int], bool]) -> None:
+        super().__init__(f"node {name} {text}", subject=f"node {name}")
         self._name = name
         self._test = test
-        self._text = text
-
-    @property
-    def text(self) -> str:
-        return f"node {self._name} {self._text}"
 
     def holds(self, state: State) -> bool:
-        row = state.nodes.rows.get(self._name)
-        return row is not None and state.nodes.present(row) and self._test(state, row)
+        return state.nodes.has(self._name) and self._test(state, state.nodes.rows[self._name])
 
     def facts(self, state: State) -> Facts:
         return facts_of_node(state, self._name)
-
-    @property
-    def subject(self) -> str:
-        return f"node {self._name}"
 
 
 def cordoned(node: str) -> Condition:
@@ -74,16 +66,13 @@ def _is(name: str, resource: str) -> bool:
 def facts_of_node(state: State, name: str) -> Facts:
     """What a state says of a node."""
     nodes = state.nodes
-    row = nodes.rows.get(name)
-    if row is None or not nodes.present(row):
+    of_node = nodes.facts_of(name)
+    if of_node is None:
         return {"node": "not there"}
-    of_node = nodes.facts[row]
     health = "ready" if of_node.ready else "not ready"
     facts = {"health": health + (", cordoned" if of_node.cordoned else "")}
-    facts["taints"] = (
-        ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints) or "none"
-    )
-    for resource, (used, there_is) in nodes.amounts(row).items():
+    facts["taints"] = ", ".join(map(taint_text, of_node.taints)) or "none"
+    for resource, (used, there_is) in nodes.amounts(nodes.rows[name]).items():
         facts[f"{resource} free"] = (
             f"{amount_text(resource, max(there_is - used, 0))} of {amount_text(resource, there_is)}"
         )

@@ -22,7 +22,7 @@ from arranger.replay.bisect.node_conditions import facts_of_node
 from arranger.replay.reading.describe import job_uid_of, label_of, nodes_of
 from arranger.replay.reading.history import Point, Span, advance
 from arranger.replay.reading.listing import Filter, Line, Listing
-from arranger.replay.reading.verify import Difference, Survey, cycle_offset, difference, plan_digest
+from arranger.replay.reading.verify import Difference, Survey, cycle_in, difference, plan_digest
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
@@ -176,10 +176,8 @@ class Refinement:
         return found
 
     def _changed(self, state: State, entry: Entry, number: int) -> list[Changed]:
-        before: dict[str, Facts] = {}
         event = entry.batch.events[number]
-        if number == 0:
-            before = self._facts(state, event)
+        before = self._facts(state, event) if number == 0 else {}
         for offset in apply_by_event(state, entry, Changes()):
             if offset == entry.first + number - 1:
                 before = self._facts(state, event)
@@ -228,15 +226,16 @@ class Alternative:
 
     def feed(self, entry: Entry) -> bool:
         """Take in one entry; False when a differing cycle was found. Raises `DamagedEntry`."""
-        offset = cycle_offset(entry)
-        other = self._taken.pop(offset, None) if offset else None
-        if other is not None and _base(entry, offset) < self.state.last_cycle:
-            self.superseded += 1
-        elif other is not None:
-            self.compared += 1
-            self.found = _disagreement(entry, offset, other, self.state)
-            if self.found is not None:
-                return False
+        offset, taken = cycle_in(entry) or (0, None)
+        other = self._taken.pop(offset, None)
+        if taken is not None and other is not None:
+            if taken.base < self.state.last_cycle:
+                self.superseded += 1
+            else:
+                self.compared += 1
+                self.found = _disagreement(entry, offset, taken.base, other, self.state)
+                if self.found is not None:
+                    return False
         advance(self.state, entry, Changes())
         self._take()
         return True
@@ -253,7 +252,7 @@ class Alternative:
                 self._taken[cycle.offset] = take_cycle(self.state, config, cycle.time_ms, policies=policies)
 
 
-def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
+def _disagreement(entry: Entry, offset: int, base: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
     """The first job to which a cycle gives other nodes than are recorded, or that only one of them gives up, by the
     order of the record. Neither the order of decisions counts nor the reasons of what waits: these are told in turn."""
     recorded, by_other = _by_job(entry.batch.events), _by_job(other)
@@ -262,24 +261,16 @@ def _disagreement(entry: Entry, offset: int, other: tuple[k.Event, ...], state: 
         if plan_digest(one) != plan_digest(two):
             number = entry.batch.events.index(one[0]) if one else offset - entry.first
             found = difference(entry.first + number, one, two, state)
-            return msgspec.structs.replace(found, cycle=offset, base=_base(entry, offset))
+            return msgspec.structs.replace(found, cycle=offset, base=base)
     return None
 
 
 def _by_job(events: Iterable[k.Event]) -> dict[str, tuple[k.Event, ...]]:
     found: dict[str, tuple[k.Event, ...]] = {}
     for event in events:
-        given_up = isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
-        if given_up or isinstance(event, k.Placed):
-            assert isinstance(event, (k.Placed, k.Waits))
+        if isinstance(event, k.Placed) or (isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED):
             found[event.job_uid] = (*found.get(event.job_uid, ()), event)
     return found
-
-
-def _base(entry: Entry, offset: int) -> int:
-    taken = entry.batch.events[offset - entry.first]
-    assert isinstance(taken, k.CycleTaken)
-    return taken.base
 
 
 def first_disagreement(one: Mapping[int, str], other: Mapping[int, str]) -> int | None:

@@ -20,7 +20,8 @@ from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.waiting import Waiting, explain_waiting
-from arranger.replay.reading.describe import label, message_of, pods_text, waits_last
+from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
+from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
 
@@ -137,18 +138,8 @@ def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord
     return [job for job in found if job is not None]
 
 
-def knows_pod(story: Story, job: JobRecord, pod: str) -> bool:
-    """Whether the job has a pod of this name, among those that were ever placed and those that are wanted."""
-    return pod in _pods(story, job)
-
-
-def nearest_pods(story: Story, job: JobRecord, pod: str) -> list[str]:
-    """Names like this one among the job's pods."""
-    return nearest(pod, _pods(story, job))
-
-
-def _pods(story: Story, job: JobRecord) -> dict[str, None]:
-    """The names of the job's pods."""
+def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
+    """The names of the job's pods: those that were ever placed and those that are wanted."""
     name = job.seen.name
     found: dict[str, None] = {}
     for placement in story.placements:
@@ -176,7 +167,7 @@ def explanation(
         placement_explanations=_with_present(retaken.placement_explanations, job),
         unexplained=retaken.out_of_reach,
         other_versions=retaken.other_versions,
-        rejected=tuple(story.rejected),
+        rejected=tuple(moment for moment in story.moments if moment.verdict == REJECTED),
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
         waited=tuple(waited(story.intervals)),
@@ -224,8 +215,9 @@ def _with_present(
 
 def _shortage(job: JobRecord) -> ShortageFacts | None:
     """What the message says of nodes."""
-    if job.waits is not None and waits_last(job):
-        return job.waits.shortage
+    waits = why_it_waits(job)
+    if waits is not None:
+        return waits.shortage
     return job.decided.facts.shortage if job.decided is not None else None
 
 
@@ -254,7 +246,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         restarts_used=restarts_used(job, story.state),
         restart_limit=spec.restart_limit if spec is not None else 0,
         budget=budget_text(job, story.state, None),
-        message_at=story.waits_at if waits_last(job) else story.decided_at,
+        message_at=story.waits_at if why_it_waits(job) is not None else story.decided_at,
         shortage=_shortage(job),
         ended=job.ended,
         pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),

@@ -4,7 +4,7 @@ A decision's own message says what the controller saw; here it is led back to th
 that made it so, by offset, and to what it cost of the restart budget.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -14,6 +14,7 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
+from arranger.model.text import counted
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, expand
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
@@ -165,7 +166,7 @@ class PodHistories:
         said = f" ({why})" if why else ""
         if pod.restarts > history.restarts:
             history.restarts = pod.restarts
-            times = f"{pod.restarts} time{'' if pod.restarts == 1 else 's'}"
+            times = counted(pod.restarts, "time")
             history.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
         if pod.deleting and history.going is None:
@@ -303,31 +304,23 @@ class PodHistories:
         return Cause(came.offset, came.time_ms, f"pod {came.name} came onto the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
-        found: dict[int, Cause] = {}
+        causes = []
         for worker in event.workers:
-            slot = (worker.slot.group, worker.slot.index)
-            history = self._of.get((event.attempt, slot))
-            cause = (
-                history.cause
-                if history is not None and history.cause is not None
-                else self._node_lost(event.attempt, slot)
-            )
-            if cause is not None:
-                found[cause.offset] = cause
+            key = (event.attempt, (worker.slot.group, worker.slot.index))
+            history = self._of.get(key)
             if history is not None:
+                causes.append(history.cause or self._node_lost(*key))
                 history.answered = True
-        return tuple(found[offset] for offset in sorted(found))
+        return _in_order(causes)
 
     def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
         """What happened to workers of an attempt that needs an answer still."""
-        found: dict[int, Cause] = {}
-        for (of_attempt, slot), history in self._of.items():
-            if of_attempt != attempt or slot[0] == LEADER_GROUP:
-                continue
-            cause = history.cause or self._node_lost(attempt, slot)
-            if cause is not None and cause.offset < before:
-                found[cause.offset] = cause
-        return tuple(found[offset] for offset in sorted(found))
+        causes = [
+            history.cause or self._node_lost(attempt, slot)
+            for (of_attempt, slot), history in self._of.items()
+            if of_attempt == attempt and slot[0] != LEADER_GROUP
+        ]
+        return _in_order(cause for cause in causes if cause is not None and cause.offset < before)
 
     def _node_lost(self, attempt: int, slot: SlotKey) -> Cause | None:
         history = self._of.get((attempt, slot))
@@ -341,6 +334,12 @@ class PodHistories:
                 how = "went" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
         return lost
+
+
+def _in_order(causes: Iterable[Cause | None]) -> tuple[Cause, ...]:
+    """The causes that there are, oldest first, one of each offset."""
+    found = {cause.offset: cause for cause in causes if cause is not None}
+    return tuple(found[offset] for offset in sorted(found))
 
 
 def shortage_in(event: k.Event) -> ShortageFacts | None:

@@ -4,6 +4,7 @@ job waiting can be named by the event that brought it about.
 """
 
 from collections import deque
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,31 +22,22 @@ _TURNS_KEPT = 8
 _GONE_KEPT = 1000
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """A node's facts changed; None stands for a node that isn't there."""
+_Value = TypeVar("_Value")
+
+
+class Changed(msgspec.Struct, Generic[_Value], frozen=True):
+    """An event that changed something, and what that was before and after it."""
 
     offset: int
     time_ms: int
-    before: NodeFacts | None
-    after: NodeFacts | None
+    before: _Value
+    after: _Value
 
 
-class Edit(msgspec.Struct, frozen=True):
-    """A TYJob's spec changed after it was first seen; None is an invalid one."""
-
-    offset: int
-    time_ms: int
-    before: JobSpec | None
-    after: JobSpec | None
-
-
-class Configured(msgspec.Struct, frozen=True):
-    """The first cycle that was taken with another configuration than the one before it."""
-
-    offset: int
-    time_ms: int
-    before: CycleConfig
-    after: CycleConfig
+#: A node's facts changed; None stands for a node that isn't there.
+Turn = Changed[NodeFacts | None]
+#: A TYJob's spec changed after it was first seen; None is an invalid one.
+Edit = Changed[JobSpec | None]
 
 
 class Came(msgspec.Struct, frozen=True):
@@ -54,14 +46,6 @@ class Came(msgspec.Struct, frozen=True):
     offset: int
     time_ms: int
     name: str
-
-
-class Departed(msgspec.Struct, frozen=True):
-    """A pod that is gone, as it was seen last."""
-
-    offset: int
-    time_ms: int
-    pod: k.PodSeen
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -88,14 +72,16 @@ class ClusterContext:
         self.turns: dict[str, list[Turn]] = {}
         #: By job UID, oldest first.
         self.edits: dict[str, list[Edit]] = {}
-        self.configured: list[Configured] = []
+        #: The first cycles that were taken with another configuration than the one before.
+        self.configured: list[Changed[CycleConfig]] = []
         #: The configuration of the last cycle in the log.
         self.config: CycleConfig | None = None
         #: Pods of others by UID → the offset at which they were first seen on a node.
         self.came: dict[str, int] = {}
         #: By node: the last pod of others that came onto it.
         self.last_on: dict[str, Came] = {}
-        self.departed: deque[Departed] = deque(maxlen=_GONE_KEPT)
+        #: Pods that are gone, as each was seen last, with the offset at which it went.
+        self.departed: deque[tuple[int, k.PodSeen]] = deque(maxlen=_GONE_KEPT)
         #: By job UID; those of jobs that were gone before the story began are dropped.
         self.placements: dict[str, list[Placement]] = {}
         #: By job UID and attempt → the offset at which the last of its pods ended or went.
@@ -109,7 +95,7 @@ class ClusterContext:
         if state.terms.get(k.Watched.NODE) != event.term:
             return
         turns = self.turns.get(event.name, [])
-        before = turns[-1].after if turns and turns[-1].offset > state.offset else _facts(state, event.name)
+        before = turns[-1].after if turns and turns[-1].offset > state.offset else state.nodes.facts_of(event.name)
         after = event.facts if isinstance(event, k.NodeSeen) else None
         if before != after:
             self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, time_ms, before, after)]
@@ -130,7 +116,7 @@ class ClusterContext:
 
     def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
         if self.config is not None and self.config != config:
-            self.configured.append(Configured(offset, time_ms, self.config, config))
+            self.configured.append(Changed(offset, time_ms, self.config, config))
         self.config = config
 
     def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:
@@ -153,7 +139,7 @@ class ClusterContext:
         if owner.job_uid in self.placements:
             self.freed[owner.job_uid, owner.attempt] = offset
 
-    def pod_gone(self, offset: int, time_ms: int, state: State, event: k.PodGone) -> None:
+    def pod_gone(self, offset: int, state: State, event: k.PodGone) -> None:
         pod = state.pods.get(event.uid)
         if pod is None:
             return
@@ -162,10 +148,4 @@ class ClusterContext:
         elif holds(pod):
             self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
-            self.departed.append(Departed(offset, time_ms, pod))
-
-
-def _facts(state: State, name: str) -> NodeFacts | None:
-    nodes = state.nodes
-    row = nodes.rows.get(name)
-    return nodes.facts[row] if row is not None and nodes.present(row) else None
+            self.departed.append((offset, pod))

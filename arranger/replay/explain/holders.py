@@ -1,5 +1,7 @@
 """Who holds what a waiting job lacks, or has taken it since the job came: decisions, and what nobody decided."""
 
+from collections.abc import Collection, Iterable
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -10,6 +12,9 @@ from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import label
+
+#: Resources with their amounts, as `PodShape` has them.
+Amounts = tuple[tuple[str, int], ...]
 
 
 class Taker(msgspec.Struct, frozen=True):
@@ -53,6 +58,7 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
         decided.setdefault(other.job_uid, set()).update(held)
         left = [] if held else _left(story.state, other)
         leaving.update(pod.uid for pod in left)
+        left_there, _ = amounts_on(((pod.node, pod.requests) for pod in left), resources, nodes)
         since = bool(story.created_at) and other.offset > story.created_at
         freed_at = 0 if held or left else story.around.freed.get((other.job_uid, other.attempt), 0)
         if amounts and (since or held or left or (story.created_at and freed_at > story.created_at)):
@@ -67,7 +73,7 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
                     bool(held or left),
                     leaving=bool(left),
                     freed_at=freed_at,
-                    held=_amounts(other.spec, held, resources, nodes)[0] or _of_pods(left, resources, nodes),
+                    held=_amounts(other.spec, held, resources, nodes)[0] or left_there,
                 )
             )
     return tuple(takers), tuple(_undecided(story, decided, leaving, resources, nodes))
@@ -88,16 +94,6 @@ def _left(state: State, placement: Placement) -> list[k.PodSeen]:
         for pod in state.pods_of.get(placement.job_uid, {}).values()
         if holds(pod) and pod.owner is not None and pod.owner.attempt == placement.attempt
     ]
-
-
-def _of_pods(pods: list[k.PodSeen], resources: tuple[str, ...], nodes: frozenset[str]) -> dict[str, int]:
-    """How much of the resources these pods hold on these nodes."""
-    amounts: dict[str, int] = {}
-    for pod in pods:
-        for name, value in pod.requests:
-            if name in resources and pod.node in nodes:
-                amounts[name] = amounts.get(name, 0) + value
-    return amounts
 
 
 def _undecided(
@@ -161,12 +157,19 @@ def _amounts(
     spec: JobSpec, slots: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """How much of the resources these slots hold on these nodes, and on which."""
+    groups = spec.groups
+    asked = ((node, groups[group].shape.requests) for (group, _), node in slots.items() if group < len(groups))
+    return amounts_on(asked, resources, nodes)
+
+
+def amounts_on(
+    asked: Iterable[tuple[str, Amounts]], resources: Collection[str], nodes: Collection[str]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """How much of the resources is asked for on these nodes, each with a pod's requests, and on which of them."""
     amounts: dict[str, int] = {}
     where: dict[str, None] = {}
-    for (group, _), node in slots.items():
-        if node not in nodes or group >= len(spec.groups):
-            continue
-        for name, value in spec.groups[group].shape.requests:
+    for node, requests in asked:
+        for name, value in requests if node in nodes else ():
             if name in resources:
                 amounts[name] = amounts.get(name, 0) + value
                 where[node] = None

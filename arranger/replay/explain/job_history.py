@@ -6,7 +6,7 @@ folded: what comes is seen early enough to stop at the right state.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -47,14 +47,8 @@ class Retaken(msgspec.Struct):
     other_versions: int = 0
 
 
-class _Expected(msgspec.Struct, frozen=True):
-    """A placement of ours further on in the log."""
-
-    offset: int
-    time_ms: int
-    event: k.Placed
-    cycle_at: int
-    cycle: k.CycleTaken
+#: A cycle's record, and its offset.
+_Cycle = tuple[int, k.CycleTaken]
 
 
 class JobHistories:
@@ -76,8 +70,6 @@ class JobHistories:
         self.state = state
         self.around = ClusterContext()
         self.stories: dict[str, Story] = {}
-        #: Those of them that went, by UID → the offset of the event.
-        self.gone: dict[str, int] = {}
         self._asked = asked
         self._policies = policies
         self._window = window
@@ -88,7 +80,8 @@ class JobHistories:
         self._held = 0
         #: First offsets of entries in which a job of the name goes.
         self._partings: dict[int, None] = {}
-        self._expected: dict[int, list[_Expected]] = {}
+        #: Placements of ours further on in the log, by the base of their cycle: as `_placement` takes them.
+        self._expected: dict[int, list[tuple[int, k.Placed, _Cycle, int]]] = {}
         self._taken: dict[int, list[PlacementExplanation] | None] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
         for job in list(state.jobs.values()):
@@ -123,22 +116,18 @@ class JobHistories:
             story.finish()
 
     def _look_ahead(self, entry: Entry) -> None:
-        cycle: tuple[int, k.CycleTaken] | None = None
+        cycle: _Cycle | None = None
         for offset, event in enumerate(entry.batch.events, start=entry.first):
-            kind = type(event)
-            if kind is k.CycleTaken:
-                assert isinstance(event, k.CycleTaken)
+            if isinstance(event, k.CycleTaken):
                 cycle = offset, event
-            elif kind is k.Placed:
-                assert isinstance(event, k.Placed)
+            elif isinstance(event, k.Placed):
                 if cycle is not None and event.job_uid in self.stories:
-                    expected = _Expected(offset, entry.batch.time_ms, event, *cycle)
+                    expected = (offset, event, cycle, entry.batch.time_ms)
                     self._expected.setdefault(cycle[1].base, []).append(expected)
-            elif kind is k.JobSeen:
-                assert isinstance(event, k.JobSeen)
+            elif isinstance(event, k.JobSeen):
                 if self._named(event.namespace, event.name) and event.uid not in self.stories:
                     self._begin(event.uid)
-            elif kind is k.JobGone and event.uid in self.stories:  # type: ignore[union-attr]
+            elif isinstance(event, k.JobGone) and event.uid in self.stories:
                 self._partings[entry.first] = None
 
     def _fold_next(self) -> None:
@@ -169,22 +158,21 @@ class JobHistories:
         numbers = []
         stories, pods, came = self.stories, self._pods, self.around.came
         for number, event in enumerate(entry.batch.events):
-            kind = type(event)
-            if kind is k.PodSeen:
-                owner = event.owner  # type: ignore[union-attr]
+            if isinstance(event, k.PodSeen):
+                owner = event.owner
                 if owner is None:
-                    if event.node and event.uid not in came and event.uid not in self.state.pods:  # type: ignore[union-attr]
-                        self.around.pod_came(entry.first + number, entry.batch.time_ms, event)  # type: ignore[arg-type]
+                    if event.node and event.uid not in came and event.uid not in self.state.pods:
+                        self.around.pod_came(entry.first + number, entry.batch.time_ms, event)
                     continue
-                if event.phase in TERMINAL:  # type: ignore[union-attr, operator]
-                    self.around.pod_ended(entry.first + number, self.state, event)  # type: ignore[arg-type]
+                if event.phase in TERMINAL:
+                    self.around.pod_ended(entry.first + number, self.state, event)
                 if owner.job_uid in stories:
-                    pods[event.uid] = owner.job_uid  # type: ignore[union-attr]
+                    pods[event.uid] = owner.job_uid
                     numbers.append(number)
-            elif kind is k.PodGone:
-                if event.uid in pods:  # type: ignore[union-attr]
+            elif isinstance(event, k.PodGone):
+                if event.uid in pods:
                     numbers.append(number)
-                self.around.pod_gone(entry.first + number, entry.batch.time_ms, self.state, event)  # type: ignore[arg-type]
+                self.around.pod_gone(entry.first + number, self.state, event)
             elif self._other_concerns(entry, number, event):
                 numbers.append(number)
         return numbers
@@ -203,7 +191,7 @@ class JobHistories:
         return getattr(event, "job_uid", "") in self.stories
 
     def _note(self, found: list[Judged], entry: Entry) -> None:
-        cycle: tuple[int, k.CycleTaken] | None = None
+        cycle: _Cycle | None = None
         time_ms = entry.batch.time_ms
         for judged in found:
             event = judged.event
@@ -221,12 +209,10 @@ class JobHistories:
 
     def _note_gone(self, offset: int, event: k.JobGone) -> None:
         self.around.gone[event.uid] = offset
-        if event.uid in self.stories:
-            self.gone[event.uid] = offset
-        elif not self.stories:
+        if not self.stories:
             self.around.forget(event.uid)
 
-    def _note_placed(self, judged: Judged, event: k.Placed, cycle: tuple[int, k.CycleTaken], time_ms: int) -> None:
+    def _note_placed(self, judged: Judged, event: k.Placed, cycle: _Cycle, time_ms: int) -> None:
         placement = self._placement(judged.offset, event, cycle, time_ms)
         taken = self._taken.pop(judged.offset, None)
         if judged.verdict != ACCEPTED or placement is None:
@@ -244,9 +230,7 @@ class JobHistories:
         else:
             of_attempt.out_of_reach += 1
 
-    def _placement(
-        self, offset: int, event: k.Placed, cycle: tuple[int, k.CycleTaken], time_ms: int
-    ) -> Placement | None:
+    def _placement(self, offset: int, event: k.Placed, cycle: _Cycle, time_ms: int) -> Placement | None:
         job = self.state.jobs.get(event.job_uid)
         if job is None or job.spec is None:
             return None
@@ -270,28 +254,24 @@ class JobHistories:
     def _take_cycles(self) -> None:
         """Take again the cycles that placed a job of ours on the state where this reading stands."""
         for expected in self._expected.pop(self.state.offset, ()):
-            placement = self._placement(
-                expected.offset, expected.event, (expected.cycle_at, expected.cycle), expected.time_ms
-            )
+            placement = self._placement(*expected)
             if placement is None or self._policies.missing(placement.config):
                 continue
             slot = self._slot_asked(placement)
             done = self._retaken.get((placement.job_uid, placement.attempt))
             if (self._asked.pod and slot is None) or (done is not None and len(done.placement_explanations) >= MOST):
-                self._taken[expected.offset] = []
+                self._taken[placement.offset] = []
                 continue
-            self._taken[expected.offset] = explanations_of(
+            self._taken[placement.offset] = explanations_of(
                 self.state, placement, slot=slot, compare=self._asked.node, policies=self._policies
             )
 
     def _slot_asked(self, placement: Placement) -> SlotKey | None:
         """The slot of the pod that is asked about, if this is the decision that placed it."""
-        if not self._asked.pod:
-            return None
-        groups: Sequence[str] = [group.name for group in placement.spec.groups]
-        for group, index in expand(placement.pods):
+        groups = placement.spec.groups
+        for group, index in expand(placement.pods) if self._asked.pod else ():
             if group < len(groups):
-                pod = pod_name(self._asked.name, groups[group], index, placement.attempt)
+                pod = pod_name(self._asked.name, groups[group].name, index, placement.attempt)
                 if pod == self._asked.pod:
                     return group, index
         return None

@@ -7,6 +7,7 @@ shown for a pod are the scores at its own turn, when those before it in the cycl
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -145,14 +146,12 @@ class ExplanationObserver(CycleObserver):
         left = dict(chosen)
         taken: list[Taken] = []
         while asked_about:
-            at = _at_turn(request, taken, filters)
-            row = self._next_row(tried.policy, view, at, left)
-            run, turn = run_of[row], len(run_of[row]) - left[row]
-            if self._explains(group, run[turn], run):
+            turn = _Turn(tried.policy, _at_turn(request, taken, filters), view, filters, self._placement.config)
+            row = turn.next_row(left)
+            run, number = run_of[row], len(run_of[row]) - left[row]
+            if self._explains(group, run[number], run):
                 asked_about -= 1
-                self.placement_explanations.append(
-                    self._explanation(tried.policy, at, group, run, turn, row=row, view=view, filters=filters)
-                )
+                self.placement_explanations.append(self._explanation(turn, group, run, number, row))
             taken.append(([(row, 1)], amounts))
             view.take(*taken[-1], request.pod)
             left[row] -= 1
@@ -170,63 +169,85 @@ class ExplanationObserver(CycleObserver):
             return index == run[0] and (group, index) in self._desired
         return self._slot == (group, index)
 
-    def _next_row(self, policy: PodPolicy, view: ClusterView, request: PlacementRequest, left: dict[int, int]) -> int:
-        """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
-        if policy.rising:
-            return next(iter(left))
-        scores = request.preferring(policy.scores(view, request, self._placement.config))
-        return min(left, key=lambda row: (-scores[row], row))
-
     def _explanation(
-        self,
-        policy: PodPolicy,
-        request: PlacementRequest,
-        group: int,
-        run: Sequence[int],
-        turn: int,
-        *,
-        row: int,
-        view: ClusterView,
-        filters: Filters,
+        self, turn: "_Turn", group: int, run: Sequence[int], number: int, row: int
     ) -> PlacementExplanation:
+        """Why the pod of this number of a run of pods goes to the node in this row."""
         placement = self._placement
-        slot = (group, run[turn])
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
-        room = filters.room(request.shape, request.pod)
-        order = _order(policy, view, room, request, placement.config)
-        ranking = _ranked(policy, view, order[:TOP], request, placement.config)
-        compared = None
-        if self._compare:
-            compared = self._compared(policy, request, order, view=view, filters=filters)
+        order = turn.order()
+        ranking = turn.ranked(order[:TOP])
+        reasons = turn.filters.reasons(turn.request.shape, turn.request.pod)
         return PlacementExplanation(
-            pod=pod_name(job, name, run[turn], placement.attempt),
-            node=self._desired.get(slot, ""),
+            pod=pod_name(job, name, run[number], placement.attempt),
+            node=self._desired.get((group, run[number]), ""),
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,
             cycle=placement.cycle,
             base=placement.base,
             time_ms=placement.cycle_time_ms,
-            nodes=len(view),
-            passed=int((room > 0).sum()),
-            refused=tuple(one for one in filters.reasons(request.shape, request.pod) if one[0].kind != ReasonKind.FITS),
+            nodes=len(turn.view),
+            passed=len(order),
+            refused=tuple(one for one in reasons if one[0].kind != ReasonKind.FITS),
             ranking=ranking,
             why=_why(ranking),
-            retaken_on=view.names[row],
-            compared=compared,
+            retaken_on=turn.view.names[row],
+            compared=turn.compared(self._compare, order) if self._compare else None,
         )
 
-    def _compared(
-        self, policy: PodPolicy, request: PlacementRequest, order: list[int], *, view: ClusterView, filters: Filters
-    ) -> Compared:
-        """How the node asked about stands among those in `order`."""
-        row = view.node_index.rows().get(self._compare)
+
+class _Turn(NamedTuple):
+    """The turn of a pod in its cycle: by which policy its node is chosen, what is asked for, and the nodes, on which
+    all pods before it are held."""
+
+    policy: PodPolicy
+    request: PlacementRequest
+    view: ClusterView
+    filters: Filters
+    config: CycleConfig
+
+    def scores(self) -> Scores:
+        return self.policy.scores(self.view, self.request, self.config)
+
+    def next_row(self, left: dict[int, int]) -> int:
+        """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
+        if self.policy.rising:
+            return next(iter(left))
+        scores = self.request.preferring(self.scores())
+        return min(left, key=lambda row: (-scores[row], row))
+
+    def order(self) -> list[int]:
+        """The nodes with room, by score and then by name."""
+        request = self.request
+        rows = np.flatnonzero(self.filters.room(request.shape, request.pod) > 0)
+        best: list[int] = rows[np.argsort(-request.preferring(self.scores())[rows], kind="stable")].tolist()
+        return best
+
+    def ranked(self, rows: Sequence[int]) -> tuple[Ranked, ...]:
+        """These nodes with their scores, term by term."""
+        scores, preference = self.scores(), self.request.preference
+        terms = list(self.policy.terms(self.view, self.request, self.config))
+        resources = {resource for resource, _ in self.request.shape.requests}
+        return tuple(
+            Ranked(
+                self.view.names[row],
+                int(scores[row]) * 100 / ONE,
+                tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
+                int(preference[row]) if preference is not None else 0,
+            )
+            for row in rows
+        )
+
+    def compared(self, node: str, order: list[int]) -> Compared:
+        """How a node stands among those in `order`."""
+        row = self.view.node_index.rows().get(node)
         if row is None:
-            return Compared(self._compare, 0, "there was no such node then", None)
+            return Compared(node, 0, "there was no such node then", None)
         if row not in order:
-            return Compared(self._compare, 0, node_text(filters.refusal(request.shape, row, request.pod)), None)
-        (ranked,) = _ranked(policy, view, [row], request, self._placement.config)
-        return Compared(self._compare, order.index(row) + 1, "", ranked)
+            return Compared(node, 0, node_text(self.filters.refusal(self.request.shape, row, self.request.pod)), None)
+        (ranked,) = self.ranked([row])
+        return Compared(node, order.index(row) + 1, "", ranked)
 
 
 def _at_turn(request: PlacementRequest, taken: list[Taken], filters: Filters) -> PlacementRequest:
@@ -245,34 +266,6 @@ def _at_turn(request: PlacementRequest, taken: list[Taken], filters: Filters) ->
         for one in request.unplaced
     )
     return dataclasses.replace(request, count=request.count - len(taken), of_job=of_job, unplaced=unplaced)
-
-
-def _order(
-    policy: PodPolicy, view: ClusterView, room: Scores, request: PlacementRequest, config: CycleConfig
-) -> list[int]:
-    """The nodes with room, by score and then by name."""
-    scores = policy.scores(view, request, config)
-    rows = np.flatnonzero(room > 0)
-    best: list[int] = rows[np.argsort(-request.preferring(scores)[rows], kind="stable")].tolist()
-    return best
-
-
-def _ranked(
-    policy: PodPolicy, view: ClusterView, rows: Sequence[int], request: PlacementRequest, config: CycleConfig
-) -> tuple[Ranked, ...]:
-    """These nodes with their scores, term by term."""
-    scores = policy.scores(view, request, config)
-    terms = list(policy.terms(view, request, config))
-    resources = {resource for resource, _ in request.shape.requests}
-    return tuple(
-        Ranked(
-            view.names[row],
-            int(scores[row]) * 100 / ONE,
-            tuple(Term(t.name, t.weight, int(t.values[row]) / ONE, t.name in resources) for t in terms),
-            int(request.preference[row]) if request.preference is not None else 0,
-        )
-        for row in rows
-    )
 
 
 def _why(ranking: tuple[Ranked, ...]) -> str:

@@ -10,6 +10,8 @@ from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts, ReasonKind
+from arranger.model.text import counted
+from arranger.projections.nodes import Amounts
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
 #: Nodes of which it is looked at whether the same rules them out as the closest one.
@@ -47,9 +49,9 @@ class Shortfall(msgspec.Struct, frozen=True):
     asked: int
     nodes: int
     reasons: ReasonCounts
-    closest: Closest | None
-    resources: tuple[str, ...]
-    candidates: tuple[str, ...]
+    closest: Closest | None = None
+    resources: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     group_number: int = 0
     node: NodeAnswer | None = None
     selector: str = ""
@@ -84,61 +86,42 @@ class ShortfallObserver(CycleObserver):
         if tried.job.uid != self._uid:
             return
         self._try = tried
-        group = tried.groups[shortage.group]
-        if shortage.quota is not None:
-            self._found.append((shortage, self._beyond_quota(tried, shortage, len(view))))
-            return
-        shape = group.shape
-        request = view.request(shape)
-        short = np.maximum(request - view.free, 0) * (request > 0)
-        asked = _by_column(view, shape)
-        pod = neighbour_of(tried.job, shortage.group)
-        candidates = np.flatnonzero(filters.allowed(shape, pod))
-        # What most candidates lack comes first.
-        columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
         shortfall = Shortfall(
-            group=group.name,
+            group=tried.groups[shortage.group].name,
             found=shortage.found,
             asked=shortage.asked,
             nodes=len(view),
             reasons=shortage.reasons,
-            closest=self._closest(tried, view, filters, shape, pod),
-            resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
-            candidates=tuple(view.names[row] for row in candidates.tolist()),
-            group_number=shortage.group,
-            node=self._asked(tried, view, filters, shape, pod),
-            selector=_selector(shape) if _unselected(shortage.reasons) else "",
-            further=tried.quorum_stands,
-            others=sum(other.pods for other in self._served.values() if other is not tried),
-        )
-        self._found.append((shortage, shortfall))
-
-    def _beyond_quota(self, tried: PlacementTry, shortage: Shortage, nodes: int) -> Shortfall:
-        """No node was looked at."""
-        return Shortfall(
-            group=tried.groups[shortage.group].name,
-            found=shortage.found,
-            asked=shortage.asked,
-            nodes=nodes,
-            reasons=shortage.reasons,
-            closest=None,
-            resources=(),
-            candidates=(),
             group_number=shortage.group,
             further=tried.quorum_stands,
             others=sum(other.pods for other in self._served.values() if other is not tried),
             quota=shortage.quota,
         )
+        if shortage.quota is None:
+            shortfall = self._among_nodes(shortfall, tried, view, filters)
+        self._found.append((shortage, shortfall))
 
-    def _closest(
-        self, tried: PlacementTry, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
-    ) -> Closest | None:
-        """The node that lacks least, with who got room there before."""
+    def _among_nodes(self, shortfall: Shortfall, tried: PlacementTry, view: ClusterView, filters: Filters) -> Shortfall:
+        """The shortfall with what nodes lack."""
+        group = shortfall.group_number
+        shape, pod = tried.groups[group].shape, neighbour_of(tried.job, group)
+        asked, short = _by_column(view, shape), _short(view, shape)
+        candidates = np.flatnonzero(filters.allowed(shape, pod))
+        # What most candidates lack comes first.
+        columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
         closest = _closest(view, filters, shape, pod)
-        if closest is None:
-            return None
-        beside = self._beside(tried, view.node_index.rows()[closest.node])
-        return msgspec.structs.replace(closest, text=closest.text + beside)
+        if closest is not None:
+            beside = self._beside(tried, view.node_index.rows()[closest.node])
+            closest = msgspec.structs.replace(closest, text=closest.text + beside)
+        unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
+        return msgspec.structs.replace(
+            shortfall,
+            closest=closest,
+            resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
+            candidates=tuple(view.names[row] for row in candidates.tolist()),
+            node=self._asked(tried, view, filters, shape, pod),
+            selector=_selector(shape) if unselected else "",
+        )
 
     def _beside(self, tried: PlacementTry, row: int) -> str:
         """Which pods hold room on a node that only this cycle gives them: none of them is there."""
@@ -147,7 +130,7 @@ class ShortfallObserver(CycleObserver):
             pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
             own, others = (own + pods, others) if other is tried else (own, others + pods)
         told = [(own, "its own"), (others, "other jobs")]
-        parts = [f"{pods} pod{'' if pods == 1 else 's'} of {whose}" for pods, whose in told if pods]
+        parts = [f"{counted(pods, 'pod')} of {whose}" for pods, whose in told if pods]
         return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
 
     def _asked(
@@ -163,13 +146,16 @@ class ShortfallObserver(CycleObserver):
         return NodeAnswer(self._node, refused + self._beside(tried, row))
 
 
-def _unselected(reasons: ReasonCounts) -> bool:
-    return any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in reasons)
-
-
 def _selector(shape: PodShape) -> str:
     """A pod's nodeSelector as people write it: "gpu-type=h100,zone=a"."""
     return ",".join(f"{key}={value}" for key, value in shape.node_selector)
+
+
+def _short(view: ClusterView, shape: PodShape) -> Amounts:
+    """How much each node, by row, lacks of what the pod asks for, by column."""
+    request = view.request(shape)
+    short: Amounts = np.maximum(request - view.free, 0) * (request > 0)
+    return short
 
 
 def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:
@@ -185,8 +171,7 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     if every node is ruled out by something else, the first of those with room, or else the first by name."""
     if not len(view):
         return None
-    request = view.request(shape)
-    short = np.maximum(request - view.free, 0) * (request > 0)
+    request, short = view.request(shape), _short(view, shape)
     part = (short / np.maximum(request, 1)).sum(axis=1)
     ruled_out = ~filters.allowed(shape, pod)
     kinds = (short > 0).sum(axis=1)

@@ -7,7 +7,6 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
-from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
@@ -15,7 +14,7 @@ from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories,
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
-from arranger.replay.reading.verdicts import ACCEPTED, REJECTED, Judged
+from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -72,11 +71,6 @@ class Story:
         self.decided_at = 0
         self.created_at = 0
 
-    @property
-    def config(self) -> CycleConfig | None:
-        """The configuration of the last cycle in the log."""
-        return self.around.config
-
     def note(self, judged: Judged, time_ms: int) -> None:
         """An event about the job, after it was folded."""
         event, offset = judged.event, judged.offset
@@ -113,11 +107,9 @@ class Story:
 
     def _answered(self, decided: Consequence) -> None:
         """A restart that a decision came of is told as its cause, and not twice."""
-        causes = {cause.offset: None for cause in decided.causes}
-        while (
-            self.consequences and self.consequences[-1].reason == RESTARTED and self.consequences[-1].offset in causes
-        ):
-            self.consequences.pop()
+        causes, told = [cause.offset for cause in decided.causes], self.consequences
+        while told and told[-1].reason == RESTARTED and told[-1].offset in causes:
+            told.pop()
 
     def finish(self) -> None:
         """Nothing more is shown: the last interval lasts until the state's time."""
@@ -137,30 +129,12 @@ class Story:
         ]
         return sorted(found, key=lambda one: one.offset)
 
-    @property
-    def rejected(self) -> list[Moment]:
-        """The decisions about the job that took no effect."""
-        return [moment for moment in self.moments if moment.verdict == REJECTED]
-
     def _keep_moment(self, judged: Judged, time_ms: int) -> None:
         event = judged.event
-        pod = event if isinstance(event, (k.PodSeen, k.PodGone)) else None
-        subject = pod.name if pod is not None else ""
-        kind, text = k.kind_of(event), SEEN_AGAIN if judged.again else self._text(judged.offset, event)
-        self.moments.append(
-            Moment(
-                judged.offset,
-                time_ms,
-                kind,
-                subject,
-                text,
-                judged.verdict,
-                judged.reason,
-                again=judged.again,
-                superseded=judged.superseded,
-                shortage=shortage_in(event),
-            )
-        )
+        subject = event.name if isinstance(event, (k.PodSeen, k.PodGone)) else ""
+        text = SEEN_AGAIN if judged.again else self._text(judged.offset, event)
+        what = (k.kind_of(event), subject, text, judged.verdict, judged.reason, judged.again, judged.superseded)
+        self.moments.append(Moment(judged.offset, time_ms, *what, shortage_in(event)))
 
     def _text(self, offset: int, event: k.Event) -> str:
         """An event in words, with what it changed."""

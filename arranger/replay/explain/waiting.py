@@ -6,6 +6,7 @@ from arranger.events import kinds as k
 from arranger.messages.shortages import counts_text, fits_text, quota_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
@@ -56,8 +57,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
-    policies = policies.closest(story.config or CycleConfig())
-    config = policies.usable(story.config or CycleConfig())
+    policies = policies.closest(story.around.config or CycleConfig())
+    config = policies.usable(story.around.config or CycleConfig())
     waiting = in_order(state, config, policies)
     position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     observer = ShortfallObserver(job.uid, node)
@@ -147,7 +148,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
 def _room(job: JobRecord, gets: int) -> str:
     """That a cycle would give it nodes now, and to how many of its pods."""
     lacks = job.pods_desired() - len(job.placements)
-    what = ("the rest of it" if job.placements else "it") + f" ({gets} pod{'' if gets == 1 else 's'})"
+    what = ("the rest of it" if job.placements else "it") + f" ({counted(gets, 'pod')})"
     if gets < lacks:
         what = f"{gets} of the {lacks} pods that have no node" if job.placements else f"{gets} of its {lacks} pods"
     return f"there is room for it now: the next scheduling cycle places {what}"
@@ -156,5 +157,5 @@ def _room(job: JobRecord, gets: int) -> str:
 def _first(own: int, others: int) -> str:
     """Which pods hold room only in the cycle that asks what is left."""
     parts = [("it" if own == 1 else "them")] if own else []
-    parts += [f"{others} pod{'' if others == 1 else 's'} of other jobs that get nodes first"] if others else []
+    parts += [f"{counted(others, 'pod')} of other jobs that get nodes first"] if others else []
     return f"beside {' and '.join(parts)}, " if parts else ""

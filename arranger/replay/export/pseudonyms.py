@@ -69,27 +69,6 @@ _SORTS = {
 }
 
 
-class Names:
-    """All names of a log by their sort, and the rank of each once all have been collected."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, dict[str, None]] = {}
-        self._ranked: dict[str, dict[str, str]] | None = None
-
-    def of(self, sort: str, name: str) -> str:
-        """The pseudonym; while names are collected, the name. The empty name stays empty."""
-        if not name:
-            return name
-        if self._ranked is None:
-            self._seen.setdefault(sort, {})[name] = None
-            return name
-        return self._ranked[sort][name]
-
-    def rank(self) -> None:
-        """No more names will come: from now on `of` gives pseudonyms."""
-        self._ranked = {sort: _ranked(sort, sorted(names)) for sort, names in self._seen.items()}
-
-
 def _ranked(sort: str, names: list[str]) -> dict[str, str]:
     digits = max(4, len(str(len(names))))
     if sort == "address":
@@ -107,7 +86,9 @@ class Pseudonyms:
     """Replaces names in batches and snapshots. First everything is collected, then `begin`, then it is replaced."""
 
     def __init__(self) -> None:
-        self._names = Names()
+        #: All names by their sort, and the pseudonym of each once all have been collected.
+        self._seen: dict[str, dict[str, None]] = {}
+        self._pseudonyms: dict[str, dict[str, str]] | None = None
         #: Pod's UID → its name as it is told, for the events in which it goes.
         self._pods: dict[str, str] = {}
         #: Parts that many events share.
@@ -115,7 +96,7 @@ class Pseudonyms:
 
     def begin(self) -> None:
         """All has been collected: replace from now on, from the beginning."""
-        self._names.rank()
+        self._pseudonyms = {sort: _ranked(sort, sorted(names)) for sort, names in self._seen.items()}
         self._pods.clear()
         self._known.clear()
 
@@ -167,7 +148,13 @@ class Pseudonyms:
     # --- names of one sort ---------------------------------------------------------------------------------
 
     def name(self, sort: str, name: str) -> str:
-        return self._names.of(sort, name)
+        """The pseudonym; while names are collected, the name. The empty name stays empty."""
+        if not name:
+            return name
+        if self._pseudonyms is None:
+            self._seen.setdefault(sort, {})[name] = None
+            return name
+        return self._pseudonyms[sort][name]
 
     def writer(self, name: str) -> str:
         """A writer: its role, and the process."""

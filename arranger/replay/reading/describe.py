@@ -14,11 +14,10 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
+from arranger.model.taints import taint_text
 from arranger.model.text import first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
-
-_GONE = "gone"
 
 #: What is said of a job that was seen with nothing changed that decisions depend on.
 SEEN_AGAIN = "seen again, its spec as before"
@@ -36,14 +35,15 @@ def message_of(job: JobRecord) -> str:
     """The last thing that was decided about it, in words; what keeps it waiting comes first."""
     if job.seen.invalid:
         return job.seen.invalid
-    if job.waits is not None and waits_last(job):
-        return shortage_text(job.waits.shortage)
+    waits = why_it_waits(job)
+    if waits is not None:
+        return shortage_text(waits.shortage)
     return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
 
 
-def waits_last(job: JobRecord) -> bool:
-    """Whether the last thing decided about it is why it waits."""
-    return job.waits is not None and not job.ended and len(job.placements) < job.pods_desired()
+def why_it_waits(job: JobRecord) -> k.Waits | None:
+    """Why it waits, where that is the last thing decided about it; None otherwise."""
+    return job.waits if not job.ended and len(job.placements) < job.pods_desired() else None
 
 
 def label_of(state: State, uid: str) -> str:
@@ -106,18 +106,13 @@ def what_it_was(event: k.Event, state: State) -> str:
         return describe(state.pods[event.uid], state)
     if isinstance(event, k.JobGone) and event.uid in state.jobs:
         return str(state.jobs[event.uid].stage)
-    if isinstance(event, k.NodeGone) and state.nodes.has(event.name):
-        return _facts(state.nodes.facts[state.nodes.rows[event.name]])
-    return ""
-
-
-def _node_seen(event: k.NodeSeen, _state: State) -> str:
-    return _facts(event.facts)
+    facts = state.nodes.facts_of(event.name) if isinstance(event, k.NodeGone) else None
+    return _facts(facts) if facts is not None else ""
 
 
 def _facts(facts: NodeFacts) -> str:
     health = ["ready" if facts.ready else "not ready", *(["cordoned"] if facts.cordoned else [])]
-    health += [f"taint {t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints]
+    health += [f"taint {taint_text(taint)}" for taint in facts.taints]
     return f"{', '.join(health)}; {amounts_text(facts.allocatable)}"
 
 
@@ -165,11 +160,6 @@ def _of_cluster(uid: str) -> str:
     return f" (Kubernetes cluster {uid})" if uid else ""
 
 
-def _effect_failed(event: k.EffectFailed, _state: State) -> str:
-    final = ", for good" if event.permanent else ""
-    return f"{event.effect}: {event.code} {event.reason}{final}: {event.message}"
-
-
 def _workers_replaced(event: k.WorkersReplaced, state: State) -> str:
     job = state.jobs.get(event.job_uid)
     return replaced_text(event.causes, job.spec if job is not None else None) + _back_off(event)
@@ -184,14 +174,14 @@ _WORDS: dict[type, Any] = {
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
     k.ListingBegun: lambda event, _: "all of them are listed",
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
-    k.NodeSeen: _node_seen,
-    k.NodeGone: lambda event, _: _GONE,
+    k.NodeSeen: lambda event, _: _facts(event.facts),
+    k.NodeGone: lambda event, _: "gone",
     k.PodSeen: _pod_seen,
-    k.PodGone: lambda event, _: _GONE,
+    k.PodGone: lambda event, _: "gone",
     k.JobSeen: _job_seen,
-    k.JobGone: lambda event, _: _GONE,
+    k.JobGone: lambda event, _: "gone",
     k.QuotaSeen: _quota_seen,
-    k.QuotaGone: lambda event, _: _GONE,
+    k.QuotaGone: lambda event, _: "gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on offset {event.base}",
     k.Placed: _placed,
@@ -199,7 +189,9 @@ _WORDS: dict[type, Any] = {
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,
-    k.EffectFailed: _effect_failed,
+    k.EffectFailed: lambda event, _: (
+        f"{event.effect}: {event.code} {event.reason}{', for good' if event.permanent else ''}: {event.message}"
+    ),
 }
 
 

@@ -3,21 +3,18 @@
 A `Picture` keeps of a state what is compared, so that one reading of the log can go on to the second point.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from arranger.events import kinds as k
-from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
+from arranger.model.taints import taint_text
 from arranger.projections.jobs import JobRecord, SlotKey, compact
 from arranger.projections.state import State
-from arranger.replay.reading.describe import label, pods_text
+from arranger.replay.reading.describe import label, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
 #: Said of what is in one picture only.
@@ -25,20 +22,20 @@ THERE, NOT_THERE = "there", "not there"
 
 
 class JobPicture(msgspec.Struct, frozen=True):
-    """What is compared of one job: facts by name, and the node of each place."""
+    """What is compared of one job: facts by name, and the node of each place. `label` is what it is called."""
 
+    label: str
     facts: dict[str, str]
     spec: JobSpec | None
     placements: dict[SlotKey, str]
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What is compared of one state. `jobs` are by UID with their labels, nodes by name, `queue` the labels of the jobs
-    that want nodes, in order."""
+    """What is compared of one state. `jobs` are by UID, nodes by name, `queue` the labels of the jobs that want nodes,
+    in order."""
 
     offset: int
     time_ms: int
-    labels: dict[str, str]
     jobs: dict[str, JobPicture]
     nodes: dict[str, dict[str, str]]
     queue: tuple[str, ...]
@@ -73,23 +70,12 @@ class Difference(msgspec.Struct, frozen=True):
     moved: tuple[str, ...]
 
 
-class Between:
-    """Counts the events that it is fed, by kind."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def feed(self, entry: Entry) -> None:
-        self.counts.update(k.kind_of(event) for event in entry.batch.events)
-
-
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
     """What is compared of a state."""
     nodes = state.nodes
     return Picture(
         offset=state.offset,
         time_ms=state.time_ms,
-        labels={uid: label(job) for uid, job in state.jobs.items()},
         jobs={uid: _job(job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
         queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
@@ -98,7 +84,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
 
 def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Difference:
     """What differs from one picture to the other."""
-    labels = {**one.labels, **other.labels}
+    labels = {uid: job.label for uid, job in (one.jobs | other.jobs).items()}
     uids = sorted(labels, key=lambda uid: (labels[uid], uid))
     common_before = [job for job in one.queue if job in set(other.queue)]
     common_after = [job for job in other.queue if job in set(one.queue)]
@@ -126,16 +112,16 @@ def _job(job: JobRecord) -> JobPicture:
         facts["priority"] = str(job.spec.priority)
         facts["quorum"] = f"leader and {job.spec.min_workers} workers"
         facts["suspended"] = "yes" if job.spec.suspend else ""
-    waits = job.waits is not None and not job.ended and len(job.placements) < job.pods_desired()
-    facts["waits"] = shortage_text(job.waits.shortage) if waits and job.waits is not None else ""
-    return JobPicture(facts, job.spec, dict(job.placements))
+    waits = why_it_waits(job)
+    facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""
+    return JobPicture(label(job), facts, job.spec, dict(job.placements))
 
 
 def _node(state: State, row: int) -> dict[str, str]:
     nodes = state.nodes
-    of_node: NodeFacts = nodes.facts[row]
+    of_node = nodes.facts[row]
     facts = {"health": "ready" if of_node.ready else "not ready", "cordoned": "yes" if of_node.cordoned else ""}
-    facts["taints"] = ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in of_node.taints)
+    facts["taints"] = ", ".join(map(taint_text, of_node.taints))
     facts["labels"] = ", ".join(f"{key}={value}" for key, value in of_node.labels)
     for resource, (used, there) in nodes.amounts(row).items():
         facts[resource] = amount_text(resource, there)
@@ -172,11 +158,8 @@ def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> t
 
 def _grouped(changed: Iterable[tuple[str, tuple[Change, ...]]]) -> tuple[Changed, ...]:
     """Those about which exactly the same differs, together, in the order of the first of each."""
-    names: dict[Hashable, list[str]] = {}
-    changes_of: dict[Hashable, Sequence[Change]] = {}
+    names: dict[tuple[Change, ...], list[str]] = {}
     for name, changes in changed:
         if changes:
-            key = tuple((change.what, change.before, change.after) for change in changes)
-            names.setdefault(key, []).append(name)
-            changes_of[key] = changes
-    return tuple(Changed(tuple(names[key]), tuple(changes_of[key])) for key in names)
+            names.setdefault(changes, []).append(name)
+    return tuple(Changed(tuple(of), changes) for changes, of in names.items())

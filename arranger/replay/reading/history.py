@@ -8,7 +8,7 @@ was told later; writers' clocks differ a little, and this way a point never skip
 import msgspec
 
 from arranger.errors import DamagedEntry
-from arranger.events.log import Entry
+from arranger.events.log import Entry, Position
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
@@ -36,10 +36,10 @@ END = Point()
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of the log, both ends included. An open end is None."""
+    """A stretch of the log, both ends included; `first` is None for the log's beginning."""
 
     first: Point | None = None
-    last: Point | None = None
+    last: Point = END
 
     def holds(self, entry: Entry, offset: int) -> bool:
         """Whether the event at this offset, which is in this entry, lies in the stretch."""
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True):
         return self._meets(entry, entry.first, entry.last)
 
     def _meets(self, entry: Entry, low: int, high: int) -> bool:
-        first, last, time_ms = self.first or END, self.last or END, entry.batch.time_ms
+        first, last, time_ms = self.first or END, self.last, entry.batch.time_ms
         if first.offset is not None and high < first.offset:
             return False
         if first.time_ms is not None and time_ms < first.time_ms:
@@ -74,10 +74,17 @@ class Journey:
     def __init__(self, state: State, point: Point) -> None:
         self.state = state
         self.point = point
+        self._last: Entry | None = None
 
     def feed(self, entry: Entry) -> bool:
         """Fold one entry; False, and nothing folded, when it lies beyond the point."""
         if self.point.before(entry):
             return False
         advance(self.state, entry, Changes())
+        self._last = entry
         return True
+
+    def position(self, began: Position) -> Position:
+        """The position where it stands, when `began` is the one before the first entry that it was fed."""
+        last = self._last
+        return Position(began.epoch, last.last, last.chain) if last is not None else began

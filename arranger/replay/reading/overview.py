@@ -6,6 +6,7 @@ import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.model.config import CycleConfig
+from arranger.model.taints import taint_text
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
@@ -140,7 +141,7 @@ def _node_line(state: State, name: str) -> NodeLine:
         present=nodes.present(row),
         ready=facts.ready,
         cordoned=facts.cordoned,
-        taints=tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints),
+        taints=tuple(map(taint_text, facts.taints)),
         used={resource: used for resource, (used, _) in amounts.items()},
         allocatable={resource: allocatable for resource, (_, allocatable) in amounts.items() if allocatable},
     )

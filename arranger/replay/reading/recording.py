@@ -11,6 +11,7 @@ from arranger.events.log import Entry
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import advance
+from arranger.replay.reading.verdicts import again, void_reasons
 
 #: A job's UID and the number of its attempt.
 AttemptKey = tuple[str, int]
@@ -75,12 +76,8 @@ class Recording:
     def feed(self, entry: Entry) -> None:
         """Take in one entry. Raises `DamagedEntry`."""
         time_ms = max(self._state.time_ms, entry.batch.time_ms)
-        terms = self._state.terms
-        for offset, event in enumerate(entry.batch.events, start=entry.first):
-            if type(event) is k.WatchClaimed and not self._state.foreign(event.cluster):
-                terms = {**terms, event.kind: offset}
-            watched = k.WATCHED.get(type(event))
-            if watched is not None and event.term == terms.get(watched) and self._repeated(event):  # type: ignore[union-attr]
+        for event, void in zip(entry.batch.events, void_reasons(self._state, entry), strict=True):
+            if type(event) in k.WATCHED and not void and self._repeated(event):
                 self.observations.append((time_ms, event))
         changes = Changes()
         advance(self._state, entry, changes)
@@ -98,12 +95,7 @@ class Recording:
         if isinstance(event, k.PodGone):
             pod = state.pods.get(event.uid)
             return pod is not None and (pod.owner is None or event.uid in self._leftovers)
-        if isinstance(event, k.JobSeen):
-            job = state.jobs.get(event.uid)
-            seen = job.seen if job is not None else None
-            now = (event.spec, event.invalid, event.deleting)
-            return seen is None or (seen.spec, seen.invalid, seen.deleting) != now
-        return True
+        return not again(event, state)
 
     def _look(self, uid: str) -> None:
         """Note what became of a job's attempts."""

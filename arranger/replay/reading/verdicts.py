@@ -43,8 +43,8 @@ def fold_judged(state: State, entry: Entry, changes: Changes, asked: Asked) -> l
 
 def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:
     """Fold one entry; answers its events of these numbers, ascending from 0, with their verdicts."""
-    found = [_unjudged(entry.first + number, entry.batch.events[number], state) for number in numbers]
-    _void(state, entry, found)
+    events, void = entry.batch.events, void_reasons(state, entry)
+    found = [_judged(entry.first + number, events[number], void[number], state) for number in numbers]
     known = len(changes.verdicts)
     advance(state, entry, changes)
     verdicts = {verdict.offset: verdict for verdict in changes.verdicts[known:]}
@@ -56,32 +56,30 @@ def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[
     return found
 
 
-def _unjudged(offset: int, event: k.Event, state: State) -> Judged:
-    return Judged(offset, event, job_uid_of(event, state), _again(event, state), what_it_was(event, state))
+def _judged(offset: int, event: k.Event, void: str, state: State) -> Judged:
+    uid, seen_again, was = job_uid_of(event, state), again(event, state), what_it_was(event, state)
+    return Judged(offset, event, uid, seen_again, was, VOID if void else "", void)
 
 
-def _void(state: State, entry: Entry, found: list[Judged]) -> None:
-    """Mark what was observed under a term that was over, or claimed for another cluster."""
-    claims = [
-        (entry.first + number, event.kind)
-        for number, event in enumerate(entry.batch.events)
-        if type(event) is k.WatchClaimed and not state.foreign(event.cluster)
-    ]
-    for judged in found:
-        if type(judged.event) is k.WatchClaimed and state.foreign(judged.event.cluster):
-            judged.verdict, judged.reason = VOID, "its watcher watches another Kubernetes cluster"
-        watched = k.WATCHED.get(type(judged.event))
-        if watched is None:
-            continue
-        term = state.terms.get(watched)
-        for offset, kind in claims:
-            if kind == watched and offset < judged.offset:
-                term = offset
-        if term != judged.event.term:  # type: ignore[union-attr]
-            judged.verdict, judged.reason = VOID, "its watcher's term was over"
+def void_reasons(state: State, entry: Entry) -> list[str]:
+    """Of each event of an entry why it is void: observed under a term that was over, or claimed for another cluster;
+    empty for one that isn't. `state` is that before the entry."""
+    terms, found = state.terms, []
+    for offset, event in enumerate(entry.batch.events, start=entry.first):
+        why, watched = "", k.WATCHED.get(type(event))
+        if isinstance(event, k.WatchClaimed):
+            if state.foreign(event.cluster):
+                why = "its watcher watches another Kubernetes cluster"
+            else:
+                terms = {**terms, event.kind: offset}
+        elif watched is not None and event.term != terms.get(watched):  # type: ignore[union-attr]
+            why = "its watcher's term was over"
+        found.append(why)
+    return found
 
 
-def _again(event: k.Event, state: State) -> bool:
+def again(event: k.Event, state: State) -> bool:
+    """Whether a job is seen with nothing changed that decisions depend on; `state` is that before the event."""
     job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
     if job is None or not isinstance(event, k.JobSeen):
         return False

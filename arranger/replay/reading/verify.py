@@ -92,10 +92,8 @@ class Survey:
     def feed(self, entry: Entry) -> None:
         """Note the cycle in this entry, if any."""
         self.reached = entry.last
-        offset = cycle_offset(entry)
-        if offset and self.span.holds(entry, offset):
-            taken = entry.batch.events[offset - entry.first]
-            assert isinstance(taken, k.CycleTaken)
+        offset, taken = cycle_in(entry) or (0, None)
+        if taken is not None and self.span.holds(entry, offset):
             config = self._configs.setdefault(taken.config, taken.config)
             self.by_base.setdefault(taken.base, []).append(_Inputs(offset, taken.time_ms, config))
 
@@ -137,11 +135,11 @@ class Verification:
 
     def feed(self, entry: Entry) -> None:
         """Compare what the entry records with what was taken again, and fold it. Raises `DamagedEntry`."""
-        offset = cycle_offset(entry)
-        if offset and self._survey.span.holds(entry, offset):
-            self._compare(entry, offset)
-        elif not offset:
+        offset, taken = cycle_in(entry) or (0, None)
+        if taken is None:
             self._look_for_strays(entry)
+        elif self._survey.span.holds(entry, offset):
+            self._compare(entry, offset, taken)
         advance(self.state, entry, Changes())
         self.report.events_folded += len(entry.batch.events)
         self._retake()
@@ -153,11 +151,9 @@ class Verification:
                 policies = self._policies.recorded(config)
                 self._retaken[inputs.offset] = take_cycle(self.state, config, inputs.time_ms, policies=policies)
 
-    def _compare(self, entry: Entry, offset: int) -> None:
+    def _compare(self, entry: Entry, offset: int, taken: k.CycleTaken) -> None:
         report = self.report
         events = entry.batch.events
-        taken = events[offset - entry.first]
-        assert isinstance(taken, k.CycleTaken)
         report.cycles += 1
         report.decisions += len(events) - 1
         missing = self._policies.missing(taken.config)
@@ -174,7 +170,7 @@ class Verification:
         else:
             report.different += 1
             if report.first_difference is None:
-                report.first_difference = _cycle_difference(entry, offset, retaken, self.state)
+                report.first_difference = _cycle_difference(entry, offset, taken.base, retaken, self.state)
 
     def _look_for_strays(self, entry: Entry) -> None:
         """Placements and reasons without a cycle: the fold refuses them, and no scheduler writes them."""
@@ -191,13 +187,13 @@ class Verification:
                 )
 
 
-def _cycle_difference(entry: Entry, offset: int, retaken: tuple[k.Event, ...] | None, state: State) -> Difference:
-    taken = entry.batch.events[offset - entry.first]
-    assert isinstance(taken, k.CycleTaken)
-    base = taken.base
+def _cycle_difference(
+    entry: Entry, offset: int, base: int, retaken: tuple[k.Event, ...] | None, state: State
+) -> Difference:
     if retaken is None:
         what = f"its base, offset {base}, is not the end of an entry before it: no state was ever seen there"
-        return Difference(offset, base, offset, "", "CycleTaken", what, describe_of(entry, 0, state), None, {})
+        recorded = describe(entry.batch.events[0], state)
+        return Difference(offset, base, offset, "", "CycleTaken", what, recorded, None, {})
     found = difference(entry.first, entry.batch.events, retaken, state)
     return msgspec.structs.replace(found, cycle=offset, base=base)
 
@@ -231,17 +227,12 @@ def plan_digest(events: tuple[k.Event, ...]) -> str:
     return hashlib.blake2b(_encoded(events), digest_size=16).hexdigest()
 
 
-def cycle_offset(entry: Entry) -> int:
-    """The offset of the cycle's record in this entry, 0 if it holds none."""
-    for number, event in enumerate(entry.batch.events):
+def cycle_in(entry: Entry) -> tuple[int, k.CycleTaken] | None:
+    """The offset of the cycle's record in this entry, and the record; None if it holds none."""
+    for offset, event in enumerate(entry.batch.events, start=entry.first):
         if type(event) is k.CycleTaken:
-            return entry.first + number
-    return 0
-
-
-def describe_of(entry: Entry, number: int, state: State) -> str:
-    """One of the entry's events in words."""
-    return describe(entry.batch.events[number], state)
+            return offset, event
+    return None
 
 
 def _encoded(events: tuple[k.Event, ...]) -> bytes:

@@ -28,7 +28,9 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptInterval, AttemptKey
-from arranger.replay.what_if.one_cycle import Variation, pod_gone, say
+from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
+from arranger.replay.what_if.one_cycle import Variation
+from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
@@ -118,8 +120,7 @@ class Continuation:
 
     def _next_ms(self, observed_ms: int | None) -> int | None:
         due_ms = self._due[0][0] if self._due else None
-        known = [moment for moment in (observed_ms, due_ms) if moment is not None]
-        return min(known, default=None)
+        return min((moment for moment in (observed_ms, due_ms) if moment is not None), default=None)
 
     def _moment(self, observed: Sequence[k.Event]) -> None:
         """Everything that happens at one time, and what is decided on it."""
@@ -145,7 +146,7 @@ class Continuation:
             return self._quota_as_here(event)
         if isinstance(event, k.WatchRefused):
             return [msgspec.structs.replace(event, term=self.state.terms.get(event.kind, 0))]
-        return [self._restamped(event)]
+        return [retold(event, self.state)]
 
     def _job_as_here(self, event: k.JobSeen | k.JobGone) -> list[k.Event]:
         """A job that ran in the log and was deleted while it did runs as long here, whenever that is."""
@@ -158,27 +159,22 @@ class Continuation:
             if event.deleting and (job is None or runs_on):
                 return []
             spec = self._overrides.spec(event.spec)
-            return [msgspec.structs.replace(self._restamped(event), spec=spec, status=None)]
+            return [msgspec.structs.replace(retold(event, self.state), spec=spec, status=None)]
         if job is None or runs_on:
             return []
         self._gone[uid] = None
         pods = self.state.pods_of.get(uid, {}).values()
-        return [*(pod_gone(self.state, pod) for pod in pods), self._restamped(event)]
+        return [*pods_gone(self.state, pods), retold(event, self.state)]
 
     def _quota_as_here(self, event: k.QuotaSeen) -> list[k.Event]:
         """A quota limits what it did in the log; what is used is counted here."""
         there = self.state.quotas.get(event.namespace, {}).get(event.name)
         if there is None:
-            return [self._restamped(event)]
-        counted = dict(event.used) | {name: value for name, value in there.used if name in dict(event.hard)}
-        if (there.hard, there.scopes, there.used) == (event.hard, event.scopes, tuple(sorted(counted.items()))):
+            return [retold(event, self.state)]
+        counted = as_counted(event, there)
+        if (there.hard, there.scopes, there.used) == (counted.hard, counted.scopes, counted.used):
             return []
-        return [msgspec.structs.replace(self._restamped(event), used=tuple(sorted(counted.items())))]
-
-    def _restamped(self, event: k.Event) -> k.Event:
-        term = self.state.terms.get(k.WATCHED[type(event)], 0)
-        stamped: k.Event = msgspec.structs.replace(event, term=term)
-        return stamped
+        return [retold(counted, self.state)]
 
     # --- jobs --------------------------------------------------------------------------------------------------
 
@@ -188,7 +184,7 @@ class Continuation:
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
         interval = self._future.intervals.get((uid, attempt))
-        pods: list[k.Event] = [pod_gone(self.state, pod) for pod in self.state.pods_of.get(uid, {}).values()]
+        pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
         if interval is not None and interval.again:
             stage = str(Stage.RESCHEDULING)
@@ -200,10 +196,10 @@ class Continuation:
             changes = say(self.state, self._now_ms, [decided, *pods])
             self._due_after_back_off(uid)
         else:
-            gone = k.JobGone(self.state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, uid)
-            changes = say(self.state, self._now_ms, [*pods, gone])
+            changes = say(self.state, self._now_ms, [*pods, job_alone_gone(job, self.state)])
             self._gone[uid] = None
-        self._meter.ended(uid, self._now_ms, final=stage != Stage.RESCHEDULING)
+        if stage != Stage.RESCHEDULING:
+            self._meter.ended(uid, self._now_ms)
         return changes
 
     def _begin_attempt(self, uid: str) -> None:
@@ -258,7 +254,7 @@ class Continuation:
                     break
                 pods = self.state.pods_of.get(uid, {}).values()
                 starts = isinstance(decided, k.StageDecided) and decided.stage == Stage.STARTING
-                gone = [] if starts else [pod_gone(self.state, pod) for pod in pods]
+                gone = () if starts else pods_gone(self.state, pods)
                 schedulable |= say(self.state, self._now_ms, [decided, *gone]).schedulable
                 self._meter.look(self.state, uid, self._now_ms)
         return schedulable

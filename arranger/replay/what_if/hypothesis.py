@@ -6,6 +6,7 @@ without it, a job that ends is the job and its pods gone.
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.quota_account import accounted
 
+_Observation = TypeVar("_Observation", bound=msgspec.Struct)
+
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """The state with these events after all that it holds, and no pod coming but those they tell of. What they don't
@@ -26,33 +29,46 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     events = accounted(state, events)
     fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
-    if events:
-        first = state.offset + 1
-        batch = k.Batch("supposed", 1, state.time_ms, tuple(events))
-        changes = Changes()
-        apply_entry(fork, Entry(first, state.offset + len(events), "", batch), changes)
-        forget_assumed(fork, [pod for pod in fork.assumed.values() if pod != state.assumed.get(pod.owner)], changes)
+    _fold(fork, state.time_ms, events)
     return fork
+
+
+def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
+    """Fold supposed events into a state as one more entry; answers what that touched. Of them no pod comes but those
+    they tell of."""
+    return _fold(state, time_ms, accounted(state, events))
+
+
+def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
+    changes = Changes()
+    if events:
+        first, assumed = state.offset + 1, dict(state.assumed)
+        batch = k.Batch("supposed", first, time_ms, events)
+        apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
+        forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
+    return changes
 
 
 def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
     """The node with these facts, as its watcher would tell it."""
-    row = state.nodes.rows.get(name)
-    known = row is not None and state.nodes.present(row)
-    uid = state.nodes.uids[row] if known and row is not None else f"supposed-{name}"
+    nodes = state.nodes
+    uid = nodes.uids[nodes.rows[name]] if nodes.has(name) else f"supposed-{name}"
     return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)
 
 
 def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
     """The job after an edit that gives it this spec."""
-    term = state.terms.get(k.Watched.JOB, 0)
-    return msgspec.structs.replace(job.seen, term=term, spec=spec, generation=job.seen.generation + 1)
+    return msgspec.structs.replace(retold(job.seen, state), spec=spec, generation=job.seen.generation + 1)
 
 
 def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
-    seen = job.seen
-    gone = k.JobGone(state.terms.get(k.Watched.JOB, 0), seen.namespace, seen.name, job.uid)
-    return (gone, *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+    """The job gone with its pods."""
+    return (job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+
+
+def job_alone_gone(job: JobRecord, state: State) -> k.JobGone:
+    """The job gone; its pods stay."""
+    return k.JobGone(state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, job.uid)
 
 
 def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
@@ -76,7 +92,7 @@ def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tupl
         for (group, index), node in job.placements.items()
         if (group, index) not in slots and (group, index) not in job.bound
     )
-    return (job_gone(job, state)[0], *pods_gone(state, gone), *stay)
+    return (job_alone_gone(job, state), *pods_gone(state, gone), *stay)
 
 
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
@@ -85,7 +101,12 @@ def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
 
 
 def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:
-    return msgspec.structs.replace(pod, term=state.terms.get(k.Watched.POD, 0), deleting=False)
+    return msgspec.structs.replace(retold(pod, state), deleting=False)
+
+
+def retold(event: _Observation, state: State) -> _Observation:
+    """An observation as the present watcher of its kind would tell it."""
+    return msgspec.structs.replace(event, term=state.terms.get(k.WATCHED[type(event)], 0))
 
 
 def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:

@@ -4,7 +4,8 @@ configuration, a job or a node more or less; and what differs.
 What is added or removed is folded as one more entry of observations, so it comes about as it would in the log.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -17,20 +18,15 @@ from arranger.model.job import LEADER_GROUP, Replacement, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
-from arranger.projections.fold import apply_entry
+from arranger.model.taints import taint_text
 from arranger.projections.jobs import LEADER, JobRecord, expand
-from arranger.projections.slots import forget_assumed
-from arranger.projections.state import Changes, State
+from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text, label, pods_text
+from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
-from arranger.replay.what_if.quota_account import accounted
 from arranger.scheduling import (
     BUILT_IN,
-    Chosen,
-    ClusterView,
     CycleObserver,
-    Filters,
-    PlacementRequest,
     PlacementTry,
     Policies,
     Shortage,
@@ -131,9 +127,10 @@ def take_plan(
         )
         for position, uid in enumerate(uids, start=1)
     ]
-    given: dict[str, int] = {}
+    given = Counter[str]()
     for event in placed.values():
-        _add_up(given, state.jobs[event.job_uid], event)
+        for group, _ in expand(event.pods):
+            given.update(dict(state.jobs[event.job_uid].valid_spec.groups[group].shape.requests))
     plan = Plan(
         offset=state.offset,
         time_ms=time_ms,
@@ -147,12 +144,6 @@ def take_plan(
         jobs=tuple(jobs),
     )
     return plan, events
-
-
-def _add_up(given: dict[str, int], job: JobRecord, event: k.Placed) -> None:
-    for group, _ in expand(event.pods):
-        for resource, amount in job.valid_spec.groups[group].shape.requests:
-            given[resource] = given.get(resource, 0) + amount
 
 
 def _job_plan(
@@ -186,20 +177,10 @@ class _Turns(CycleObserver):
     def __init__(self) -> None:
         self.tries: dict[str, PlacementTry] = {}
 
-    def placing(
-        self,
-        tried: PlacementTry,
-        group: int,
-        *,
-        request: PlacementRequest,
-        indices: Sequence[int],
-        chosen: Chosen,
-        view: ClusterView,
-        filters: Filters,
-    ) -> None:
+    def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         self.tries[tried.job.uid] = tried
 
-    def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
+    def fell_short(self, tried: PlacementTry, shortage: Shortage, **_: Any) -> None:
         self.tries[tried.job.uid] = tried
 
 
@@ -214,60 +195,31 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
         say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
-        say(state, time_ms, [k.ListingEnded(k.Watched.QUOTA, _term(state, k.Watched.QUOTA), "")])
-    nodes = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
-    events: list[k.Event] = [
-        k.NodeGone(_term(state, k.Watched.NODE), state.nodes.names[row], state.nodes.uids[row]) for row in nodes
+        say(state, time_ms, [k.ListingEnded(k.Watched.QUOTA, state.terms.get(k.Watched.QUOTA, 0), "")])
+    lost, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)
+    term = state.terms.get(k.Watched.NODE, 0)
+    rows = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
+    pods = [
+        pod
+        for _, pod in sorted(state.pods.items())
+        if pod.node in lost or (pod.owner is not None and pod.owner.job_uid in jobs)
     ]
-    events += _pods_gone(state, variation)
-    events += [_job_gone(state, uid) for uid in variation.without_jobs if uid in state.jobs]
-    events += [msgspec.structs.replace(one, term=_term(state, k.WATCHED[type(one)])) for one in variation.added]
+    events = [
+        *(k.NodeGone(term, state.nodes.names[row], state.nodes.uids[row]) for row in rows),
+        *pods_gone(state, pods),
+        *(job_alone_gone(state.jobs[uid], state) for uid in variation.without_jobs if uid in state.jobs),
+        *(retold(one, state) for one in variation.added),
+    ]
     say(state, time_ms, events)
     if variation.overrides.every_job:
         for job in state.jobs.values():
             job.spec = variation.overrides.spec(job.spec)
             job.seen = msgspec.structs.replace(job.seen, spec=variation.overrides.spec(job.seen.spec))
-    lost = frozenset(variation.without_nodes)
     for uid in sorted(state.jobs) if lost else ():
         decided = _decided_for_lost_nodes(state.jobs[uid], lost)
         say(state, time_ms, decided)
         if any(isinstance(event, k.StageDecided) for event in decided):
-            say(state, time_ms, [pod_gone(state, pod) for pod in state.pods_of.get(uid, {}).values()])
-
-
-def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
-    """Fold supposed events as one more entry; answers what that touched. Of them no pod comes but those they tell."""
-    changes = Changes()
-    events = accounted(state, events)
-    if events:
-        first, assumed = state.offset + 1, dict(state.assumed)
-        batch = k.Batch("what-if", first, time_ms, events)
-        apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
-        forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
-    return changes
-
-
-def pod_gone(state: State, pod: k.PodSeen) -> k.PodGone:
-    """That a pod is no longer there, as its present watcher would say it."""
-    return k.PodGone(_term(state, k.Watched.POD), pod.namespace, pod.name, pod.uid)
-
-
-def _term(state: State, kind: k.Watched) -> int:
-    return state.terms.get(kind, 0)
-
-
-def _pods_gone(state: State, variation: Variation) -> list[k.Event]:
-    nodes, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)
-    return [
-        pod_gone(state, pod)
-        for uid, pod in sorted(state.pods.items())
-        if pod.node in nodes or (pod.owner is not None and pod.owner.job_uid in jobs)
-    ]
-
-
-def _job_gone(state: State, uid: str) -> k.Event:
-    seen = state.jobs[uid].seen
-    return k.JobGone(_term(state, k.Watched.JOB), seen.namespace, seen.name, uid)
+            say(state, time_ms, pods_gone(state, state.pods_of.get(uid, {}).values()))
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
@@ -323,7 +275,7 @@ def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
 
 
 def _taints(facts: NodeFacts) -> str:
-    return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in facts.taints) or "none"
+    return ", ".join(map(taint_text, facts.taints)) or "none"
 
 
 def _yes(value: bool) -> str:

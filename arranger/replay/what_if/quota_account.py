@@ -37,6 +37,12 @@ def accounted(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
     return (*events, *(msgspec.structs.replace(changed[key], term=term) for key in sorted(changed)))
 
 
+def as_counted(seen: k.QuotaSeen, there: k.QuotaSeen) -> k.QuotaSeen:
+    """A quota as it is seen anew; what is used of it is what was counted of it here, as far as it limits that."""
+    used = dict(seen.used) | {name: value for name, value in there.used if name in dict(seen.hard)}
+    return msgspec.structs.replace(seen, used=tuple(sorted(used.items())))
+
+
 def _moved(state: State, quota: k.QuotaSeen, old: k.PodSeen | None, new: k.PodSeen | None) -> k.QuotaSeen | None:
     before, after = _uses(state, quota, old), _uses(state, quota, new)
     if before == after:

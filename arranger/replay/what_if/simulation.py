@@ -16,6 +16,7 @@ from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_name
 from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
+from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, SlotKey
 from arranger.projections.state import Changes, State
@@ -234,6 +235,5 @@ def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[Unp
         return message_of(job)
     if placed:
         nodes = len({pod.node for pod in placed})
-        pods = f"{len(placed)} pod{'' if len(placed) == 1 else 's'}"
-        return f"{pods} placed on {nodes} node{'' if nodes == 1 else 's'}"
+        return f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
     return message_of(job) or ("no node is sought for it now" if unplaced else "it asks for no node")

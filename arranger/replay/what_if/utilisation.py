@@ -114,17 +114,16 @@ class Meter:
                     self._waits.append(now_ms - since_ms)
                     self._starts[key] = now_ms
             if job is not None and job.ended and uid not in self._ended and uid not in self._ended_before:
-                self.ended(uid, now_ms, final=True)
+                self.ended(uid, now_ms)
             return
         key = (uid, job.attempt)
         if key not in self._since:
             began_ms = job.times.stage_ms if now_ms == self._begin_ms else now_ms
             self._since[key] = min(began_ms, now_ms)
 
-    def ended(self, uid: str, now_ms: int, *, final: bool) -> None:
-        """An attempt is over; `final`: and the job with it."""
-        if final:
-            self._ended[uid] = now_ms
+    def ended(self, uid: str, now_ms: int) -> None:
+        """A job is over."""
+        self._ended[uid] = now_ms
 
     def sample(self, state: State, now_ms: int) -> None:
         """The state as it is from now on."""

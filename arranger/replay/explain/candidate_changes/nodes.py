@@ -1,6 +1,6 @@
 """Changes to nodes: time since a refusal, mended, restored and additional nodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -67,8 +67,12 @@ def node_families(case: Case) -> Iterator[Family]:
         of_kind.sort(key=lambda one: one[0])
     for kind in sorted(mended, key=lambda kind: (mended[kind][0][0][0], _NODE_KINDS.index(kind))):
         yield Family([change for _, change in mended[kind]], _nodes_together(kind))
-    yield Family(list(_lost_nodes(case)), _nodes_together("node"))
-    yield Family(list(_shrunk_nodes(case)), _nodes_together("capacity"))
+    yield Family(_latest_first(_lost_nodes(case)), _nodes_together("node"))
+    yield Family(_latest_first(_shrunk_nodes(case)), _nodes_together("capacity"))
+
+
+def _latest_first(changes: Iterable[Change]) -> list[Change]:
+    return sorted(changes, key=lambda change: -change.undoes)
 
 
 def _steps_text(words: Sequence[tuple[str, str]]) -> str:
@@ -179,23 +183,17 @@ def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:
 
 
 def _lost_nodes(case: Case) -> Iterator[Change]:
-    """Nodes that are gone, those that went last first."""
-    lost = [
-        (turns[-1], name)
-        for name, turns in case.around.turns.items()
-        if turns[-1].after is None and turns[-1].before is not None and not case.state.nodes.has(name)
-    ]
-    for turn, name in sorted(lost, key=lambda one: -one[0].offset):
-        assert turn.before is not None
-        facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
-        seen = hypothesis.node_seen(case.state, name, facts)
-        yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} went", name)
+    """Nodes that are gone."""
+    for name, (*_, turn) in case.around.turns.items():
+        if turn.after is None and turn.before is not None and not case.state.nodes.has(name):
+            facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
+            seen = hypothesis.node_seen(case.state, name, facts)
+            yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} went", name)
 
 
 def _shrunk_nodes(case: Case) -> Iterator[Change]:
-    """Nodes that have less of what is asked for than they had, those that shrank last first."""
+    """Nodes that have less of what is asked for than they had."""
     asked = [name for name, _ in case.shape.requests] + ["pods"]
-    found = []
     for name, turns in case.around.turns.items():
         turn = _since(turns, "allocatable")
         if turn is None or turn.before is None or turn.after is None or not case.state.nodes.has(name):
@@ -211,16 +209,8 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
             said = ", ".join(
                 f"from {amount_text(of, before[of])} to {amount_text(of, after.get(of, 0))} {of}" for of in less
             )
-            change = Change(
-                "capacity",
-                f"{had} on {name}",
-                (hypothesis.node_seen(case.state, name, facts),),
-                turn.offset,
-                f"{name} shrank {said}",
-                name,
-            )
-            found.append((-turn.offset, change))
-    yield from (change for _, change in sorted(found, key=lambda one: one[0]))
+            seen = hypothesis.node_seen(case.state, name, facts)
+            yield Change("capacity", f"{had} on {name}", (seen,), turn.offset, f"{name} shrank {said}", name)
 
 
 def more_nodes(case: Case) -> Sequence[Change]:

@@ -1,11 +1,13 @@
 """Changes to who holds what the job lacks: jobs that end and pods that go, or come back."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from arranger.events import kinds as k
 from arranger.projections.jobs import JobRecord, SlotKey, expand, holds
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
+from arranger.replay.explain.holders import Amounts, amounts_on
 from arranger.replay.reading.describe import amounts_text, label
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import attracts, keeps_away
@@ -19,7 +21,7 @@ def other_pods(case: Case) -> list[Change]:
         return []
     in_the_way = keeps_away(case.job, lack.group)
     of_jobs: dict[str, int] = {}
-    found: list[tuple[int, Change]] = []
+    found: list[Change] = []
     for other in case.state.pods.values():
         owner = other.owner
         if not holds(other) or (owner is not None and owner.job_uid == case.job.uid) or not in_the_way(other):
@@ -31,11 +33,9 @@ def other_pods(case: Case) -> list[Change]:
         name = f"pod {other.namespace}/{other.name}"
         gone = hypothesis.pods_gone(case.state, [other])
         said = f"{name} came onto {other.node}"
-        found.append((-offset, Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name)))
-    for uid in of_jobs:
-        ending = _ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away")
-        found.append((-ending.undoes, ending))
-    return [change for _, change in sorted(found, key=lambda one: one[0])]
+        found.append(Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name))
+    found += [_ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away") for uid in of_jobs]
+    return sorted(found, key=lambda change: -change.undoes)
 
 
 def departed(case: Case) -> Iterator[Change]:
@@ -43,13 +43,10 @@ def departed(case: Case) -> Iterator[Change]:
     sought = attracts(case.job, case.lack.group) if case.lack is not None else None
     if sought is None:
         return
-    tried = 0
-    for gone in reversed(case.around.departed):
-        if tried < 4 and sought(gone.pod):
-            tried += 1
-            name = f"pod {gone.pod.namespace}/{gone.pod.name}"
-            back = hypothesis.pod_back(case.state, gone.pod)
-            yield Change("pod", f"{name} back on {gone.pod.node}", (back,), gone.offset, f"{name} went", name)
+    for offset, pod in islice((one for one in reversed(case.around.departed) if sought(one[1])), 4):
+        name = f"pod {pod.namespace}/{pod.name}"
+        back = hypothesis.pod_back(case.state, pod)
+        yield Change("pod", f"{name} back on {pod.node}", (back,), offset, f"{name} went", name)
 
 
 def leaving(case: Case) -> Iterator[Change]:
@@ -68,14 +65,7 @@ def leaving(case: Case) -> Iterator[Change]:
         return
     origins = {pod.uid: _origin(case, pod) for pod in pods}
     newest = max(origins.values())
-    held: dict[str, int] = {}
-    nodes: dict[str, None] = {}
-    for pod in pods:
-        for name, value in pod.requests if origins[pod.uid] == newest else ():
-            if name in lack.resources:
-                held[name] = held.get(name, 0) + value
-                nodes[pod.node] = None
-    hold = f"hold {amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
+    hold = f"hold {_held_text(((pod.node, pod.requests) for pod in pods if origins[pod.uid] == newest), lack)}"
     names = [f"{pod.namespace}/{pod.name}" for pod in pods]
     yield Change(
         "pod",
@@ -109,7 +99,7 @@ def capacity(case: Case) -> Sequence[Change]:
     for other in state.jobs.values():
         bound.update(dict.fromkeys(other.bound.values()))
         if other.uid != case.job.uid and other.spec is not None and _holds_any(other, lack):
-            found.append((-_decided_at(case, other), other.uid))
+            found.append((-_decided(case, other)[0], other.uid))
     for pod in state.pods.values():
         elsewhere = pod.node not in lack.candidates or pod.uid in bound or not holds(pod)
         if not elsewhere and any(name in lack.resources for name, _ in pod.requests):
@@ -147,18 +137,17 @@ def _holds_any(job: JobRecord, lack: Lack) -> bool:
 
 def _amounts(job: JobRecord, lack: Lack, slots: Collection[SlotKey]) -> str:
     """What a job holds of what is lacking in these slots: "3 nvidia.com/gpu on n5"."""
-    held: dict[str, int] = {}
-    nodes: dict[str, None] = {}
-    for (group, index), node in job.placements.items():
-        for name, value in job.valid_spec.groups[group].shape.requests:
-            if (group, index) in slots and node in lack.candidates and name in lack.resources:
-                held[name] = held.get(name, 0) + value
-                nodes[node] = None
-    return (
-        f"{amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
-        if held
-        else "nothing that it lacks"
-    )
+    groups = job.valid_spec.groups
+    placed = ((node, groups[slot[0]].shape.requests) for slot, node in job.placements.items() if slot in slots)
+    return _held_text(placed, lack)
+
+
+def _held_text(asked: Iterable[tuple[str, Amounts]], lack: Lack) -> str:
+    """The same of pods, each with its node and its requests."""
+    held, nodes = amounts_on(asked, lack.resources, lack.candidates)
+    if not held:
+        return "nothing that it lacks"
+    return f"{amounts_text(tuple(sorted(held.items())))} on {names_text(sorted(nodes))}"
 
 
 def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], str]) -> Change:
@@ -173,11 +162,6 @@ def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], 
     left = "what is left: " if gave > len(slots) else ""
     said = f"{label(other)} was placed ({left}{of_it}{f'; it holds {present}' if of_it != present else ''})"
     return Change("capacity", f"when {subject} ends", gone, offset, said, subject, several=several, alone=alone)
-
-
-def _decided_at(case: Case, other: JobRecord) -> int:
-    """The offset of the newest decision that gave a job nodes that it still has; 0 where it wasn't read."""
-    return _decided(case, other)[0]
 
 
 def _decided(case: Case, other: JobRecord) -> tuple[int, list[SlotKey], int]:
