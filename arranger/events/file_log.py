@@ -89,9 +89,9 @@ def _encode_record(chain: str, payload: bytes, count: int, cursor: bytes = b"") 
 
 
 class FileLog(OnlyRead):
-    """A `Log` in a file, which is only read, as `read_only` says where it is opened; without a file a `UsageError`."""
+    """A `Log` in a file, for reading only. To open it without a file raises `UsageError`."""
 
-    def __init__(self, path: Path, *, read_only: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
         self._forget()

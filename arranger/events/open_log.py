@@ -14,17 +14,14 @@ from arranger.events.tiered_log import TieredLog
 _ZIP_MAGIC = b"PK"
 
 
-async def open_log(
-    target: str, cluster: str, *, read_only: bool = False, archive: str = "", epoch: int | None = None
-) -> Copyable:
-    """The open log at a place: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
+async def open_log(target: str, cluster: str, *, archive: str = "", epoch: int | None = None) -> Copyable:
+    """Open a log for reading: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
 
-    In Redis and in an archive it is that of the cluster of this name. With `read_only` nothing is created or written
-    in Redis (elsewhere it never is); a log there is then read together with the cluster's part of `archive` where that
-    is given. `epoch` chooses an earlier epoch, which only archives have. Raises `UsageError` for a target that can't be
-    used or, with `read_only`, that holds no log, and `LogUnavailable` when the server doesn't answer.
+    In Redis and in an archive it is the log of the cluster of this name. A log in Redis is read together with the
+    cluster's part of `archive` if that is given. `epoch` chooses an earlier epoch, which only archives have. Raises
+    `UsageError` for a target that can't be used or holds no log, and `LogUnavailable` when the server doesn't respond.
     """
-    log = _log_at(target, cluster, read_only=read_only, archive=archive, epoch=epoch)
+    log = _log_at(target, cluster, archive, epoch)
     try:
         await log.open()
     except BaseException:
@@ -33,7 +30,7 @@ async def open_log(
     return log
 
 
-def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: int | None) -> Copyable:
+def _log_at(target: str, cluster: str, archive: str, epoch: int | None) -> Copyable:
     if scheme_of(target) in SCHEMES:
         if epoch is not None:
             if not archive:
@@ -41,14 +38,10 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
             return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch)
         from arranger.events.redis_log import RedisLog  # the client takes long to load, and files don't need it
 
-        live = RedisLog(target, cluster, read_only=read_only)
-        return TieredLog(live, blob_store_at(archive, cluster)) if archive and read_only else live
+        live = RedisLog(target, cluster, read_only=True)
+        return TieredLog(live, blob_store_at(archive, cluster)) if archive else live
     archived = _archive_at(target, cluster)
-    if archived is None:
-        return FileLog(local_path(target))
-    if not read_only:
-        raise UsageError(f"{archived.where} is an archive, which is only read", hint="give a log file or a Redis URL")
-    return ArchiveLog(archived, epoch=epoch)
+    return FileLog(local_path(target)) if archived is None else ArchiveLog(archived, epoch=epoch)
 
 
 def _archive_at(target: str, cluster: str) -> BlobStore | None:

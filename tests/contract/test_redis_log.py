@@ -416,16 +416,16 @@ def test_a_cluster_name_that_would_break_the_keys_is_refused(cluster: str) -> No
 async def test_reading_only_writes_nothing_to_a_redis_without_a_log(redis_server: RealRedis) -> None:
     async with emptied(redis_server) as url:
         with pytest.raises(UsageError, match="no log"):
-            await open_log(url, "c", read_only=True)
+            await open_log(url, "c")
         async with redis.asyncio.Redis.from_url(url) as client:
             assert await client.dbsize() == 0
 
 
 async def test_reading_only_refuses_to_write_to_a_log_in_redis(redis_server: RealRedis) -> None:
     async with emptied(redis_server) as url:
-        writer = await open_log(url, "c")
-        end = await writer.end()
-        reader = await open_log(url, "c", read_only=True)
+        writer = RedisLog(url, "c")
+        end = await writer.open()
+        reader = await open_log(url, "c")
         for write in (
             reader.append(batch(1), epoch=end.epoch),
             reader.begin_epoch(lost=end.epoch, reason="", time_ms=0),
@@ -453,7 +453,7 @@ async def test_a_copy_in_a_file_has_the_same_epoch_offsets_chain_and_snapshots(
 
         assert await copy_log(source, tmp_path / "log") == await source.end()
 
-        copy = await open_log(str(tmp_path / "log"), "c", read_only=True)
+        copy = await open_log(str(tmp_path / "log"), "c")
         assert isinstance(copy, FileLog)
         assert (await copy.start(), await copy.end()) == (await source.start(), await source.end())
         assert await copy.read(await copy.start()) == await source.read(await source.start())
@@ -466,7 +466,7 @@ async def test_a_copy_in_a_file_has_the_same_epoch_offsets_chain_and_snapshots(
 @pytest.mark.parametrize("target", ["rdis://me:s3cret@localhost", "s4://bucket/path"])
 async def test_a_target_of_an_unknown_scheme_is_refused(target: str) -> None:
     with pytest.raises(UsageError, match=r"^(?!.*s3cret).*can't be used as an archive"):
-        await open_log(target, "c", read_only=True)
+        await open_log(target, "c")
 
 
 async def test_epochs_that_ended_are_read_from_the_streams_that_are_kept(redis_server: RealRedis) -> None:
@@ -509,7 +509,7 @@ async def test_an_epoch_that_ended_is_archived_and_read_again(redis_server: Real
             archive_writer,
         )
         assert await archiving.once()
-        old = await open_log(str(tmp_path), "c", read_only=True, epoch=begun.epoch)
+        old = await open_log(str(tmp_path), "c", epoch=begun.epoch)
         assert [entry async for entry in entries(old, await old.start())] == list(whole)
         assert len(await old.snapshot_marks()) > 1
         for one in (old, log):

@@ -53,7 +53,7 @@ class Filling:
 
 
 async def _whole(url: str, cluster: str, archive: Path) -> list[Entry]:
-    log = await open_log(url, cluster, read_only=True, archive=str(archive))
+    log = await open_log(url, cluster, archive=str(archive))
     try:
         return [entry async for entry in entries(log, await log.start())]
     finally:

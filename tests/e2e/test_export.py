@@ -179,9 +179,7 @@ def test_an_import_is_the_same_log_in_a_file(
     assert run.json["offset"] == made["last"]
     beside = sorted(path.name for path in tmp_path.glob("job.log.snapshot-*"))
     assert run.json["snapshots"] == beside and beside
-    assert _entries(FileLog(copy, read_only=True)) == _part(
-        _entries(FileLog(tmp_path / "run.log", read_only=True)), made
-    )
+    assert _entries(FileLog(copy)) == _part(_entries(FileLog(tmp_path / "run.log")), made)
     assert answer(capsys, "wide", ["--log", str(copy)]) == answer(capsys, "wide", ["--log", str(target)])
 
 
@@ -195,8 +193,8 @@ def test_an_import_is_the_same_log_in_an_empty_redis_and_refused_elsewhere(
     there = ["--log", redis_server.url, "--cluster", CLUSTER]
     words = ["import", str(target), "--to", redis_server.url, "--cluster", CLUSTER]
     assert Run(capsys, *words).status == 0
-    loaded = _entries(RedisLog(redis_server.url, CLUSTER, read_only=True))
-    assert loaded == _part(_entries(FileLog(tmp_path / "run.log", read_only=True)), made)
+    loaded = _entries(RedisLog(redis_server.url, CLUSTER))
+    assert loaded == _part(_entries(FileLog(tmp_path / "run.log")), made)
     assert answer(capsys, "wide", there) == answer(capsys, "wide", ["--log", str(target)])
     run = Run(capsys, *words)
     assert run.status == 2 and "there is a log" in run.err and "nothing is overwritten" in run.err

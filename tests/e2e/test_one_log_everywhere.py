@@ -101,7 +101,7 @@ async def _digest(log: Log, offset: int) -> str:
 
 
 async def _compare(target: str, archive: str, digests: dict[int, str], points: list[int]) -> None:
-    log = await open_log(target, CLUSTER, read_only=True, archive=archive)
+    log = await open_log(target, CLUSTER, archive=archive)
     try:
         for offset in points:
             assert await _digest(log, offset) == digests[offset], f"offset {offset} from {target}"
@@ -132,7 +132,7 @@ def test_the_state_at_200_random_points_is_the_one_that_a_worker_had_there(
 
 
 async def _end(target: str) -> int:
-    log = await open_log(target, CLUSTER, read_only=True)
+    log = await open_log(target, CLUSTER)
     try:
         return (await log.end()).offset
     finally:
@@ -140,7 +140,7 @@ async def _end(target: str) -> int:
 
 
 async def _stream_start(url: str) -> int:
-    log = await open_log(url, CLUSTER, read_only=True)
+    log = await open_log(url, CLUSTER)
     try:
         return (await log.start()).offset
     finally:

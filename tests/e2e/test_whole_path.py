@@ -33,7 +33,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
 async def main(url, begin, until):
-    log = await open_log(url, "default", read_only=True)
+    log = await open_log(url, "default")
     state, position = State(), await log.start()
     if begin == "snapshot":
         stored = await log.newest_snapshot(at_most=until - 1)

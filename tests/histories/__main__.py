@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 async def keep(source: str, target: Path) -> tuple[int, int, dict[str, int]]:
     """Copy the log, and answer its end: the last offset, the number of cycles, and its jobs by stage."""
-    log = await open_log(source, "default", read_only=True)
+    log = await open_log(source, "default")
     try:
         await copy_log(log, target)
         position, state = await log.start(), State()

@@ -164,7 +164,7 @@ def stored(log: Sequence[Entry]) -> list[StoredEntry]:
 
 
 async def _history(path: Path) -> tuple[Position, bytes, Sequence[StoredEntry]]:
-    log = FileLog(path, read_only=True)
+    log = FileLog(path)
     await log.open()
     try:
         start, before = await log.start(), b""

@@ -60,7 +60,7 @@ def told(verification: Verification) -> str:
 
 
 async def _of_file(path: Path) -> str:
-    log = FileLog(path, read_only=True)
+    log = FileLog(path)
     start = await log.open()
     position, entries = Position(start.epoch, 0, ""), []
     while found := await log.read(position, limit=1000):

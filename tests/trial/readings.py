@@ -29,7 +29,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 
 async def main(url):
-    log = await open_log(url, "default", read_only=True)
+    log = await open_log(url, "default")
     stored = await log.newest_snapshot()
     state, position = (snapshot.restore(stored.content), stored.position) if stored else (State(), await log.start())
     state.epoch = position.epoch

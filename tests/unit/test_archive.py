@@ -313,12 +313,12 @@ async def test_an_archive_is_opened_by_its_folder_the_cluster_s_folder_or_a_url(
     url = f"memory://opened-{tmp_path.name}"
     await archived(log, RemoteStore(f"{url}/prod"))
     for target in (str(tmp_path), f"file://{tmp_path}", str(tmp_path / "prod"), url):
-        archive = await open_log(target, "prod", read_only=True)
+        archive = await open_log(target, "prod")
         assert await whole(archive) == await whole(log)
         await archive.close()
     for target in (str(tmp_path / "empty"), url):
         with pytest.raises(UsageError):
-            await open_log(target, "staging", read_only=True)
+            await open_log(target, "staging")
 
 
 async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Path) -> None:
@@ -329,11 +329,11 @@ async def test_the_newest_epoch_is_read_unless_another_is_asked_for(tmp_path: Pa
     await log.begin_epoch(lost=old, reason="test", time_ms=0)
     await archived(log, FolderStore(tmp_path / "c"))
     for epoch, found in ((None, await whole(log)), (old, first), (old + 1, await whole(log))):
-        archive = await open_log(str(tmp_path), "c", read_only=True, epoch=epoch)
+        archive = await open_log(str(tmp_path), "c", epoch=epoch)
         assert await whole(archive) == found
         await archive.close()
     with pytest.raises(UsageError, match=f"it has {old}, {old + 1}"):
-        await open_log(str(tmp_path), "c", read_only=True, epoch=7)
+        await open_log(str(tmp_path), "c", epoch=7)
 
 
 # --- together with the stream ----------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ async def test_a_torn_last_record_is_not_read_and_cut_off_by_the_next_writer(tmp
     whole = path.read_bytes()
     for cut in (1, 5, 40, 60):
         path.write_bytes(whole[:-cut])
-        reader = await open_log(str(path), "", read_only=True)
+        reader = await open_log(str(path), "")
         assert [entry.last for entry in await reader.read(origin)] == [1, 2, 3]
         await reader.close()
 
@@ -81,7 +81,7 @@ async def test_zeros_at_the_end_are_a_torn_record(tmp_path: Path) -> None:
     assert (await writer.open()).offset == 3
     assert (await writer.append(batch(3), epoch=origin.epoch)).first == 4
     await writer.close()
-    reader = await open_log(str(path), "", read_only=True)
+    reader = await open_log(str(path), "")
     assert [entry.last async for entry in entries(reader, origin)] == [1, 2, 3, 4]
     await reader.close()
 
@@ -94,7 +94,7 @@ async def test_no_single_altered_byte_goes_unnoticed(tmp_path: Path) -> None:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         found = []
         with pytest.raises((LogError, UsageError)):
-            reader = await open_log(str(path), "", read_only=True)
+            reader = await open_log(str(path), "")
             async for entry in entries(reader, origin, until=4):
                 found.append(entry.last)
             await reader.end()
@@ -140,7 +140,7 @@ async def test_a_reader_follows_while_another_process_writes(tmp_path: Path) -> 
     path = tmp_path / "log"
     begun = Position((await written(path, 0)).epoch, 0, "")
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, str(path), stderr=subprocess.PIPE)
-    reader = await open_log(str(path), "", read_only=True)
+    reader = await open_log(str(path), "")
     after, events = begun, 0
     while events < 2101:
         found = await reader.read(after, wait_s=60)
@@ -156,7 +156,7 @@ async def test_a_reader_follows_while_another_process_writes(tmp_path: Path) -> 
 async def test_a_reader_follows_into_a_trimmed_file_and_notices_a_new_epoch(tmp_path: Path) -> None:
     path = tmp_path / "log"
     await written(path, 3)
-    writer, reader = FileWriter(path), await open_log(str(path), "", read_only=True)
+    writer, reader = FileWriter(path), await open_log(str(path), "")
     end = await writer.open()
     await writer.trim(3, epoch=end.epoch)
     await writer.append(batch(4), epoch=end.epoch)
@@ -173,12 +173,12 @@ async def test_a_reader_follows_into_a_trimmed_file_and_notices_a_new_epoch(tmp_
 async def test_reading_only_creates_and_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with pytest.raises(UsageError, match="there is no log"):
-        await open_log(str(path), "", read_only=True)
+        await open_log(str(path), "")
     assert names_in(tmp_path) == []
     await written(path, 1)
     path.with_name("log.lock").unlink()
     before = path.read_bytes()
-    reader = await open_log(str(path), "", read_only=True)
+    reader = await open_log(str(path), "")
     end = await reader.end()
     for write in (
         reader.append(batch(9), epoch=end.epoch),
@@ -193,19 +193,17 @@ async def test_reading_only_creates_and_writes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("read_only", [True, False])
-async def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
+async def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("what I did today\n")
     with pytest.raises(UsageError, match="no log file"):
-        await open_log(str(path), "", read_only=read_only)
+        await open_log(str(path), "")
     assert path.read_text() == "what I did today\n"
 
 
-@pytest.mark.parametrize("read_only", [True, False])
-async def test_a_folder_is_no_log(tmp_path: Path, read_only: bool) -> None:
+async def test_a_folder_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        await open_log(str(tmp_path), "", read_only=read_only)
+        await open_log(str(tmp_path), "")
 
 
 async def test_a_copy_of_a_damaged_log_is_not_made(tmp_path: Path) -> None:

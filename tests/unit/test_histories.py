@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[State, list[Entry]]:
     """The log, and the state before it: the empty one, or that of the snapshot with which an export begins."""
 
     async def whole() -> tuple[State, list[Entry]]:
-        log = FileLog(path, read_only=True)
+        log = FileLog(path)
         await log.open()
         try:
             start, state = await log.start(), State()

@@ -322,7 +322,7 @@ class _Demo:
 
     async def _waited_at(self, uid: str) -> int | None:
         """The offset of the last entry that says why a job waits."""
-        log = FileLog(self._log, read_only=True)
+        log = FileLog(self._log)
         await log.open()
         found = None
         async for entry in entries(log, await log.start()):

@@ -48,7 +48,7 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
 
 
 async def _import(source: str, target: str, cluster: str) -> Position:
-    log = await open_log(source, cluster, read_only=True)
+    log = await open_log(source, cluster)
     try:
         if scheme_of(target) in SCHEMES:
             return await _load(log, RedisLog(target, cluster))

@@ -96,7 +96,6 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
         log = await open_log(
             target or settings.redis_url,
             settings.cluster,
-            read_only=True,
             archive=settings.archive_url,
             epoch=context.meta.get(_EPOCH) if context is not None else None,
         )
