@@ -17,7 +17,7 @@ from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import LEADER, Replaced, expand, holds
 from arranger.projections.judging import irreplaceable, lacking, misplaced, out_of_turn, outdated
 from arranger.projections.openness import closed_to_new
-from arranger.projections.ownership import attributed
+from arranger.projections.ownership import disowned, is_own
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
 
@@ -123,8 +123,10 @@ class _Fold(JobLife):
         if state.terms.get(_POD) != event.term:
             self._count("Observation", accepted=False)
             return
-        event = attributed(state, event)
         owner = event.owner
+        job = state.jobs.get(owner.job_uid) if owner is not None else None
+        if job is not None and state.exact_slots and not is_own(job, event):
+            event, owner, job = disowned(event), None, None
         old = state.pods.get(uid)
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
@@ -150,7 +152,6 @@ class _Fold(JobLife):
                 of_job = state.pods_of[owner.job_uid] = {}
             of_job[uid] = event
             self.changes.jobs[owner.job_uid] = None
-            job = state.jobs.get(owner.job_uid)
             slot = job.slot_of(owner) if job is not None else None
             if job is not None and slot is not None:
                 self._note_pod(job, slot, old, event)

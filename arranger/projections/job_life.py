@@ -161,9 +161,10 @@ class JobLife(Slots):
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
         """Handle an observed pod that claims a slot of the job's present attempt."""
-        if slot not in job.bound:
+        filled_by = job.slots.pods.get(slot)
+        if filled_by is None:
             self._bind(job, slot, pod)
-        elif slot == LEADER and job.bound[LEADER] == pod.uid:
+        elif slot == LEADER and filled_by == pod.uid:
             self._note_address(job, pod)
         if pod.restarts or pod.phase == _FAILED:
             self._note_failure(job, slot, old, pod)
