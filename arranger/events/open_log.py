@@ -1,4 +1,4 @@
-"""Open a log by what a user types: a Redis URL, the path of a log file or an export, or an archive's folder or URL."""
+"""Opens a log that a user names: a Redis URL, the path of a log file or an export, or an archive's folder or URL."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.events.segments import parsed_name
 from arranger.events.tiered_log import TieredLog
 
-#: How every zip file begins.
+#: The beginning of every zip file.
 _ZIP_MAGIC = b"PK"
 
 
@@ -19,10 +19,10 @@ async def open_log(
 ) -> Copyable:
     """The open log at a place: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
 
-    In Redis and in an archive it is that of the cluster of this name. With `read_only` nothing is created or written
-    in Redis (elsewhere it never is); a log there is then read together with the cluster's part of `archive` where that
-    is given. `epoch` chooses an earlier epoch, which only archives have. Raises `UsageError` for a target that can't be
-    used or, with `read_only`, that holds no log, and `LogUnavailable` when the server doesn't answer.
+    In Redis and in an archive it is the log of the cluster of this name. With `read_only` nothing is created or written
+    in Redis (elsewhere it never is); a log in Redis is then read together with the cluster's part of `archive`, if
+    given. `epoch` chooses an earlier epoch, which only archives have. Raises `UsageError` for an unusable target or,
+    with `read_only`, for one without a log, and `LogUnavailable` if the server doesn't respond.
     """
     log = _log_at(target, cluster, read_only=read_only, archive=archive, epoch=epoch)
     try:
@@ -39,7 +39,7 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
             if not archive:
                 raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
             return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch)
-        from arranger.events.redis_log import RedisLog  # the client takes long to load, and files don't need it
+        from arranger.events.redis_log import RedisLog  # the client is slow to import, and files don't need it
 
         live = RedisLog(target, cluster, read_only=read_only)
         return TieredLog(live, blob_store_at(archive, cluster)) if archive and read_only else live
@@ -52,7 +52,7 @@ def _log_at(target: str, cluster: str, *, read_only: bool, archive: str, epoch: 
 
 
 def _archive_at(target: str, cluster: str) -> BlobStore | None:
-    """The cluster's archive at a path or URL, or the export there; None for a file of another kind, or none at all."""
+    """The cluster's archive at a path or URL, or the export there; None for another kind of file or a missing one."""
     if is_remote(target):
         return blob_store_at(target, cluster)
     path = local_path(target)
