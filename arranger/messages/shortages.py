@@ -1,4 +1,4 @@
-"""Why pods have no nodes: reasons of single nodes, nodes counted by reason, and what a cycle found of a job."""
+"""Why pods have no nodes: reasons of single nodes, nodes counted by reason, and a cycle's result for a job."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,8 +13,8 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def shortage_text(facts: ShortageFacts, counts: str = "", selector: str = "") -> str:
-    """Why a job, or the rest of it, gets no nodes. `counts` is said in place of the nodes counted by reason, `selector`
-    is the pods' nodeSelector where that is known."""
+    """Why a job, or the rest of it, gets no nodes. `counts` replaces the nodes counted by reason, `selector` is the
+    pods' nodeSelector if known."""
     if facts.sentence:
         return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further)
@@ -43,7 +43,7 @@ def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
 
 
 def reason_text(reason: Reason, selector: str = "") -> str:
-    """One reason for a number of nodes; `selector` is the pod's nodeSelector where that is known."""
+    """One reason for a number of nodes; `selector` is the pod's nodeSelector if known."""
     if reason.kind == ReasonKind.INSUFFICIENT:
         needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
         return f"insufficient {reason.name} (needs {needed}, at most {free} free)"
@@ -67,7 +67,7 @@ def kind_text(reason: Reason) -> str:
 
 
 def quota_text(lack: QuotaLack) -> str:
-    """What a quota doesn't leave, and whether an empty namespace would do."""
+    """What a quota lacks, and whether an empty namespace would have enough."""
     limit = amount_text(unit_of(lack.resource), lack.hard)
     never = f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""
     return reason_text(beyond_quota(lack)) + never
