@@ -7,7 +7,7 @@ ANY_GPU = "*/gpu"
 
 #: The newest rules by which the fold judges decisions; new decisions record it. From 1 on, no pod is placed on a node
 #: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
-#: its job. 0 stands for the rules of older logs.
+#: its job. 0 means the rules of older logs.
 VERDICTS = 2
 
 

@@ -20,7 +20,7 @@ _Spot = tuple[tuple[str, str], str, str]
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """Options of a deletion: conditions, the grace in seconds (None: the object's own), and how it treats dependents."""
+    """Options of a deletion: conditions, grace in seconds (None: the object's own), and the treatment of dependents."""
 
     uid: str | None = None
     resource_version: str | None = None

@@ -16,7 +16,7 @@ from arranger.model.job import ENDED
 
 _log = logging.getLogger(__name__)
 
-#: How often an object that changes between reading and deleting it is read again before the deletion is put off.
+#: Reads of an object that keeps changing between reading and deletion, before the deletion is put off.
 _TRIES = 4
 
 

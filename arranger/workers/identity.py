@@ -1,8 +1,8 @@
 """The Kubernetes cluster that this process is connected to, and whether the log belongs to it.
 
 The UID of the namespace kube-system, which can't be deleted, identifies a cluster. A process that observes one cluster
-and reads the log of another would consider every object deleted, and clean up after it. So the log records its cluster
-(`State.cluster`), and a process of another cluster writes neither to the log nor to its API server.
+and reads the log of another would consider every object deleted, and delete what belongs to it. So the log records its
+cluster (`State.cluster`), and a process of another cluster writes neither to the log nor to its API server.
 """
 
 from collections.abc import AsyncGenerator, Callable

@@ -63,7 +63,7 @@ class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The watch of one kind of object. `held_ms` is when the holder claimed it (None: before the log's beginning, or
-    not yet), `left_s` when its lease expires unless renewed, `listed` whether the kind was listed.
+    not yet), `left_s` the remaining time of its lease, `listed` whether the kind was listed.
 
     `refused` is the HTTP status with which the API server refuses an optional kind, else 0.
     """
