@@ -217,8 +217,7 @@ class Observer:
         self._metrics.observations.labels(self._kind).inc(sum(type(event) in k.WATCHED for event in events))
 
     async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
-        """Detect that the log lost its tail while no process ran that had read it: a TYJob's status is then ahead of
-        it.
+        """Detect a log tail lost while no process ran that had read it: a TYJob's status is then ahead of the log.
 
         A status is written after the decision that it shows was folded, so the log must have that decision, and so must
         the projection after catching up. Otherwise a new epoch begins, which takes the jobs over from their statuses.

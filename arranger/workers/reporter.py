@@ -1,11 +1,10 @@
 """Kubernetes Events on TYJobs: the history that `kubectl describe tyj` shows.
 
-Each decision on the stage has one Event. Within a stage there is one each for what the job waits for, for the end of
-that, for replaced workers and for pods that the API server refuses. These are updated when something other than numbers
-changes (the status has the numbers). A name depends only on what the Event is about, so two appliers, or one after a
-restart, update the same Event. Names begin with the time of the decision, because Events are listed by name and their
-times have seconds only: so a listing is in order. Events are for people: a failure to record one is logged and never
-delays anything else.
+Each decision on the stage has one Event. Within a stage, one Event each shows why the job waits, the end of that wait,
+replaced workers, and pods that the API server refuses. It is updated when something other than numbers changes (the
+status has the numbers). A name depends only on the Event's subject, so two appliers, or one after a restart, update the
+same Event. Names begin with the time of the decision, because Events are listed by name and their times have seconds
+only: so a listing is in order. Events are for people: a failure to record one is logged and never delays anything else.
 """
 
 import logging
