@@ -1,6 +1,6 @@
-"""Time, as something that is handed in: everything in the workers that waits or stamps asks a `Clock`.
+"""Time as a dependency: all code in the workers that waits or stamps uses a `Clock`.
 
-A real process gets the `SystemClock`; a simulation drives the same code on a clock of its own.
+A real process gets the `SystemClock`; a simulation runs the same code with a clock of its own.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What workers know of time."""
+    """The workers' source of time."""
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970 UTC. It may jump, and differs between machines.
@@ -19,7 +19,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment; never goes back. For durations and deadlines of this process."""
+        """Seconds since a fixed moment; never decreases. For durations and deadlines of this process."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 def wall_clock_ms() -> int:
-    """What this machine's clock says, milliseconds since 1970 UTC."""
+    """The wall clock of this machine, milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 

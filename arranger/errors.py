@@ -1,12 +1,12 @@
-"""The errors that Arranger raises on purpose: one small hierarchy, each saying what to do next.
+"""The errors that Arranger raises on purpose: one small hierarchy, each with advice for the next step.
 
-The command line prints `message` and `hint` on one line and exits with `exit_status`; anything that is not an
-`ArrangerError` is a bug and shows its traceback.
+The command line prints `message` and `hint` on one line and exits with `exit_status`; any other exception is a bug
+and shows its traceback.
 """
 
 
 class ArrangerError(Exception):
-    """What went wrong (`message`) and what the reader can do about it (`hint`)."""
+    """The problem (`message`) and what the reader can do about it (`hint`)."""
 
     exit_status = 1
 
@@ -17,25 +17,25 @@ class ArrangerError(Exception):
 
 
 class UsageError(ArrangerError):
-    """A setting, flag, URL, file or kubeconfig that can't be used: nothing was started. Exit status 2."""
+    """An unusable setting, flag, URL, file or kubeconfig: nothing was started. Exit status 2."""
 
     exit_status = 2
 
 
 class NoLog(UsageError):
-    """There is no log where one was to be read."""
+    """No log exists at a place to read from."""
 
 
 class LogError(ArrangerError):
-    """The event log can't be read or written as asked."""
+    """The event log can't be read or written as requested."""
 
 
 class LogUnavailable(LogError):
-    """The log's server can't be reached now, or refuses writes now. Worth retrying with back-off."""
+    """The log's server can't be reached now, or refuses writes now. Retry with back-off."""
 
 
 class WritesRefused(LogUnavailable):
-    """The log's server answers, and takes no writes: it is full, a replica, or can't save to its disk."""
+    """The log's server responds but refuses writes: it is full, a replica, or can't save to its disk."""
 
 
 class EpochLost(LogError):
@@ -43,21 +43,21 @@ class EpochLost(LogError):
 
 
 class EntriesTrimmed(LogError):
-    """Entries that the caller hasn't read were trimmed away: start again from the newest snapshot, same epoch."""
+    """Entries that the caller hasn't read were trimmed: start again from the newest snapshot, in the same epoch."""
 
 
 class OutdatedAppend(LogError):
-    """The same writer has appended a later batch already: two processes use one writer name, or an append is late."""
+    """The same writer has already appended a later batch: two processes use one writer name, or an append is late."""
 
 
 class WatchSuperseded(LogError):
-    """An append on behalf of a watch under a term that isn't the watch's current one: another claim has come since."""
+    """An append under a term that isn't its watch's current one: another process has claimed the watch since."""
 
 
 class ClockOff(LogError):
-    """The clock of this machine differs from that of the log's server by more than the bound: it may write nothing.
+    """The clock of this machine differs from that of the log's server by more than the bound: it must not write.
 
-    `offset_ms` is how far it is ahead (negative: behind); None while the server's time isn't known yet.
+    `offset_ms` is how far the clock is ahead (negative: behind); None while the server's time is unknown.
     """
 
     def __init__(self, offset_ms: int | None) -> None:
@@ -85,7 +85,7 @@ class DamagedEntry(LogError):
 
 
 class UnknownEvent(DamagedEntry):
-    """An event kind or version that this program doesn't know: the fold stops rather than skip it."""
+    """An event kind or version that this program doesn't know: the fold stops and does not skip it."""
 
 
 class ClusterError(ArrangerError):

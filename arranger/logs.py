@@ -1,7 +1,7 @@
-"""Structured logs on standard error: one line an event, UTC, with fields that a machine can search.
+"""Structured logs on standard error: one line per event, in UTC, with searchable fields.
 
-`log_event(logger, "pod created", pod="a/b", node="n1")` gives an aligned line with `key=value` at its end on a
-terminal, and one JSON object a line everywhere else. Colour only on a terminal, and not where NO_COLOR is set.
+`log_event(logger, "pod created", pod="a/b", node="n1")` writes an aligned line with `key=value` at its end on a
+terminal, and one JSON object per line elsewhere. Colour is used only on a terminal, and not if NO_COLOR is set.
 """
 
 import datetime
@@ -17,10 +17,10 @@ from arranger.model.text import one_line, safe_json
 _FIELDS = "arranger_fields"
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
-#: Loggers of libraries that tell at INFO what is DEBUG to us.
+#: Loggers of libraries that log at INFO what is DEBUG to us.
 _NOISY = (
     *("rq", "aiohttp.access", "asyncio", "urllib3", "kubernetes"),
-    # rq sets a level of its own on these when it is imported, which would win over "rq".
+    # rq sets a level on these when it is imported, which would override that of "rq".
     *("rq.worker", "rq.queue", "rq.job", "rq.scripts"),
 )
 
@@ -28,7 +28,7 @@ _NOISY = (
 def log_event(
     logger: logging.Logger, message: str, /, *, level: int = logging.INFO, exc_info: Any = None, **fields: Any
 ) -> None:
-    """Log a message with fields. Values that JSON can't hold are logged as their text."""
+    """Log a message with fields. Values that JSON can't represent are logged as their text."""
     if logger.isEnabledFor(level):
         logger.log(level, message, exc_info=exc_info, extra={_FIELDS: fields}, stacklevel=2)
 
@@ -62,7 +62,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, then the fields (under `fields` where names clash)."""
+    """One JSON object per line: time, level, logger, message, then the fields (as `field_…` if names clash)."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -95,7 +95,7 @@ class TextFormatter(logging.Formatter):
         for name, value in _fields(record).items():
             line += f" {name}={_shown(value)}"
         if record.exc_info:
-            # Further in, so that no line of an error's text looks like a line of the log.
+            # Indented, so that no line of an error's text looks like a line of the log.
             line += "".join(f"\n  {one_line(part)}" for part in self.formatException(record.exc_info).split("\n"))
         return line
 

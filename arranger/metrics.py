@@ -1,4 +1,4 @@
-"""What a process tells Prometheus: one registry, one object with every metric, made once and handed in.
+"""A process's metrics for Prometheus: one registry, and one object with every metric, created once and passed on.
 
 Gauges whose value is an age are computed when they are scraped, so that they grow while nothing happens.
 """
@@ -40,7 +40,7 @@ class Metrics:
         self._measure_store()
 
     def _measure_log(self) -> None:
-        """Reading and writing the log, and what is observed."""
+        """Reading and writing the log, and observations."""
         self.lag_events = self._gauge("lag_events", "Events in the log that this reader has not folded.", ["reader"])
         self.lag_seconds = self._gauge(
             "lag_seconds", "Age in seconds of the oldest event that this reader has not folded.", ["reader"]
@@ -112,28 +112,28 @@ class Metrics:
         return Histogram(f"arranger_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def lag(self, reader: str, *, events: int, seconds: float) -> None:
-        """How far a reader is behind the end of the log."""
+        """Record how far a reader is behind the end of the log."""
         self.lag_events.labels(reader).set(events)
         self.lag_seconds.labels(reader).set(seconds)
 
     def request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
-        """One request to the API server: `verb` as in RBAC, `resource` plural, `code` 0 when there was no answer."""
+        """Count a request to the API server: `verb` as in RBAC, `resource` plural, `code` 0 without a response."""
         self.requests.labels(verb, resource, str(code)).inc()
         self.request_seconds.labels(verb, resource).observe(seconds)
 
     def heard(self, kind: str) -> None:
-        """The watch of this kind said something now, a bookmark included."""
+        """The watch of this kind received something now, including bookmarks."""
         if kind not in self._heard_s:
             self._heard_age.labels(kind).set_function(lambda: self.heard_age_s(kind) or 0.0)
         self._heard_s[kind] = self._clock.monotonic_s()
 
     def forget(self, kind: str) -> None:
-        """Stop telling an age for the kind, which is no longer watched by this process."""
+        """Stop reporting an age for the kind, which this process no longer watches."""
         if self._heard_s.pop(kind, None) is not None:
             self._heard_age.remove(kind)
 
     def heard_age_s(self, kind: str) -> float | None:
-        """Seconds since the watch was last heard; None if this process doesn't watch the kind."""
+        """Seconds since the watch last received anything; None if this process doesn't watch the kind."""
         heard_s = self._heard_s.get(kind)
         return None if heard_s is None else max(0.0, self._clock.monotonic_s() - heard_s)
 

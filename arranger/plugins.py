@@ -1,12 +1,12 @@
-"""Policies and filters that other installed packages add, found by Python entry points.
+"""Policies and filters of other installed packages, found by Python entry points.
 
-A package says in its metadata which it has, in the groups `arranger.queue_policies`, `arranger.pod_policies` and
-`arranger.filters`; each entry names a subclass of `QueuePolicy`, `PodPolicy` or `Filter` that is made without
-arguments, or an instance of one. A plugin that can't be used is an error that names its package and stops the program
-before it decides anything: a scheduler that leaves a policy out without a word would place jobs otherwise.
+A package lists them in its metadata, in the groups `arranger.queue_policies`, `arranger.pod_policies` and
+`arranger.filters`. Each entry names an instance of `QueuePolicy`, `PodPolicy` or `Filter`, or a subclass whose
+constructor takes no arguments. An unusable plugin is an error that names its package and stops the program before it
+decides anything: a scheduler that silently left a policy out would place jobs differently.
 
 Every process of a cluster should have the same plugins. A cycle records the names and versions of all that were
-installed where it was taken, so `arranger verify` can tell that one is missing.
+installed where it ran, so `arranger verify` can detect a missing one.
 """
 
 import re
@@ -21,22 +21,22 @@ from arranger.errors import UsageError
 from arranger.model.validation import PolicyNames
 from arranger.scheduling import BUILT_IN, Filter, PodPolicy, Policies, Policy, QueuePolicy, policies_with
 
-#: What is looked for: the kind as people call it, by its group of entry points, with the class that it must be of.
+#: By group of entry points: the kind of the plugin for display, and its required class.
 GROUPS: dict[str, tuple[str, type[Policy]]] = {
     "arranger.queue_policies": ("queue", QueuePolicy),
     "arranger.pod_policies": ("pod", PodPolicy),
     "arranger.filters": ("filter", Filter),
 }
 
-#: Names stand in YAML and in messages: letters, digits, '.' and '-', a letter first.
+#: Names are used in YAML and in messages: letters, digits, '.' and '-', a letter first.
 _NAME = re.compile(r"[A-Za-z][-.A-Za-z0-9]{0,62}")
-#: Words that YAML takes for something other than a text.
+#: Words that YAML doesn't parse as text.
 _NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 @dataclass(frozen=True)
 class Source:
-    """One policy or filter, and the package that brought it."""
+    """One policy or filter, and the package that provides it."""
 
     kind: str
     policy: Policy
@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Installed:
-    """Everything that a cycle can use here. `sources` are in the order queue, pod, filter, the built-in ones first."""
+    """All policies and filters for cycles. `sources` are in the order queue, pod, filter, the built-in ones first."""
 
     policies: Policies
     sources: tuple[Source, ...]
@@ -58,18 +58,18 @@ class Installed:
 
 @lru_cache(maxsize=1)
 def inventory() -> Installed:
-    """What is installed in this interpreter, looked up once. Raises `UsageError` for a plugin that can't be used."""
+    """The policies of this interpreter, looked up once. Raises `UsageError` for an unusable plugin."""
     found = [point for group in GROUPS for point in entry_points(group=group)]
     return inventory_of(found)
 
 
 def installed() -> Policies:
-    """The policies and filters of this interpreter. Raises as `inventory`."""
+    """The policies and filters of this interpreter. Raises as `inventory` does."""
     return inventory().policies
 
 
 def inventory_of(points: Iterable[EntryPoint]) -> Installed:
-    """The built-in ones and those that these entry points name, in an order that doesn't depend on theirs."""
+    """The built-in ones and those of these entry points, in an order that doesn't depend on that of `points`."""
     sources = list(_built_in())
     by_name = {source.policy.name: source for source in sources}
     added: list[Source] = []
@@ -105,12 +105,12 @@ def _built_in() -> Iterator[Source]:
 
 
 def _source(point: EntryPoint) -> Source:
-    """What an entry point names, loaded and checked."""
+    """The object of an entry point, loaded and checked."""
     kind, expected = GROUPS[point.group]
     try:
         loaded = point.load()
         one = loaded() if isinstance(loaded, type) and issubclass(loaded, expected) else loaded
-    except Exception as problem:  # whatever a stranger's module raises
+    except Exception as problem:  # foreign code may raise anything
         _refuse(point, f"{type(problem).__name__}: {problem}", problem)
     if not isinstance(one, expected):
         _refuse(

@@ -1,9 +1,9 @@
-"""The settings of a process: declared once here, read from four places with one precedence.
+"""The settings of a process: declared once here, read from four sources with one precedence.
 
 Defaults, then the TOML file (`--config` or `ARRANGER_CONFIG`), then environment variables `ARRANGER_<NAME>`, then
-flags: the later wins. The description, range and allowed values on each field below are what `--help`, `arranger
-settings` and the error messages say. A setting that can't be used is a `UsageError` of one line that names the
-setting, where its value came from, and what is allowed.
+flags: the later wins. `--help`, `arranger settings` and the error messages show the description, range and allowed
+values of each field below. An unusable setting raises a `UsageError` of one line that names the setting, the source of
+its value, and what is allowed.
 """
 
 import difflib
@@ -23,18 +23,18 @@ from arranger.model.config import VERDICTS, CycleConfig
 
 _ENV_PREFIX = "ARRANGER_"
 
-#: Kubernetes puts variables like these into pods for Services whose names begin with "arranger": not ours.
+#: Kubernetes sets such variables in pods for Services whose names begin with "arranger": they are not settings.
 _SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
-#: As many as the largest job has: after so many pods that were placed in vain, a quorum is left for the next cycle.
+#: The size of the largest job: after this many pods placed in vain, a quorum waits for the next cycle.
 TRIED_PODS = 10_000
 
 _WEEK_S = 604_800
 
 
 def _about(text: str, least: float | None = None, most: float | None = None, **extra: str) -> Meta:
-    """What a setting is for and its range; `extra` is what `Setting` can't tell from its name and type."""
+    """The purpose of a setting and its range; `extra` is what `Setting` can't derive from its name and type."""
     return Meta(description=text, ge=least, le=most, extra=extra)
 
 
@@ -181,7 +181,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: Annotated[float, _about("seconds that work in flight has to finish after SIGTERM", 0, 600)] = 15.0
 
     def cycle_config(self, versions: tuple[tuple[str, int], ...] = ()) -> CycleConfig:
-        """The part that decides a plan, as it is recorded with each cycle; `versions` of the policies installed."""
+        """The part that determines a plan, which each cycle records; `versions` are those of the installed policies."""
         return CycleConfig(
             queue_policy=self.queue_policy,
             pod_policy=self.pod_policy,
@@ -205,9 +205,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting as it is documented: its names in each place, its default, and what is allowed.
+    """One setting for documentation: its name in each source, its default, and what is allowed.
 
-    `policies` is "queue" or "pod" where the value names a policy: then the choices are what is installed.
+    `policies` is "queue" or "pod" if the value names a policy: then the choices are the installed ones.
     """
 
     name: str
@@ -221,10 +221,10 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that can be chosen; empty where there are too many. Raises `UsageError` for a broken plugin."""
+        """The allowed values; empty if there are too many. Raises `UsageError` for a broken plugin."""
         if not self.policies:
             return self.fixed
-        from arranger.plugins import inventory  # it imports all of the scheduler, which most commands don't need
+        from arranger.plugins import inventory  # imports all of the scheduler, which most commands don't need
 
         names: tuple[str, ...] = getattr(inventory().names, self.policies)
         return names
@@ -235,7 +235,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and for each field where its value came from: `default`, `file …`, a variable's or flag's name."""
+    """Settings, and for each field the source of its value: `default`, `file …`, a variable's or flag's name."""
 
     settings: Settings
     origins: dict[str, str]
@@ -268,7 +268,7 @@ def _declared() -> Iterator[Setting]:
             extra = meta.extra or {}
             description = (meta.extra_json_schema or {}).get("description", "")
             meta = meta.type
-        # msgspec sorts a Literal's values; people should see them in the order that they were declared in.
+        # msgspec sorts a Literal's values; people should see them in the declared order.
         choices = get_args(get_args(_TYPES[field.name])[0]) if isinstance(meta, inspect.LiteralType) else ()
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         yield Setting(
@@ -290,8 +290,8 @@ _BY_ENV = {setting.env: setting.name for setting in SETTINGS.values()}
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str], *, called: Mapping[str, str] | None = None) -> Loaded:
-    """Settings from all four places. `flags` are by field name (`config` for the file); None: not given. `called` are
-    the flags that a command calls otherwise, by field name.
+    """Settings from all four sources. `flags` are by field name (`config` for the file); None: not given. `called` are
+    the flags that a command names differently, by field name.
 
     Raises `UsageError` for an unknown name, a wrong type or a value out of range.
     """
@@ -311,12 +311,12 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], *, called: Mappin
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """As `load`, for who doesn't ask where a value came from."""
+    """As `load`, without the sources of the values."""
     return load(flags, environ).settings
 
 
 def shown(name: str, value: Any) -> Any:
-    """A setting's value as it may be shown to people: without the password of a URL."""
+    """A setting's value for display: without the password of a URL."""
     if name not in ("redis_url", "archive_url"):
         return value
     try:
@@ -331,7 +331,7 @@ def shown(name: str, value: Any) -> Any:
 def _given(
     flags: Mapping[str, Any], environ: Mapping[str, str], called: Mapping[str, str]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Name, raw value and origin of all that was given, the weakest place first."""
+    """Name, raw value and source of every given setting, in ascending precedence."""
     path, origin = flags.get("config"), "flag --config"
     if path is None:
         path, origin = environ.get(_ENV_PREFIX + "CONFIG") or None, f"environment variable {_ENV_PREFIX}CONFIG"
@@ -380,7 +380,7 @@ def _unknown(name: str, source: str, names: list[str]) -> UsageError:
 
 
 def _checked(name: str, raw: Any, origin: str) -> Any:
-    """The value in its type. Text from variables and flags is parsed; TOML has types of its own."""
+    """The value in its type. Text from variables and flags is parsed; TOML has types."""
     typed = origin.startswith("file ")
     try:
         if name == "weights" and isinstance(raw, str):

@@ -1,9 +1,8 @@
-"""The archive: closed segments of the log as files, read as a log like any other.
+"""The archive: closed segments of the log as files, with the interface of a log.
 
-The names of the files are its index (see `segments`). Segments may overlap, which happens when two processes archive
-at once: what they say of the same offsets is the same, and every entry's chain is checked. A segment that lacks, or a
-file that is damaged, is a `DamagedEntry` with the first offset that can't be read and the file's name; nothing is
-passed over.
+The names of the files are its index (see `segments`). Segments may overlap if two processes archived at the same time:
+they have equal entries at equal offsets, and every entry's chain is checked. A missing segment or a damaged file raises
+`DamagedEntry` with the first unreadable offset and the file's name; no entry is skipped.
 """
 
 import asyncio
@@ -28,18 +27,18 @@ from arranger.events.segments import (
     parsed_name,
 )
 
-#: A segment is in memory already, so that a read costs next to nothing; what is folded while it is still in the
-#: processor's cache is folded in two thirds of the time that it takes after 10,000 events more were decoded.
+#: A segment is in memory already, so a read costs next to nothing. Small reads keep the decoded events in the
+#: processor's cache: folding them then takes two thirds of the time that it takes after decoding 10,000 events.
 _EVENTS_A_READ = 500
 
 
 class Contents:
-    """What one epoch has in the archive, by the names of its files."""
+    """The archive's files of one epoch, by their names."""
 
     def __init__(self, epoch: int, names: Sequence[SegmentName | SnapshotName]) -> None:
         self.epoch = epoch
         segments = sorted(name for name in names if isinstance(name, SegmentName) and name.epoch == epoch)
-        #: The segments that are read: of those that overlap the one that reaches furthest goes on.
+        #: The segments that are read: among overlapping ones, those that reach furthest.
         self.segments: list[SegmentName] = []
         for name in segments:
             kept = self.segments
@@ -51,14 +50,14 @@ class Contents:
                 kept.pop()
             kept.append(name)
         end = self.segments[-1].last if self.segments else 0
-        #: A snapshot is put there before the segment that it closes: one beyond the last segment isn't used yet.
+        #: A snapshot is stored before the segment that it closes: one beyond the last segment isn't used yet.
         self.snapshots = sorted(
             name for name in names if isinstance(name, SnapshotName) and name.epoch == epoch and name.offset <= end
         )
         self._firsts = [name.first for name in self.segments]
 
     def holding(self, offset: int) -> SegmentName | None:
-        """The segment that holds an offset: of two the one that reaches further."""
+        """The segment that holds an offset: of two, the one that reaches further."""
         number = bisect_right(self._firsts, offset) - 1
         if number < 0 or self.segments[number].last < offset:
             return None
@@ -71,13 +70,13 @@ class Contents:
 
 
 def contents_of(blob_store: BlobStore) -> dict[int, Contents]:
-    """What is there, by epoch, the oldest first."""
+    """The contents of an archive by epoch, the oldest first."""
     names = [name for name in map(parsed_name, blob_store.names()) if name is not None]
     return {epoch: Contents(epoch, names) for epoch in sorted({name.epoch for name in names})}
 
 
 class ArchiveLog(OnlyRead):
-    """An epoch of the archive as a `Log` that is only read. Without `epoch` it is the newest one there."""
+    """An epoch of the archive as a read-only `Log`; without `epoch`, the newest one."""
 
     def __init__(self, blob_store: BlobStore, *, epoch: int | None = None) -> None:
         self.blob_store = blob_store
@@ -97,7 +96,7 @@ class ArchiveLog(OnlyRead):
         return await self.end()
 
     async def refresh(self) -> None:
-        """Look again which files are there. Raises `UsageError` where there are none of the epoch."""
+        """List the files again. Raises `UsageError` if none are of the epoch."""
         found = await asyncio.to_thread(contents_of, self.blob_store)
         epoch = self._asked_for if self._asked_for is not None else max(found, default=None)
         if epoch is None:
@@ -109,7 +108,7 @@ class ArchiveLog(OnlyRead):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The offset before the first event, and that of the last one; (0, 0) where there is none."""
+        """The offset before the first event, and that of the last one; (0, 0) without events."""
         segments = self.contents.segments
         return (segments[0].first - 1, segments[-1].last) if segments else (0, 0)
 
@@ -163,7 +162,7 @@ class ArchiveLog(OnlyRead):
         return min(max(within, number + 1), number + limit, len(segment))
 
     async def _locate(self, after: Position) -> tuple[Segment | None, int]:
-        """The segment that holds the entry after a position, and its number there; None at the end."""
+        """The segment with the entry after a position, and the entry's number in it; None at the end."""
         first, last = self.reach
         if after.epoch != self.contents.epoch:
             raise EpochLost(f"the archive is read in epoch {self.contents.epoch}, not {after.epoch}")
@@ -183,14 +182,14 @@ class ArchiveLog(OnlyRead):
         return segment, number
 
     async def _check_follows(self, segment: Segment, after: Position) -> None:
-        """Raises `DamagedEntry` if the position is where the segment before this one ends."""
+        """Raise `DamagedEntry` if the position is the end of the segment before this one."""
         before = self.contents.holding(after.offset)
         if before is not None and before.last == after.offset and (await self._head(before)).after == after:
             raise damaged(after.offset + 1, f"{segment.file} doesn't follow from {before.file}, by its chain")
 
     async def _load(self, offset: int) -> Segment:
-        """The segment that holds an offset. Once reading goes on from one segment to the next, the one after it is
-        fetched meanwhile; who goes to a point doesn't pay for more than is on the way."""
+        """The segment that holds an offset. The following segment is fetched in advance only while reading continues
+        from one segment to the next, so that a seek costs no more than it needs."""
         present = self._segment
         name = self.contents.holding(offset)
         if name is None:

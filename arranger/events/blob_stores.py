@@ -1,9 +1,9 @@
-"""Where an archive's files lie: a folder, any place that fsspec reaches (`s3://…`, `gs://…`, `sftp://…`), or one zip
-file, which is what an export is.
+"""Storage for an archive's files: a folder, any place that fsspec reaches (`s3://…`, `gs://…`, `sftp://…`), or one zip
+file, which is the form of an export.
 
-A file is there whole or not at all: it is written under another name and then moved, so that a crash leaves at most a
-file whose name ends in `.part`, which no reader looks at. What can't be reached is `LogUnavailable`; a file that was
-listed and isn't there is a `FileNotFoundError`.
+A file is stored whole or not at all: it is written under another name and then moved. After a crash, at most a file
+whose name ends in `.part` remains, which no reader looks at. An unreachable place raises `LogUnavailable`; a file that
+was listed but is missing raises `FileNotFoundError`.
 """
 
 import os
@@ -21,15 +21,15 @@ _PART = ".part"
 
 
 class BlobStore(Protocol):
-    """A flat set of named files. Calls block; who serves an event loop calls them in a thread."""
+    """A flat set of named files. Calls block; an event loop must call them in a thread."""
 
     @property
     def where(self) -> str:
-        """Its place in words, without a password."""
+        """The place as text, without a password."""
         ...
 
     def names(self) -> list[str]:
-        """All files, in no order; none where there is no such place yet."""
+        """All files, in no order; none if the place doesn't exist yet."""
         ...
 
     def read(self, name: str, count: int = -1) -> bytes:
@@ -37,12 +37,12 @@ class BlobStore(Protocol):
         ...
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a file there, whole; one of that name is replaced."""
+        """Store a whole file; it replaces one of the same name."""
         ...
 
 
 class FolderStore:
-    """Files in a folder of this machine; it is made when the first is put there."""
+    """Files in a local folder, which the first `put` creates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class FolderStore:
             return file.read(count)
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a file there; it is on the disk when this returns."""
+        """Store a file; it is synced to disk when this returns."""
         part = self.folder / f"{name}.{uuid.uuid4().hex}{_PART}"
         with self._translated("written"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class RemoteStore:
     """Files at a URL, through fsspec. Raises `UsageError` for a scheme that isn't installed."""
 
     def __init__(self, url: str) -> None:
-        import fsspec  # takes a twentieth of a second, and few commands need it
+        import fsspec  # importing it takes 50 ms, and few commands need it
 
         self.where = shown_url(url)
         try:
@@ -122,7 +122,7 @@ class RemoteStore:
         with self._translated("written"):
             self._files.makedirs(self._root, exist_ok=True)
             self._files.pipe_file(part, content)
-            # Object stores copy and delete: what is at the name is a whole file at any moment there too.
+            # On object stores a move is a copy and a deletion: there too, the name always has a whole file.
             self._files.mv(part, target)
 
     @contextmanager
@@ -131,14 +131,14 @@ class RemoteStore:
             yield
         except FileNotFoundError:
             raise
-        # Each implementation raises what its client library does (botocore's, aiohttp's, paramiko's errors).
+        # Each implementation raises the errors of its client library (botocore, aiohttp, paramiko).
         except Exception as error:
             line = " ".join(str(error).split()) or type(error).__name__
             raise LogUnavailable(f"the archive at {self.where} can't be {done}: {line}") from error
 
 
 class ZipStore:
-    """Files in one zip file, as they are (they are compressed already). A new one is written, an old one only read."""
+    """Files in one zip file, which is only read. They are stored uncompressed, being compressed already."""
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -168,11 +168,11 @@ class ZipStore:
 
 
 class ZipWriter:
-    """Writes the files of an export into one zip file, whose place is taken only by a whole one (`finish`)."""
+    """Writes the files of an export into one zip file, which gets its name only when it is whole (`finish`)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Of its own: what a killed export left may still be the very file that was put in its place.
+        # A unique name: the remains of a killed export may be a hard link to the file at `path`.
         self._part = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PART}")
         self.where = str(path)
         try:
@@ -181,17 +181,17 @@ class ZipWriter:
             raise UsageError(f"{path} can't be written: {error.strerror}") from error
 
     def names(self) -> list[str]:
-        return []  # nothing was there before, and what is put here isn't looked at again
+        return []  # a new file has no earlier content, and `put` is never read back
 
     def read(self, name: str, count: int = -1) -> bytes:
         raise FileNotFoundError(name)
 
     def put(self, name: str, content: bytes) -> None:
-        """One more file. Its date is the oldest that a zip file knows, so that equal exports are equal bytes."""
+        """Add a file. Its date is the oldest in the zip format, so that equal exports have equal bytes."""
         self._zip.writestr(zipfile.ZipInfo(name), content)
 
     def finish(self) -> None:
-        """Put the whole in its place. Raises `UsageError` where a file has that name by now."""
+        """Give the whole file its name. Raises `UsageError` if a file has that name by now."""
         self._zip.close()
         try:
             os.link(self._part, self._path)
@@ -207,18 +207,18 @@ class ZipWriter:
         return self._path.stat().st_size
 
     def give_up(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished file."""
         self._zip.close()
         self._part.unlink(missing_ok=True)
 
 
 def is_remote(target: str) -> bool:
-    """Whether a place is named by a URL that is no path of this machine."""
+    """Whether a place is a URL other than `file://`."""
     return "://" in target and not target.startswith("file://")
 
 
 def local_path(target: str) -> Path:
-    """The path that a user names, with or without `file://`."""
+    """The path that a user gives, with or without `file://`."""
     return Path(target.removeprefix("file://"))
 
 
@@ -231,7 +231,7 @@ def blob_store_at(target: str, name: str) -> BlobStore:
 
 
 def shown_url(url: str) -> str:
-    """The URL as it may be shown: without user, password and options."""
+    """The URL without user, password and options, for display."""
     try:
         parts = urlsplit(url)
         host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"

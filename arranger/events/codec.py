@@ -1,8 +1,8 @@
-"""The log's encoding: a batch as MessagePack, the chain of hashes over batches, and reading old versions.
+"""The log's encoding: a batch as MessagePack, the chain of hashes over batches, and the reading of old versions.
 
-A payload is the array `[writer, seq, time_ms, [[tag, field, …], …]]`. Decoding is strict: an event whose tag isn't
-known, a field of the wrong type or a cut-off payload raise with the offset, and nothing is skipped. Old versions
-of a kind are decoded as what they were and then upcast to the present version, so readers only ever see that.
+A payload is the array `[writer, seq, time_ms, [[tag, field, …], …]]`. Decoding is strict: an unknown event tag, a field
+of the wrong type or a cut-off payload raises with the offset, and nothing is skipped. Events of old versions are
+decoded in their own version and then upcast, so readers only see the present version.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _AnyVersion = TypeVar("_AnyVersion")
 
 
 class _WrittenBatch(msgspec.Struct, Generic[_AnyVersion], frozen=True, array_like=True):
-    """A batch as it was written: the fields of `Batch`, with events of any version that was ever current."""
+    """A batch as written: the fields of `Batch`, with events of any version that was ever current."""
 
     writer: str
     seq: int
@@ -30,7 +30,7 @@ class _WrittenBatch(msgspec.Struct, Generic[_AnyVersion], frozen=True, array_lik
 
 
 class StoredEntry(msgspec.Struct, frozen=True):
-    """One entry as a home of the log keeps it: `count` events, the last of them at offset `last`."""
+    """One entry as it is stored: `count` events, the last of them at offset `last`."""
 
     last: int
     count: int
@@ -46,15 +46,15 @@ class StoredEntry(msgspec.Struct, frozen=True):
         return self.last - self.count
 
 
-#: How msgspec's complaint about a member of an enumeration begins that this version doesn't have.
+#: Beginning of msgspec's message about an enumeration member that this version doesn't have.
 _UNKNOWN_VALUE = "Invalid enum value"
 
 
 class Codec:
-    """Encodes and decodes batches of the `present` kinds, and of the old versions that `upcasts` can raise.
+    """Encodes and decodes batches of the `present` kinds, and decodes the old versions in `upcasts`.
 
     `present` is a union of tagged, array-like structs. Every key of `upcasts` is such a struct too, and its
-    function gives the present version. A decoder is built once; use one codec for many batches.
+    function returns the present version. A decoder is built once; use one codec for many batches.
     """
 
     def __init__(self, present: Any, upcasts: Mapping[type[Any], Callable[[Any], Event]]) -> None:
@@ -67,7 +67,7 @@ class Codec:
         )
 
     def encode(self, batch: Batch) -> bytes:
-        """The batch's payload; equal batches give equal bytes. Raises `ValueError` for a batch that can't be one."""
+        """The batch's payload; equal batches give equal bytes. Raises `ValueError` for an invalid batch."""
         if not batch.events or batch.seq < 1:
             raise ValueError("a batch needs at least one event, and a sequence number from 1")
         return self._encoder.encode(batch)
@@ -75,8 +75,8 @@ class Codec:
     def decode(self, payload: bytes, offset: int) -> Batch:
         """The batch whose first event has this offset.
 
-        Raises `UnknownEvent` (a tag that isn't known) or `DamagedEntry` (anything else that can't be read) with
-        the offset of the event at fault, or of the first event where the payload as a whole can't be read.
+        Raises `UnknownEvent` (unknown tag) or `DamagedEntry` (anything else unreadable) with the offset of the faulty
+        event, or of the first event if the payload as a whole is unreadable.
         """
         try:
             written = self._decoder.decode(payload)
@@ -91,7 +91,7 @@ class Codec:
         return Batch(written.writer, written.seq, written.time_ms, events)
 
     def _fault(self, payload: bytes, offset: int, error: Exception) -> DamagedEntry:
-        """Names the event at fault; slow, for the one payload that couldn't be decoded."""
+        """Find the faulty event; slow, for the one payload that couldn't be decoded."""
         try:
             raw_events = msgspec.msgpack.decode(payload, type=_WrittenBatch[msgspec.Raw]).events
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -110,7 +110,7 @@ class Codec:
 
 
 def _tag(raw: msgspec.Raw) -> str | None:
-    """The tag of an event that can't be decoded, if it has one."""
+    """The tag of an undecodable event, if it has one."""
     try:
         fields = msgspec.msgpack.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -130,10 +130,10 @@ def next_chain(previous: str, payload: bytes) -> str:
 
 
 def verified(stored: StoredEntry, after: Position) -> Entry:
-    """The entry that follows a position, decoded, once its place, its chain and its number of events are right.
+    """The entry that follows a position, decoded, after checks of its offsets, its chain and its number of events.
 
-    The caller has made sure that the log holds `after` (that is, the chain there is the reader's), so whatever
-    is wrong is damage. Raises `DamagedEntry` or `UnknownEvent`.
+    The caller has made sure that the log holds `after` (its chain there is the reader's), so any mismatch is damage.
+    Raises `DamagedEntry` or `UnknownEvent`.
     """
     first = after.offset + 1
     if stored.first != first:
@@ -147,8 +147,8 @@ def verified(stored: StoredEntry, after: Position) -> Entry:
 
 
 def verified_run(stored: Iterable[StoredEntry], after: Position) -> list[Entry]:
-    """The entries that follow a position, up to the first that isn't right; raises as `verified` if that is the first
-    of all, so a reader gets what is good before it meets the damage."""
+    """The entries that follow a position, up to the first faulty one. If that is the very first, raises as `verified`
+    does; so a reader gets the good entries before it meets the damage."""
     found: list[Entry] = []
     try:
         for one in stored:
@@ -176,7 +176,7 @@ def encode_snapshot(snapshot: StoredSnapshot) -> bytes:
 
 
 def decode_snapshot(written: bytes, offset: int) -> StoredSnapshot:
-    """What `encode_snapshot` was given; `DamagedEntry` with this offset if that can't be had."""
+    """The input of `encode_snapshot`; raises `DamagedEntry` with this offset if it is unreadable."""
     try:
         snapshot = msgspec.msgpack.decode(written, type=_WrittenSnapshot)
         content = zlib.decompress(snapshot.content)

@@ -1,9 +1,9 @@
-"""Earlier versions of events: as they were written, and how each becomes an event of the present version.
+"""Earlier versions of events: their format, and their conversion to the present version.
 
-An upcast loses nothing and invents nothing. Version 1 of the decisions held English sentences where the present version
-holds facts. Why a cycle found no nodes is read out of its sentence (`arranger.events.earlier_sentences`), because
-`verify` compares it with a cycle that is run again. Of the others, a sentence that said no more than its reason is
-dropped. Any other is kept as it is (`StageFacts.sentence`), because not all facts can be had from it.
+An upcast loses nothing and invents nothing. Version 1 of the decisions had English sentences where the present version
+has facts. Why a cycle found no nodes is parsed from its sentence (`arranger.events.earlier_sentences`), because
+`verify` compares it with the same cycle run again. Of the others, a sentence that said no more than its reason is
+dropped. Any other is kept as it is (`StageFacts.sentence`), because not all facts can be parsed from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class PlacedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Plac
 
 
 class WaitsV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.1"):
-    """`group` was the number of the worker set, whose name stood in `message`; `reasons` were phrases."""
+    """`group` was the number of the worker set, whose name was in `message`; `reasons` were phrases."""
 
     job_uid: str
     based_on: int
@@ -71,11 +71,11 @@ class WaitsV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits
 
 
 def reason_of(word: str) -> StageReason:
-    """The reason that a word stands for; `OTHER` for one that isn't known here."""
+    """The reason for a word; `OTHER` for an unknown one."""
     return _REASONS.get(word, StageReason.OTHER)
 
 
-#: What version 1 said for reasons that need no facts.
+#: The sentences of version 1 for reasons that need no facts.
 _SENTENCES = {
     StageReason.SCHEDULED: "its quorum has nodes; the leader is started first",
     StageReason.WORKERS_READY: "the leader runs and enough workers are ready",
@@ -92,7 +92,7 @@ _SENTENCES = {
 
 
 def facts_of(reason: StageReason, sentence: str) -> StageFacts:
-    """What is left of a decision for a reason whose facts were put into a sentence."""
+    """The facts of a decision of version 1: its sentence, unless that said no more than the reason."""
     plain = not sentence or sentence == _SENTENCES.get(reason)
     return NO_FACTS if plain else StageFacts(sentence=sentence)
 
@@ -122,7 +122,7 @@ def _workers_replaced(old: WorkersReplacedV1) -> WorkersReplaced:
     return WorkersReplaced(old.job_uid, old.based_on, old.attempt, old.workers, causes, old.back_off_ms, old.verdicts)
 
 
-#: From an earlier version of a kind to the present one. An earlier version is readable for as long as it stands here.
+#: From an earlier version of a kind to the present one. An earlier version is readable as long as it is listed here.
 UPCASTS: Mapping[type[Any], Callable[[Any], Event]] = MappingProxyType(
     {StageDecidedV1: stage_decided, WorkersReplacedV1: _workers_replaced, PlacedV1: _placed, WaitsV1: waits}
 )

@@ -1,5 +1,5 @@
-"""What version 1 of `Waits` said in words, and the facts in that. The phrases are those of the versions that wrote
-them, and never change: the words that Arranger says today are in `arranger.messages`.
+"""The facts in the sentences of `Waits` version 1. These phrases are those of the versions that wrote them and never
+change; `arranger.messages` has the present wording.
 """
 
 import re
@@ -13,7 +13,7 @@ from arranger.model.reasons import FITS, Reason, ReasonCounts, ReasonKind, beyon
 
 _K = ReasonKind
 
-#: Phrases that named nothing.
+#: Phrases without parameters.
 _PLAIN = {
     "not ready": Reason(_K.NOT_READY),
     "cordoned": Reason(_K.CORDONED),
@@ -24,8 +24,8 @@ _PLAIN = {
     "fit": FITS,
 }
 
-#: Topologies were named by the end of their label's key: it is known of those that Kubernetes names, and of others a
-#: cycle that is taken again says more than what was recorded.
+#: Phrases named a topology by the end of its label's key, which is unambiguous only for Kubernetes' own labels. For
+#: others, the same cycle run again gives a more exact reason than the recorded one.
 _TOPOLOGIES = {
     "node": "kubernetes.io/hostname",
     "zone": "topology.kubernetes.io/zone",
@@ -41,7 +41,7 @@ _HEAD = re.compile(
 def shortage_of(
     message: str, reasons: tuple[tuple[str, int], ...], *, group: int, infeasible: bool, quota: QuotaLack | None
 ) -> ShortageFacts:
-    """The facts of a sentence and its phrases. One that isn't of Arranger's making is kept as it is."""
+    """The facts of a sentence and its phrases. A sentence that Arranger didn't write is kept as it is."""
     head = _HEAD.fullmatch(message)
     if quota is not None:
         counts: ReasonCounts = ((beyond_quota(quota), 1),)
@@ -49,7 +49,7 @@ def shortage_of(
         counts = most_frequent_first({_reason(phrase): count for phrase, count in reasons})
     if head is None:
         return ShortageFacts(f"group {group}", 0, 0, infeasible=infeasible, reasons=counts, sentence=message)
-    # A quota is lacking for all that is asked for: the sentence named no worker set.
+    # A quota applies to all requested pods: the sentence named no worker set.
     found, asked, what, name = head.groups()
     return ShortageFacts(name or "", int(found), int(asked), what.startswith("further"), infeasible, counts, quota)
 

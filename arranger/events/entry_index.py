@@ -1,4 +1,4 @@
-"""Where the entries of one epoch end, and with which chain: how a log that holds its own index judges a position."""
+"""The ends and chains of the entries of one epoch: the index by which a log without a server judges a position."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -11,9 +11,9 @@ _CHAIN = 20
 
 
 class EntryIndex:
-    """Ends of the entries of one epoch, oldest first, after `start` (what was trimmed lies before it).
+    """Ends of the entries of one epoch, oldest first, after `start` (trimmed entries are before it).
 
-    28 bytes an entry: a log of ten million events has a million of them.
+    It takes 28 bytes per entry: a log of ten million events has a million entries.
     """
 
     def __init__(self, start: Position) -> None:
@@ -29,7 +29,7 @@ class EntryIndex:
         return self.position(len(self) - 1)
 
     def position(self, entry: int) -> Position:
-        """The position after the entry of this number; -1 stands for the start."""
+        """The position after the entry of this number; -1 is the start."""
         if entry < 0:
             return self.start
         chain = self._chains[entry * _CHAIN : (entry + 1) * _CHAIN]
@@ -40,7 +40,7 @@ class EntryIndex:
         self._chains += bytes.fromhex(chain)
 
     def after(self, position: Position) -> int:
-        """Number of the entry that follows a position. Raises `EpochLost` or `EntriesTrimmed` as `Log.read` does."""
+        """The number of the entry after a position. Raises `EpochLost` or `EntriesTrimmed` as `Log.read` does."""
         check_epoch(self, position.epoch)
         offset = position.offset
         if offset < self.start.offset:
@@ -53,9 +53,9 @@ class EntryIndex:
         return entry + 1
 
     def bounds(self, position: Position, *, limit: int) -> tuple[int, int]:
-        """Numbers of the first entry of one read after a position, and of the first beyond it; raises as `after`."""
+        """The numbers of one read's first entry after a position, and of the first beyond it; raises like `after`."""
         first = self.after(position)
-        # At least one entry, and otherwise no more events than one read should hold in memory.
+        # At least one entry; otherwise no more events than one read may bring into memory.
         within = bisect_right(self.lasts, position.offset + EVENTS_A_READ)
         return first, min(max(within, first + 1), first + limit, len(self))
 

@@ -1,7 +1,7 @@
-"""The facts that decisions carry. What people read of them is made at the edge, by `arranger.messages`.
+"""The facts of decisions. `arranger.messages` turns them into text for people.
 
-Words in a fact are another program's: a kubelet's, an API server's, a container's. One reason holds words of Arranger's
-own there, as the observation of the job does: what is wrong with a spec (`InvalidSpec`).
+`words` in a fact come from another program: a kubelet, an API server, a container. One reason has Arranger's own words
+there, like the observation of the job: what is wrong with a spec (`InvalidSpec`).
 """
 
 from enum import StrEnum
@@ -15,12 +15,12 @@ from arranger.model.reasons import Reason, ReasonCounts, rank
 
 
 class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods of its quorum fit, or, if `further`, of the
-    pods beyond it, and the next one, of the worker set `group`, fits no node.
+    """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods of its quorum (or, if `further`, of the pods
+    beyond it) fit, and the next one, of the worker set `group`, fits no node.
 
-    `reasons` count every node once. With `quota` no node was looked at: it is what a ResourceQuota of the namespace
-    doesn't leave, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold
-    the quorum. `sentence` is what an earlier version recorded, where its facts can't be had from that.
+    `reasons` count every node once. With `quota` no node was checked: a ResourceQuota of the namespace has too little
+    left, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold the quorum.
+    `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that.
     """
 
     group: str
@@ -33,23 +33,23 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sentence: str = ""
 
     def kinds(self) -> tuple[Reason, ...]:
-        """The reasons without their numbers, in an order of their own: which is the most frequent is a number too."""
+        """The reasons without their numbers, in a fixed order: the order by frequency depends on numbers, too."""
         return tuple(sorted((reason.numberless() for reason, _ in self.reasons), key=rank))
 
     def amounts(self) -> tuple[object, ...]:
-        """All that is told of it: with equal amounts there is no news."""
+        """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         return (self.group, self.found, self.asked, self.further, self.infeasible, self.reasons, never, self.sentence)
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a decision on a job's stage rests on. Which fields are set depends on the reason (`StageReason`).
+    """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
 
-    `node` is the leader's, `gone` says that it is no longer there, `cordoned` and `taint` how it was closed. `seconds`
+    `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete, or how long the job may be active. `count` counts restarts of
     the leader or workers, `limit` is the restartLimit, `needed` the minWorkersNum. `address` is the leader's, `was` the
-    one before it. `words` are another program's. `sentence` is what an earlier version, or the status of an adopted
-    job, says of the decision; then no other field is set.
+    one before it. `words` come from another program. `sentence` is the text of an earlier version, or of an adopted
+    job's status; then no other field is set.
     """
 
     node: str = ""
@@ -67,12 +67,12 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shortage: ShortageFacts | None = None
 
 
-#: Of a decision whose reason says it all.
+#: For a decision without facts beyond its reason.
 NO_FACTS = StageFacts()
 
 
 class EndKind(StrEnum):
-    """How workers came to be replaced: they failed by their own fault, were evicted, refused or lost without it, were
+    """Why workers are replaced: they failed by their own fault, were evicted, refused or lost without it, were
     restarted beyond the limit, or the API server refuses their pods."""
 
     FAILED = "Failed"
@@ -82,10 +82,10 @@ class EndKind(StrEnum):
 
 
 class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why `count` workers are replaced: `first` is the first of them, the rest of the fields tell of that one.
+    """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
 
-    `words` are the kubelet's or the API server's; where there are none, `node` is the worker's, with `cordoned` and
-    `taint` if it was closed. `sentence` is what an earlier version recorded; then no other field is set.
+    `words` come from the kubelet or the API server; without them, `node` is the worker's, with `cordoned` and `taint`
+    if it was closed. `sentence` is the text that an earlier version recorded; then no other field is set.
     """
 
     kind: EndKind

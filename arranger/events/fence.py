@@ -1,6 +1,6 @@
-"""The fence around a watch: the log itself refuses what is appended under a term that has ended.
+"""The fence around a watch: the log itself refuses appends under a term that has ended.
 
-A watcher that was paused, or whose append stayed on its way, doesn't know that another has claimed its watch. So each
+A watcher that was paused, or whose append was delayed, doesn't know that another process has claimed its watch. So each
 of its appends names its term, and the log compares that with the watch's current term in the same atomic step.
 """
 
@@ -13,10 +13,10 @@ CLAIM = 0
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The watch on whose behalf a batch is appended, and the term under which. The log keeps one term for each watch.
+    """The watch for which a batch is appended, and its term. The log keeps one term for each watch.
 
-    `cursor` is the watcher's place in the API server's history, stored in the same atomic step as what it observed;
-    empty leaves the stored one as it is. A claim carries none.
+    `cursor` is the watcher's position in the API server's history, stored in the same atomic step as the observations;
+    an empty one leaves the stored one unchanged. A claim has none.
     """
 
     watch: str

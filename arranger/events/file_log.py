@@ -1,12 +1,12 @@
-"""The log in one file: what the demo keeps, what replay opens, and what a Redis stream is copied to.
+"""The log in one file: kept by the demo, opened by replay, and the target for copies of a Redis stream.
 
 The file is a magic line, a head (MessagePack, with its length and CRC before it), and records. A record is a fixed
 part (`_FIXED`: lengths of payload and cursor, number of events, the cursor's CRC, raw chain, and a CRC over these)
-followed by payload and cursor. Snapshots are files beside it.
+followed by payload and cursor. Snapshots are separate files beside it.
 
-A log is copied into a file, and nothing here appends to one. Another program may while it is read, and what it appended
-may hold the cursors of watches. A record that is cut short at the end of the file is one that is just being written, or
-that a crash tore: readers stop before it. Anything else that is wrong is damage and raises.
+`copy_log` writes a whole file, and nothing here appends to one. Another program may append while the file is read, and
+its records may have cursors of watches. A record that is cut short at the end of the file is still being written, or
+was torn by a crash: readers stop before it. Any other fault is damage and raises.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ _HEAD_AT = len(_MAGIC) + _HEAD.size
 _FIXED = struct.Struct(">IIII20s")
 _FIXED_BYTES = _FIXED.size + _CRC.size
 _POLL_S = 0.05
-#: How much of a file is looked through at once for where its records begin.
+#: The size of one scan for the beginnings of records.
 _A_SCAN = 1 << 20
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """What isn't in the records: the epoch, what lies before the oldest record, and what trimmed records said, which
-    nobody asks for any more."""
+    """The data beside the records: the epoch, the position before the oldest record, and the watches and writers of
+    trimmed records, which are no longer used."""
 
     epoch: int
     start: int
@@ -52,7 +52,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """Where a record's payload and cursor lie in the file."""
+    """The location of a record's payload and cursor in the file."""
 
     at: int
     payload_bytes: int
@@ -103,7 +103,7 @@ class FileLog(OnlyRead):
         self._fault: DamagedEntry | None = None
 
     def _refresh(self) -> EntryIndex | None:
-        """Takes in what the file has gained since; begins again when it is another file or became shorter."""
+        """Scan what the file has gained; start again if it is another file or became shorter."""
         try:
             present = self._path.stat()
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class FileLog(OnlyRead):
         self._scanned = _HEAD_AT + length
 
     def _scan_records(self, index: EntryIndex) -> None:
-        """Takes in what follows up to the end of the file, or up to damage, which is kept for who reads on there."""
+        """Scan up to the end of the file or to damage, which is raised when a reader reaches it."""
         assert self._file is not None
         size = os.fstat(self._file).st_size
         try:
@@ -166,13 +166,13 @@ class FileLog(OnlyRead):
             self._fault = fault
 
     def _sound(self, index: EntryIndex | None) -> EntryIndex | None:
-        """The index; raises where the file is damaged."""
+        """The index; raises if the file is damaged."""
         if self._fault is not None:
             raise self._fault
         return index
 
     def _scan_run(self, index: EntryIndex, size: int) -> bool:
-        """Takes in the records that begin in the next megabyte; False where there is none, or only a part of one."""
+        """Scan the records that begin in the next megabyte; returns False if none is complete."""
         began = self._scanned
         run = self._bytes(_A_SCAN, began)
         last = index.end.offset
@@ -180,7 +180,7 @@ class FileLog(OnlyRead):
             fixed = run[at : at + _FIXED_BYTES]
             (crc,) = _CRC.unpack_from(fixed, _FIXED.size)
             if zlib.crc32(fixed[: _FIXED.size]) != crc:
-                # A file system may lengthen a file before it writes: zeros at the end are a torn record too.
+                # A file system may extend a file before it writes: zeros at the end are a torn record too.
                 if not any(fixed):
                     return False
                 raise DamagedEntry(last + 1, f"the record's beginning in {self._path} is damaged")
@@ -198,7 +198,7 @@ class FileLog(OnlyRead):
         return self._scanned > began
 
     def _stored(self, number: int, run: bytes | None = None, begin: int = 0) -> StoredEntry:
-        """The entry of this number; `run` are the bytes of the file from `begin` on, if they were read."""
+        """The entry of this number; `run` is the file's bytes from `begin` on, if they were read."""
         record, end = self._records[number], check_begun(self._index).position(number)
         at = record.at - begin
         payload = self._bytes(record.payload_bytes, record.at) if run is None else run[at : at + record.payload_bytes]
@@ -214,19 +214,19 @@ class FileLog(OnlyRead):
         deadline = asyncio.get_running_loop().time() + wait_s
         stored = await self.read_stored(after, limit=limit)
         while not stored and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
-            # Another process writes the file, and nothing tells us when.
+            # Another process writes the file and sends no notification.
             await asyncio.sleep(min(_POLL_S, left_s))
             stored = await self.read_stored(after, limit=limit)
         return verified_run(stored, after)
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked: for a copy of the log."""
+        """Entries as stored, unchecked: for a copy of the log."""
         first, until = check_epoch(self._refresh(), after.epoch).bounds(after, limit=limit)
         if first == until and self._fault is not None:
             raise self._fault
         if until - first < 2:
             return [self._stored(number) for number in range(first, until)]
-        # In one piece: asking for every payload costs as much again as decoding it.
+        # In one piece: a read per payload costs as much again as decoding it.
         begin, end = self._records[first].at, self._records[until - 1]
         run = self._bytes(end.at + end.payload_bytes - begin, begin)
         return [self._stored(number, run, begin) for number in range(first, until)]
@@ -267,7 +267,7 @@ def _write_snapshot(log: Path, snapshot: StoredSnapshot) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; at the end it is in the path's place, in one step."""
+    """A file to write, which replaces the one at the path in one step at the end."""
     fresh = path.with_name(path.name + ".new")
     try:
         with fresh.open("wb") as file:
@@ -281,15 +281,15 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 class Copyable(Log, Protocol):
-    """A log that can be copied as it is."""
+    """A log whose entries can be copied as stored."""
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
-        """Entries as they are kept, unchecked."""
+        """Entries as stored, unchecked."""
         ...
 
 
 async def stored_entries(source: Copyable, after: Position, *, at_once: int) -> AsyncIterator[Sequence[StoredEntry]]:
-    """All that follows a position up to the present end, at least, every entry checked. Raises what `read` raises."""
+    """All entries from a position to at least the present end, each checked. Raises the errors of `read`."""
     end = await source.end()
     while after.offset < end.offset:
         stored = await source.read_stored(after, limit=at_once)
@@ -302,10 +302,10 @@ async def stored_entries(source: Copyable, after: Position, *, at_once: int) -> 
 
 
 async def copy_log(source: Copyable, target: Path) -> Position:
-    """Write a log into a file, with its epoch, offsets, chain and snapshots; answers the end of the copy.
+    """Write a log into a file, with its epoch, offsets, chain and snapshots; returns the end of the copy.
 
-    What stood at `target` is replaced in one step. Every entry is checked on the way. Watches aren't copied: a copy
-    is for reading. Raises what `read` raises.
+    It replaces the file at `target` in one step. Every entry is checked. Watches aren't copied: a copy is for reading.
+    Raises the errors of `read`.
     """
     position = await source.start()
     with _replacing(target) as file:

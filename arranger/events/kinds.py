@@ -1,11 +1,11 @@
 """Every kind of event, typed and versioned, in three families: observations, decisions and outcomes.
 
-An event's tag is `Kind.version`. A field is only ever added at the end, with a default that means what its
-absence meant; any other change is a new version of the kind, and the old one stays readable through `events.earlier`.
-Events carry no time of their own unless a decision needs it: the time told stands on their `Batch`.
+An event's tag is `Kind.version`. A new field is only ever added at the end, with a default that has the meaning of its
+absence. Any other change is a new version of the kind, and the old one stays readable through `events.earlier`.
+Events have no time of their own unless a decision needs it: their `Batch` has the time.
 
-A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is
-current (architecture rule 3), so whoever is first in the log wins and everyone sees the same winner.
+A decision names the job's `version` that it was `based_on`. The fold accepts it only while that version is current
+(architecture rule 3), so the first decision in the log wins, and every process sees the same winner.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ from arranger.model.stages import StageReason
 
 _Part = TypeVar("_Part")
 
-#: What has more parts than this isn't remembered to be shared: few pods are so large, and one can be a megabyte.
+#: Larger parts aren't cached for sharing: few pods have them, and one can be a megabyte.
 _LARGE = 64
 
 
@@ -37,13 +37,13 @@ class Watched(StrEnum):
     QUOTA = "resourcequota"
 
 
-# --- observations: what Kubernetes said -------------------------------------------------------------------
+# --- observations: the state that Kubernetes reported ------------------------------------------------------
 
 
 class EpochBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EpochBegun.1"):
-    """The first event of an epoch. `previous` is 0 when nothing is known of an earlier one.
+    """The first event of an epoch. `previous` is 0 if no earlier one is known.
 
-    `cluster` is whose log the earlier one was, as in `WatchClaimed`; empty when nothing is known of that.
+    `cluster` is that of the earlier epoch, as in `WatchClaimed`; empty if unknown.
     """
 
     epoch: int
@@ -55,13 +55,12 @@ class EpochBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Ep
 class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchClaimed.1"):
     """A watcher takes over one kind. This event's offset is its term; observations under an older term are void.
 
-    `cluster` is the Kubernetes cluster that it watches, by the UID of its namespace kube-system; empty if it doesn't
-    tell. The first one told in an epoch is the log's, and the claim of another cluster's watcher is void.
+    `cluster` is the watched Kubernetes cluster, by the UID of its namespace kube-system; empty if not reported. The
+    first one reported in an epoch is the log's, and the claim of another cluster's watcher is void.
 
-    `exact_slots` counts for pods: from here on, a pod is a job's only in the job's namespace and under the name of its
-    slot, and it fills the slot only on the node that was decided. `pod_addresses` counts for pods too: from here on,
-    the address of a job's leader is what its pod shows; before, a `LeaderAddressed` gave it. Watchers of earlier
-    versions asked for neither.
+    `exact_slots` applies to pods: from here on, a pod is a job's only in the job's namespace and under the name of its
+    slot, and it fills the slot only on the decided node. `pod_addresses` applies to pods too: from here on, the address
+    of a job's leader is that of its pod; before, a `LeaderAddressed` set it. Watchers of earlier versions set neither.
     """
 
     kind: Watched
@@ -72,20 +71,20 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 
 def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
-    """A watcher of this version takes over one kind."""
+    """The claim of one kind by a watcher of this version."""
     pods = kind == Watched.POD
     return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
-    """A full listing of one kind begins: until it has ended, absence of an object says nothing."""
+    """A full listing of one kind begins: until it has ended, the absence of an object proves nothing."""
 
     kind: Watched
     term: int
 
 
 class ListingEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingEnded.1"):
-    """A full listing has ended: what the projection holds of this kind is now what the API server holds."""
+    """A full listing has ended: the projection now has the same objects of this kind as the API server."""
 
     kind: Watched
     term: int
@@ -103,7 +102,7 @@ class NodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Node
 
 
 class NodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodeGone.1"):
-    """A node is no longer there."""
+    """A node was deleted."""
 
     term: int
     name: str
@@ -111,11 +110,11 @@ class NodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Node
 
 
 class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSeen.1"):
-    """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a stranger's pod.
+    """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a foreign pod.
 
-    `restarts` counts container restarts. `waiting` is the reason why a container can't start, as the kubelet
-    gives it (`ImagePullBackOff`), `reason` and `message` the pod's own. Equal `requests` and `traits` of different
-    pods are one object, because most pods of a cluster are like many others.
+    `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
+    (`ImagePullBackOff`), `reason` and `message` are the pod's own. Equal `requests` and `traits` of different pods
+    are one object, because most pods of a cluster are like many others.
     """
 
     term: int
@@ -153,12 +152,12 @@ def _asks_much(traits: PodTraits) -> bool:
 
 @lru_cache(maxsize=16384)
 def _shared(part: _Part) -> _Part:
-    """The one object for all equal ones, as far as it is remembered."""
+    """One shared object for all equal ones, while it is in the cache."""
     return part
 
 
 class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):
-    """A pod is no longer there."""
+    """A pod was deleted."""
 
     term: int
     namespace: str
@@ -167,10 +166,10 @@ class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGo
 
 
 class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
-    """A TYJob. Exactly one of `spec` and `invalid` (what is wrong with it, for the user) is given.
+    """A TYJob. Exactly one of `spec` and `invalid` (the fault in it, for the user) is given.
 
-    `status_digest` names the status that the API server holds, so that an applier can tell whether its own
-    differs. `status` comes with listings and new objects only; a new epoch adopts jobs from it.
+    `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
+    `status` comes with listings and new objects only; a new epoch adopts jobs from it.
     """
 
     term: int
@@ -188,7 +187,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
 
 
 class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGone.1"):
-    """A TYJob is no longer there; its pods follow by owner reference."""
+    """A TYJob was deleted; garbage collection deletes its pods by owner reference."""
 
     term: int
     namespace: str
@@ -197,8 +196,8 @@ class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGo
 
 
 class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaSeen.1"):
-    """A ResourceQuota as the API server holds pods to it. `hard` and `used` are its status's, of what concerns pods,
-    in the resources' units (as in `PodShape`); a resource that has no `used` yet isn't counted yet."""
+    """A ResourceQuota that limits pods. `hard` and `used` are from its status, limited to what concerns pods, in the
+    resources' units (as in `PodShape`); a resource without `used` isn't counted yet."""
 
     term: int
     namespace: str
@@ -211,7 +210,7 @@ class QuotaSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
 
 
 class QuotaGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QuotaGone.1"):
-    """A ResourceQuota is no longer there."""
+    """A ResourceQuota was deleted."""
 
     term: int
     namespace: str
@@ -220,35 +219,34 @@ class QuotaGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
 
 
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
-    """The API server doesn't let a kind be watched that can be done without: nothing is known of it from here on.
-    `code` is the HTTP status."""
+    """The API server refuses the watch of an optional kind, whose objects are unknown from here on. `code` is the HTTP
+    status."""
 
     kind: Watched
     term: int
     code: int
 
 
-#: Failures of workers of one set that lie further apart than this are seen as different ones.
+#: Failures of workers of one set that are further apart than this are treated as separate.
 FAILURES_APART_MS = 60_000
-#: For so long the room of a slot that was given up is kept for its pod, if that was being created and was never seen.
+#: How long the room of a given-up slot is kept for its pod, if the pod was being created and was never seen.
 ASSUMED_MS = 10_000
-#: Replacements in a worker set that lie further apart than this are not in a row.
+#: Replacements in a worker set that are further apart than this are not in a row.
 STREAK_MS = 600_000
-#: A job that held its nodes for so long in one stage hasn't failed at once: its next back-off is the first of a row.
+#: After a job had its nodes for this long in one stage, its next back-off is the first of a row.
 STEADY_MS = 600_000
-#: So is one that comes so long after the end of the last one.
+#: So is a back-off that begins this long after the end of the last one.
 QUIET_MS = 3_600_000
 
 
-# --- decisions: what a controller or a scheduler wants ------------------------------------------------------
+# --- decisions: what a controller or a scheduler decides ----------------------------------------------------
 
 
 class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CycleTaken.1"):
     """One scheduling cycle: its inputs. Its decisions are the other events of the same batch.
 
-    `base` is the offset of the projection that it was taken on, `time_ms` the time that it was told
-    (milliseconds since 1970). A cycle whose `base` lies before an earlier cycle in the log is superseded, and
-    with it all its decisions.
+    `base` is the offset of the projection that the cycle used, `time_ms` its time (milliseconds since 1970). A cycle
+    whose `base` is before an earlier cycle in the log is superseded, and with it all its decisions.
     """
 
     base: int
@@ -257,8 +255,8 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
-    """Pods of one job get nodes: all of `pods` or none. `schedule_state` is what the job is in then. A job that has not
-    begun starts with it (from `CycleConfig.verdicts` 2 on)."""
+    """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
+    starts a job that has not begun (from `CycleConfig.verdicts` 2 on)."""
 
     job_uid: str
     based_on: int
@@ -277,7 +275,7 @@ class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2
 
 
 class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.2"):
-    """A controller moves a job to `stage`. For `back_off_ms` after it the job is not scheduled."""
+    """A controller moves a job to `stage`. The job is not scheduled for `back_off_ms` after that."""
 
     job_uid: str
     based_on: int
@@ -294,7 +292,7 @@ def start(job_uid: str, based_on: int, attempt: int) -> StageDecided:
 
 
 class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):
-    """The leader of this attempt has an address: its workers may now be created and told it. Only older logs have this
+    """The leader of this attempt has an address, so its workers may be created with it. Only older logs have this
     event: since `WatchClaimed.pod_addresses`, the fold takes the address from the leader's pod."""
 
     job_uid: str
@@ -304,9 +302,9 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One worker of `WorkersReplaced`: its slot, the pod that filled it ("" for none), and what comes of the slot.
+    """One worker of `WorkersReplaced`: its slot, the pod that filled it ("" for none), and what happens to the slot.
 
-    `counted`: the pod failed by its own fault, which is a restart of its set.
+    `counted`: the pod failed by its own fault, which counts as a restart of its set.
     """
 
     slot: Slot
@@ -316,9 +314,9 @@ class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WorkersReplaced.2"):
-    """Workers that ended alone: their pods are to go, and their slots are filled again or given up for good. For
-    `back_off_ms` after it no node is sought for any pod of the job that has none. `verdicts` are the rules by which it
-    is judged, as `CycleConfig` has them."""
+    """Workers that ended alone: their pods are to be deleted, and their slots are filled again or given up. For
+    `back_off_ms` after that, the scheduler seeks no nodes for the job's pods without one. `verdicts` selects the rules
+    of judgement, as in `CycleConfig`."""
 
     job_uid: str
     based_on: int
@@ -329,12 +327,12 @@ class WorkersReplaced(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     verdicts: int = 0
 
 
-# --- outcomes: what happened when an applier tried ---------------------------------------------------------
+# --- outcomes: the results of an applier's effects ---------------------------------------------------------
 
 
 class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="EffectFailed.1"):
-    """The API server refused an effect. `permanent`: trying again can't help. `code` is the HTTP status. `tries` is how
-    often this applier has tried it in vain, 0 where it doesn't say."""
+    """The API server refused an effect. `permanent`: a retry can't succeed. `code` is the HTTP status. `tries` is how
+    often this applier has tried it in vain, 0 if not recorded."""
 
     job_uid: str
     attempt: int
@@ -366,7 +364,7 @@ Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | Worker
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 
-#: Observations of objects, and what their watchers watch: they count in that watcher's term only.
+#: Observations of objects, and their watches: each counts only in the current term of its watch.
 WATCHED: dict[type, Watched] = {
     NodeSeen: Watched.NODE,
     NodeGone: Watched.NODE,
@@ -378,11 +376,11 @@ WATCHED: dict[type, Watched] = {
     QuotaGone: Watched.QUOTA,
 }
 
-# `gc=False` on every struct here and in `model`: they can't form cycles, and the collector's visits cost half the fold.
+# `gc=False` on every struct here and in `model`: they can't form cycles, and garbage collection costs half the fold.
 
 
 def kind_of(event: Event) -> str:
-    """The event's kind without its version, as the user types and reads it: `NodeSeen`."""
+    """The event's kind without its version, as users type and read it: `NodeSeen`."""
     return type(event).__name__
 
 
@@ -390,7 +388,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events appended in one atomic step, and the identity under which they are appended once.
 
     `writer` is unique to a running writer; `seq` counts that writer's batches from 1. `time_ms` is the
-    writer's clock in milliseconds since 1970: the only time that a fold ever sees.
+    writer's clock in milliseconds since 1970: the only time that a fold uses.
     """
 
     writer: str

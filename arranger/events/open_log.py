@@ -1,4 +1,4 @@
-"""Open a log by what a user types: a Redis URL, the path of a log file or an export, or an archive's folder or URL."""
+"""Opens a log that a user names: a Redis URL, the path of a log file or an export, or an archive's folder or URL."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.events.segments import parsed_name
 from arranger.events.tiered_log import TieredLog
 
-#: How every zip file begins.
+#: The beginning of every zip file.
 _ZIP_MAGIC = b"PK"
 
 
@@ -36,7 +36,7 @@ def _log_at(target: str, cluster: str, archive: str, epoch: int | None) -> Copya
             if not archive:
                 raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
             return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch)
-        from arranger.events.redis_log import RedisLog  # the client takes long to load, and files don't need it
+        from arranger.events.redis_log import RedisLog  # the client is slow to import, and files don't need it
 
         live = RedisLog(target, cluster, read_only=True)
         return TieredLog(live, blob_store_at(archive, cluster)) if archive else live
@@ -45,7 +45,7 @@ def _log_at(target: str, cluster: str, archive: str, epoch: int | None) -> Copya
 
 
 def _archive_at(target: str, cluster: str) -> BlobStore | None:
-    """The cluster's archive at a path or URL, or the export there; None for a file of another kind, or none at all."""
+    """The cluster's archive at a path or URL, or the export there; None for another kind of file or a missing one."""
     if is_remote(target):
         return blob_store_at(target, cluster)
     path = local_path(target)

@@ -1,4 +1,4 @@
-"""Connections to Redis: from a URL to a client, and from what can go wrong to Arranger's errors.
+"""Connections to Redis: clients for URLs, and the translation of redis-py's errors to Arranger's.
 
 URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_cert_reqs=required|none`,
 `?ssl_certfile=FILE&ssl_keyfile=FILE`) and `unix://`, with user and password. No message shows a password.
@@ -37,22 +37,22 @@ from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 
-#: Error codes of a server that only says that nothing can be written now.
+#: Error codes of a server that can't accept writes now.
 WRITE_ERRORS = frozenset(("MISCONF", "NOREPLICAS", "OOM", "READONLY"))
-#: And those of one that works again, or takes writes again, when somebody has helped it or it has finished.
+#: And error codes that are temporary: the server recovers by itself or after an intervention.
 PASSING_ERRORS = frozenset(("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "UNBLOCKED", *WRITE_ERRORS))
 PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 
 
 def connect(url: str) -> "redis.asyncio.Redis":
-    """An asyncio client for the URL; nothing is sent yet. Raises `UsageError` for a URL that can't be used."""
+    """An asyncio client for the URL; nothing is sent yet. Raises `UsageError` for an unusable URL."""
     client = _client(redis.asyncio.Redis, url, AsyncRetry(ConstantBackoff(0.05), 1))
     assert isinstance(client, redis.asyncio.Redis)
     return client
 
 
 def sync_client(url: str) -> redis.Redis:
-    """A blocking client for the URL, as rq needs it. Raises `UsageError` for a URL that can't be used."""
+    """A blocking client for the URL, as rq needs it. Raises `UsageError` for an unusable URL."""
     client = _client(redis.Redis, url, Retry(ConstantBackoff(0.05), 1))
     assert isinstance(client, redis.Redis)
     return client
@@ -66,10 +66,10 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
         client = kind.from_url(
             url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S, retry=retry
         )
-        # Unknown options and unreadable certificates only show when a connection is built.
+        # Unknown options and unreadable certificates only raise when a connection is built.
         client.connection_pool.make_connection()
     except (ValueError, TypeError, OSError, RedisError):
-        # Their text may hold parts of the URL, a password among them.
+        # Their text may contain parts of the URL, such as a password.
         raise UsageError(
             f"the Redis URL for {shown} can't be used",
             hint="check its port, its options and the files that they name; special characters need %-encoding",
@@ -80,7 +80,7 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
     for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if options.get(option) and not Path(options[option]).is_file():
             raise UsageError(f"the Redis URL for {shown} can't be used", hint=f"{option}: no file {options[option]}")
-    # redis-py takes a path that is no number for database 0.
+    # redis-py treats a path that isn't a number as database 0.
     database = urlsplit(url).path.strip("/")
     if scheme_of(url) != "unix" and database and not database.isdecimal():
         raise UsageError(f"the Redis URL for {shown} can't be used", hint="its path is the number of a database")
@@ -89,10 +89,10 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
 
 @contextmanager
 def translated(where: str, *, opening: bool = False) -> Iterator[None]:
-    """Turns redis-py's errors into ours; `where` names the server.
+    """Translates redis-py's errors into ours; `where` names the server.
 
-    What passes is `LogUnavailable`. A password, permission or certificate that is wrong is a `UsageError` while
-    `opening`, and `LogUnavailable` later, when somebody is perhaps just changing it.
+    Temporary errors become `LogUnavailable`. A wrong password, permission or certificate is a `UsageError` while
+    `opening`, and `LogUnavailable` later, because an operator may just be changing it.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
         hint = "does that port speak TLS?" if where.startswith("rediss:") else ""
         raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}", hint=hint) from error
     except ResponseError as error:
-        # Inside a script Redis 6.2 wraps the code into its own text, so it is looked for anywhere.
+        # Inside a script Redis 6.2 wraps the code into its own text, so the search covers the whole message.
         if isinstance(error, PASSING_CLASSES) or _has_code(error, PASSING_ERRORS):
             kind = WritesRefused if refuses_writes(error) else LogUnavailable
             raise kind(f"Redis at {where} can't do that now: {_line(error)}") from error
@@ -125,19 +125,19 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
 
 
 def refuses_writes(error: Exception) -> bool:
-    """Whether a server answered that it takes no writes now."""
+    """Whether a server replied that it accepts no writes now."""
     if isinstance(error, OutOfMemoryError | ReadOnlyError):
         return True
     return isinstance(error, ResponseError) and _has_code(error, WRITE_ERRORS)
 
 
 def _has_code(error: ResponseError, codes: frozenset[str]) -> bool:
-    # redis-py strips the code of an error that it has a class for, and keeps it otherwise.
+    # redis-py strips the code of an error that has a class of its own, and keeps it otherwise.
     return not codes.isdisjoint(str(error).replace("-", " ").split())
 
 
 def _comes_from(error: BaseException | None, *kinds: type[Exception]) -> bool:
-    # redis-py keeps the system's error as the cause or the context of its own.
+    # redis-py keeps the system's error as the cause or the context of its own error.
     while error is not None and not isinstance(error, kinds):
         error = error.__cause__ or error.__context__
     return error is not None

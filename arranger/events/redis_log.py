@@ -1,12 +1,12 @@
 """The log in Redis: one stream per cluster, one entry per batch with the ID `<last offset>-0`.
 
 All keys begin with `arranger:{<cluster>}:`, so they share a slot. Every change is one script (`redis_scripts`), which
-makes it safe to repeat after a lost answer. Each object remembers the furthest position that it has seen, and no append
-of its goes into a log that doesn't hold that position.
+makes it safe to repeat after a lost reply. Each object remembers the furthest position that it has seen, and appends
+only to a log that still has that position.
 
-What a reader concludes, in this order: another epoch or none, or a log that ends before the position or has another
-chain there, is `EpochLost`; a position before the oldest entry is `EntriesTrimmed`. When the next entry doesn't follow
-from the position, the entry at the position decides: if it isn't the one that was read, the tail was written again
+A reader checks in this order: another epoch or none, or a log that ends before the position or has another chain there,
+is `EpochLost`; a position before the oldest entry is `EntriesTrimmed`. If the next entry doesn't follow from the
+position, the entry at the position decides: if it isn't the one that was read, the tail was written again
 (`EpochLost`), else the next entry is damaged (`DamagedEntry`).
 """
 
@@ -55,20 +55,20 @@ from arranger.events.redis_urls import redacted
 OLDEST_SERVER = (6, 2)
 WRITERS_KEPT = 10_000
 WAIT_SLICE_S = 1.0
-#: Entries that one answer to a reader who waited brings at most; who gets so many reads on by ranges.
+#: The maximum number of entries in one reply to a waiting reader; after that many it reads on by ranges.
 NEWS_AT_ONCE = 32
 _LOADED_AT_ONCE = 200
-#: What the log's record of its ends says, in this order.
+#: The fields of the record of the log's ends, in this order.
 _ENDS = ("epoch", "end", "chain", "start", "start_chain")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class RedisLog:
-    """A cluster's `Log` in Redis. `server` is a URL or an asyncio client, which then stays the caller's to close.
+    """A cluster's `Log` in Redis. `server` is a URL or an asyncio client, which the caller must then close.
 
-    `now_ms` numbers the first epoch of an empty home. What tells a time that is off by more than `clock_bound_ms` from
-    the server's is refused; None takes any. With `read_only` nothing is ever written: `open` raises
-    `UsageError` where there is no log. Raises `UsageError` for a URL or cluster name that can't be used.
+    `now_ms` numbers the first epoch of a new log. The log refuses a batch or epoch whose time differs from the server's
+    by more than `clock_bound_ms`; None accepts any. With `read_only` nothing is ever written: `open` raises
+    `UsageError` without a log. Raises `UsageError` for an unusable URL or cluster name.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RedisLog:
         self._stream, self._meta, _, _, self._snapshots = self._keys
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
         self._seen = Seen()
-        #: Where the log ended at the last read: who goes on from there waits at once.
+        #: The log's end at the last read: a reader that continues there waits at once.
         self._ended_at: Position | None = None
 
     async def open(self) -> Position:
@@ -156,7 +156,7 @@ class RedisLog:
             try:
                 answer: list[Any] = await self._scripts[script](keys=self._keys, args=arguments)
             except redis.exceptions.ResponseError as error:
-                # The stream knows a later ID than the record of its end: an end that went back by itself.
+                # The stream has a later ID than the record of its end: the end went back by itself.
                 if "equal or smaller" in str(error):
                     raise EpochLost("the log's end lies before entries that it held once") from error
                 raise
@@ -174,13 +174,13 @@ class RedisLog:
             found = await self._await_news(after, min(limit, NEWS_AT_ONCE), left_s)
             if found:
                 return found
-            self._ended_at = None  # nothing has come, or not what follows: look whether it is the same log still
+            self._ended_at = None  # no entry came, or not the next one: check that it is the same log
 
     async def _await_news(self, after: Position, limit: int, wait_s: float) -> list[Entry]:
-        """What is appended after the end of the log as soon as it is, in one round trip; empty after a while.
+        """Entries after the end of the log as soon as they are appended, in one round trip; empty after a while.
 
-        An entry whose chain follows from the position proves that the log is the one that was read. In slices, because
-        nothing wakes a reader whose stream has been deleted or begun again.
+        An entry whose chain follows from the position proves that the log is the one that was read. The wait is in
+        slices, because Redis doesn't wake a reader whose stream was deleted or created again.
         """
         wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
         read = ("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
@@ -196,7 +196,7 @@ class RedisLog:
         return found
 
     async def _read_now(self, after: Position, limit: int) -> list[Entry]:
-        """One round trip, unless something is wrong."""
+        """Read in one round trip, unless something is wrong."""
         # IDs are offsets, so a range of IDs bounds the events, and with them the memory, of one read.
         meta, raw = await self._fetch(after, f"{after.offset + EVENTS_A_READ}-0", limit)
         end = _check_position(meta, after)
@@ -225,9 +225,9 @@ class RedisLog:
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
 
     async def load(self, source: Copyable) -> Position:
-        """Bring a log here as it is, with its epoch, offsets, chain and snapshots; answers its end.
+        """Copy a log into Redis with its epoch, offsets, chain and snapshots; returns its end.
 
-        It is there whole or not at all. Every entry is checked. Raises `UsageError` where there is a log already.
+        It is stored whole or not at all. Every entry is checked. Raises `UsageError` if a log exists already.
         """
         loading = [f"{self._stream}:loading", f"{self._snapshots}:loading"]
         try:
@@ -282,7 +282,7 @@ class RedisLog:
         return f"{self._stream}:old:{epoch}"
 
     async def old_end(self, epoch: int) -> tuple[int, int]:
-        """The offset before the first entry that is kept of an epoch that has ended, and that of its last event."""
+        """Of an ended epoch: the offset before its first entry that still exists, and the offset of its last event."""
         stream = self._old_stream(epoch)
         first = await self._ask("XRANGE", stream, "-", "+", "COUNT", 1)
         last = await self._ask("XREVRANGE", stream, "+", "-", "COUNT", 1)
@@ -292,7 +292,7 @@ class RedisLog:
         return _stored(first[0][0], first[0][1], origin).before, int(last[0][0].partition(b"-")[0])
 
     async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
-        """Entries of an epoch that has ended, as they are kept, unchecked."""
+        """Entries of an ended epoch as stored, unchecked."""
         stream = self._old_stream(after.epoch)
         raw = await self._ask("XRANGE", stream, f"{after.offset + 1}-0", "+", "COUNT", limit)
         return [_stored(entry_id, fields, after) for entry_id, fields in raw]
@@ -300,8 +300,8 @@ class RedisLog:
     async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
         """The record of the log's ends, and then the entries after a position.
 
-        Not in a transaction, which servers before 7.2 refuse when memory is full, even to a reader. So entries may
-        have been appended, trimmed or lost between the two; `_check_held` sorts that out when the entries don't fit.
+        Not in a transaction, which servers before 7.2 refuse when memory is full, even to a reader. So entries may be
+        appended, trimmed or lost between the two; `_check_held` handles entries that don't fit.
         """
         with translated(self._where):
             async with self._client.pipeline(transaction=False) as pipe:
@@ -311,7 +311,7 @@ class RedisLog:
         return meta, raw
 
     async def _check_held(self, position: Position) -> None:
-        """Raises `EpochLost` or `EntriesTrimmed` unless the log still holds the entry that ends at this position."""
+        """Raise `EpochLost` or `EntriesTrimmed` unless the log still has the entry that ends at this position."""
         exact = f"{position.offset}-0"
         raw = await self._ask("XRANGE", self._stream, exact, exact)
         meta = await self._ask("HMGET", self._meta, *_ENDS)
@@ -373,7 +373,7 @@ class RedisLog:
             if not offsets:
                 return None
             content = await self._ask("HGET", self._snapshots, offsets[-1])
-            # It may have been replaced by newer ones between the two commands.
+            # Newer snapshots may have replaced it between the two commands.
             if content is not None:
                 return await asyncio.to_thread(decode_snapshot, content, offsets[-1])
 
@@ -392,7 +392,7 @@ class RedisLog:
 
 
 def _of_one(answer: Any) -> Sequence[tuple[bytes, Any]]:
-    """The entries in an answer to XREAD of one stream, as either version of the protocol brings it."""
+    """The entries in a reply to XREAD of one stream, in either version of the protocol."""
     if not answer:
         return ()
     if isinstance(answer, Mapping):
@@ -423,7 +423,7 @@ def _position(epoch: bytes, offset: bytes | None, chain: bytes | None) -> Positi
 
 
 def _check_position(meta: Sequence[bytes | None], after: Position) -> Position:
-    """The log's end, once nothing in its record contradicts the position."""
+    """The log's end, after checks that its record doesn't contradict the position."""
     epoch, end, chain, start, start_chain = meta
     if epoch is None or int(epoch) != after.epoch:
         raise _other_epoch(epoch, after.epoch)

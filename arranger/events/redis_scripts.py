@@ -1,18 +1,18 @@
-"""The Lua scripts of the log in Redis: each is one atomic step. Nothing in them is newer than Redis 6.2.
+"""The Lua scripts of the log in Redis: each is one atomic step. They need nothing newer than Redis 6.2.
 
 Keys, in this order: log (stream), meta (hash: epoch, end, chain, start, start_chain, old), writers (hash: writer to
 `seq:first:last`), cursors (hash: `term:<watch>` to the watch's current term, `<watch>` to `<term>:<cursor>`), snapshots
 (hash: offset to bytes). Offsets stay below 2^53, where Lua's numbers are exact; they are formatted, because Lua would
 write large ones with an exponent.
 
-A cursor counts only if its term is the watch's: releases before the fence stored cursors with no regard to terms.
+A cursor counts only if its term is the watch's: releases before the fence stored cursors regardless of terms.
 
-Redis refuses a script for want of memory or a failing disk at its first write only, so it is refused whole or carried
-out whole. Trimming begins with the write that needs no memory: it must work when memory is full.
+For lack of memory or after a disk error, Redis refuses a script only at its first write, so a script runs wholly or not
+at all. Trimming begins with a write that needs no memory: it must work when memory is full.
 """
 
-#: How far a time told is ahead of the server's own, both in milliseconds, if it is off by more than the bound. An empty
-#: bound takes any time.
+#: How far a time is ahead of the server's own, both in milliseconds, if they differ by more than the bound. An empty
+#: bound accepts any time.
 _OFF = """
 local function off(told, bound)
   if bound == '' then return nil end
@@ -23,9 +23,9 @@ end
 """
 
 #: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload; then the fence: watch
-#: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the time told and its bound. Answers
+#: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the batch's time and its bound. Returns
 #: `{word, …}`: appended first last chain cursor | duplicate first last cursor | later seq | superseded term | clock
-#: ahead | epoch present | tail end. The cursor is empty but for a claim that is current.
+#: ahead | epoch present | tail end. The cursor is empty except for a current claim.
 APPEND = (
     _OFF
     + """
@@ -75,8 +75,8 @@ return {'appended', first, finish, chain, cursor}
 )
 
 #: Arguments: the lost epoch, the new epoch, the payload of its first batch; then the fence: watch (empty: none) and
-#: term; then the time told and its bound. Answers `{epoch, end, chain}`, `{'superseded', term}` or `{'clock', ahead}`.
-#: The two newest old streams are kept beside the log as `…log:old:<epoch>`.
+#: term; then the batch's time and its bound. Returns `{epoch, end, chain}`, `{'superseded', term}` or `{'clock',
+#: ahead}`. The two newest old streams are kept beside the log as `…log:old:<epoch>`.
 BEGIN_EPOCH = (
     _OFF
     + """
@@ -103,8 +103,8 @@ return {ARGV[2], '1', chain}
 """
 )
 
-#: Arguments: epoch, the offset before which entries go, how many writers to remember. Answers `{'trimmed', count}`
-#: or `{'epoch', present}`. Writers are forgotten only beyond that number, and only with their last batch trimmed.
+#: Arguments: epoch, the offset before which entries are deleted, how many writers to remember. Returns `{'trimmed',
+#: count}` or `{'epoch', present}`. Beyond that number, writers whose last batch is trimmed are deleted.
 TRIM = """
 local epoch = redis.call('HGET', KEYS[2], 'epoch')
 if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end
@@ -130,7 +130,7 @@ return {'trimmed', count}
 """
 
 #: Keys: the five of the log, and the stream and the hash of snapshots that were loaded beside them. Arguments: epoch,
-#: end, chain, start, chain at the start. Answers `{'loaded'}`, or `{'there'}` where the log has anything already.
+#: end, chain, start, chain at the start. Returns `{'loaded'}`, or `{'there'}` if any key of the log exists already.
 LOAD = """
 for i = 1, 5 do
   if redis.call('EXISTS', KEYS[i]) == 1 then return {'there'} end
@@ -142,7 +142,7 @@ redis.call('HSET', KEYS[2], 'start', ARGV[4], 'start_chain', ARGV[5])
 return {'loaded'}
 """
 
-#: Arguments: epoch, offset, content, how many to keep. Answers `{'kept'}` or `{'epoch', present}`.
+#: Arguments: epoch, offset, content, how many to keep. Returns `{'kept'}` or `{'epoch', present}`.
 PUT_SNAPSHOT = """
 local epoch = redis.call('HGET', KEYS[2], 'epoch')
 if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end

@@ -1,4 +1,4 @@
-"""URLs of a Redis, told from other places and shown without their secrets; importing this loads no client."""
+"""Redis URLs: their recognition, and their display without secrets. Importing this module loads no client."""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +6,7 @@ SCHEMES = ("redis", "rediss", "unix")
 
 
 def redacted(url: str) -> str:
-    """The URL as it may be shown: without user, password and options."""
+    """The URL without user, password and options, for display."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "unix":
@@ -17,5 +17,5 @@ def redacted(url: str) -> str:
 
 
 def scheme_of(url: str) -> str:
-    """The URL's scheme, empty where there is none."""
+    """The URL's scheme, empty if it has none."""
     return url.partition("://")[0] if "://" in url else ""

@@ -1,13 +1,13 @@
-"""What an archive is made of: segments of the log and snapshots, each one compressed and checksummed file.
+"""The files of an archive: segments of the log and snapshots, each one compressed and checksummed file.
 
-A file's name says what is in it, so that a listing of names is the index; nothing else needs to be kept or can get out
-of date. `1763621911000-000000000001-000000100000-1763621911000-1763622011000.events` is an epoch, the first and last
-offset, and the first and last time told; a snapshot's name has the epoch, the offset and the time told.
+A file's name describes its content, so a listing of names is the index; no other index exists that could be outdated.
+`1763621911000-000000000001-000000100000-1763621911000-1763622011000.events` has an epoch, the first and last offset,
+and the first and last time; a snapshot's name has the epoch, the offset and the time of its state.
 
-Both begin with a magic line and a head (MessagePack, with its length and CRC before it), and go on with a body that
-zstandard has compressed and whose SHA-256 stands in the head. A segment's body holds the lengths of all payloads, then
-the numbers of their events, then the payloads. The chain of each entry follows from the chain before the segment and
-the payloads, so it isn't kept; the chain after the segment is, and has to come out.
+Both begin with a magic line and a head (MessagePack, with its length and CRC before it). A body compressed with
+zstandard follows, whose SHA-256 is in the head. A segment's body has the lengths of all payloads, then the numbers of
+their events, then the payloads. The chain of each entry follows from the chain before the segment and the payloads, so
+it isn't stored; the chain after the segment is stored and must match.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from arranger.events.log import Position, StoredSnapshot
 _MAGIC = {"events": b"arranger events 1\n", "snapshot": b"arranger snapshot 1\n"}
 #: Length and CRC-32 of the head.
 _LENGTHS = struct.Struct(">II")
-#: Bytes that hold magic and head of either kind of file, with room to spare.
+#: Enough bytes for magic and head of either kind of file.
 HEAD_BYTES = 512
 
 #: Measured on a log of 1,000,000 events: each level above saves less than 3 % and takes half as long again.
 _LEVEL = 9
-#: Far enough back to find most pods' earlier sightings in the same file.
+#: Large enough to find most pods' earlier observations in the same file.
 _WINDOW_LOG = 25
 
 _SEGMENT_NAME = re.compile(r"(\d{13,})-(\d{12,})-(\d{12,})-(\d{13,})-(\d{13,})\.events")
@@ -43,7 +43,7 @@ _Head = TypeVar("_Head", "SegmentHead", "_SnapshotHead")
 
 
 class SegmentName(msgspec.Struct, frozen=True, order=True):
-    """What the name of a segment's file says."""
+    """The parts of the name of a segment's file."""
 
     epoch: int
     first: int
@@ -58,7 +58,7 @@ class SegmentName(msgspec.Struct, frozen=True, order=True):
 
 
 class SnapshotName(msgspec.Struct, frozen=True, order=True):
-    """What the name of a snapshot's file says."""
+    """The parts of the name of a snapshot's file."""
 
     epoch: int
     offset: int
@@ -70,7 +70,7 @@ class SnapshotName(msgspec.Struct, frozen=True, order=True):
 
 
 def parsed_name(file: str) -> SegmentName | SnapshotName | None:
-    """What a file is by its name; None for one that isn't part of an archive."""
+    """The parts of a file's name; None if it isn't part of an archive."""
     match = _SEGMENT_NAME.fullmatch(file)
     if match is not None:
         return SegmentName(*map(int, match.groups()))
@@ -79,7 +79,7 @@ def parsed_name(file: str) -> SegmentName | SnapshotName | None:
 
 
 class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
-    """What stands before a segment's body; `times_ms` are the first and the last time in it, since 1970."""
+    """The head before a segment's body; `times_ms` are the first and the last time in it, since 1970."""
 
     epoch: int
     first: int
@@ -112,7 +112,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Segment:
-    """Entries of a segment that was read: payloads and where each ends; chains are worked out as far as needed."""
+    """Entries of a segment that was read: payloads and their ends; chains are computed as far as needed."""
 
     def __init__(self, head: SegmentHead, body: bytes, file: str) -> None:
         self.head = head
@@ -140,7 +140,7 @@ class Segment:
         return self._counts[number]
 
     def chain(self, number: int) -> str:
-        """The chain after the entry of this number; -1 stands for what is before the segment."""
+        """The chain after the entry of this number; -1 is the chain before the segment."""
         if number < 0:
             return self.head.chain_before
         chains = self._chains
@@ -154,7 +154,7 @@ class Segment:
 
 
 def encode_segment(before: Position, entries: Sequence[StoredEntry], times_ms: tuple[int, int]) -> tuple[str, bytes]:
-    """Name and content of the file for entries that follow a position and are right; `times_ms` as in `SegmentHead`."""
+    """Name and content of the file for checked entries after a position; `times_ms` as in `SegmentHead`."""
     lengths = numpy.array([len(entry.payload) for entry in entries], dtype="<u4")
     counts = numpy.array([entry.count for entry in entries], dtype="<u4")
     raw = b"".join((lengths.tobytes(), counts.tobytes(), *(entry.payload for entry in entries)))
@@ -176,7 +176,7 @@ def encode_segment(before: Position, entries: Sequence[StoredEntry], times_ms: t
 
 
 def decode_segment(name: SegmentName, content: bytes) -> Segment:
-    """What `encode_segment` wrote. Raises `DamagedEntry`, which names the file."""
+    """The inverse of `encode_segment`. Raises `DamagedEntry`, which names the file."""
     head, body = _opened("events", SegmentHead, content, name.first, name.file)
     if (head.epoch, head.first, head.last) != (name.epoch, name.first, name.last):
         raise damaged(name.first, f"{name.file} holds offsets {head.first} to {head.last}")
@@ -189,7 +189,7 @@ def decode_segment_head(name: SegmentName, begin: bytes) -> SegmentHead:
 
 
 def encode_snapshot_file(snapshot: StoredSnapshot, time_ms: int) -> tuple[str, bytes]:
-    """Name and content of the file for a snapshot; `time_ms` is the time told of its state."""
+    """Name and content of the file for a snapshot; `time_ms` is the time of its state."""
     position = snapshot.position
     body = _compressed(snapshot.content)
     head = _SnapshotHead(
@@ -200,13 +200,13 @@ def encode_snapshot_file(snapshot: StoredSnapshot, time_ms: int) -> tuple[str, b
 
 
 def decode_snapshot_file(name: SnapshotName, content: bytes) -> StoredSnapshot:
-    """What `encode_snapshot_file` wrote. Raises `DamagedEntry`, which names the file."""
+    """The inverse of `encode_snapshot_file`. Raises `DamagedEntry`, which names the file."""
     head, body = _opened("snapshot", _SnapshotHead, content, name.offset, name.file)
     return StoredSnapshot(Position(head.epoch, head.offset, head.chain), body)
 
 
 def damaged(offset: int, reason: str) -> DamagedEntry:
-    """Something wrong with a file of an archive, met at an offset."""
+    """The error for a faulty file of an archive, found at an offset."""
     return DamagedEntry(offset, reason, hint="restore this file of the archive from a copy")
 
 
@@ -223,7 +223,7 @@ def _framed(kind: str, head: msgspec.Struct) -> bytes:
 
 
 def _head(kind: str, of: type[_Head], content: bytes, offset: int, file: str) -> tuple[_Head, int]:
-    """The head, and where the body begins."""
+    """The head, and the index at which the body begins."""
     magic = _MAGIC[kind]
     at = len(magic) + _LENGTHS.size
     if not content.startswith(magic) or len(content) < at:

@@ -1,7 +1,7 @@
-"""A log and its archive, read as one: what was trimmed from the stream is read from the archive.
+"""A log and its archive, read as one: trimmed entries are read from the archive.
 
-The archive is looked at only when something is asked for that the stream hasn't got, so that what happened just now can
-be read while the archive is away. Where the two don't meet, reading on is a `DamagedEntry` that names what lacks.
+The archive is used only for entries that the stream doesn't have, so recent events stay readable while the archive is
+unavailable. If the two have a gap between them, reading across it raises a `DamagedEntry` that names the missing part.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class TieredLog(OnlyRead):
         return await self._live.end()
 
     async def _archived(self, *, again: bool = False) -> ArchiveLog | None:
-        """The archive of the live log's epoch; None where it has none."""
+        """The archive of the live log's epoch; None if it has none."""
         if not self._looked:
             archive = ArchiveLog(self._blob_store, epoch=(await self._live.end()).epoch)
             try:
@@ -69,7 +69,7 @@ class TieredLog(OnlyRead):
         return await self._live.read_stored(after, limit=limit)
 
     async def _behind(self, after: Position) -> ArchiveLog | None:
-        """The archive, if that has what follows a position and the live log has not."""
+        """The archive, if it has the entries after a position and the live log doesn't."""
         live = await self._live.start() if self._archive is None or after.offset >= self._archive.reach[1] else None
         if live is not None and after.offset >= live.offset:
             return None
@@ -97,7 +97,7 @@ class TieredLog(OnlyRead):
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         found = await self._live.newest_snapshot(at_most=at_most)
         if found is not None:
-            return found  # what the archive has was the live log's before: nothing newer is there
+            return found  # every archived snapshot came from the live log: none is newer
         archive = await self._archived()
         return await archive.newest_snapshot(at_most=at_most) if archive is not None else None
 

@@ -1,9 +1,9 @@
 """The Kubernetes API over HTTP: raw JSON on one pool of connections.
 
-The typed calls of the `kubernetes` package validate every body and cost some 24 ms of CPU each; this client sends and
-reads dictionaries and reaches nearly what bare aiohttp does. The list-watch protocol is spoken here down to the bytes,
-because what a worker may conclude depends on it: what a watch that fell silent, a line cut in the middle, or an error
-event in a stream of changes means is said by an exception, never swallowed.
+The typed calls of the `kubernetes` package validate every body and take some 24 ms of CPU each; this client sends and
+reads dictionaries and is nearly as fast as bare aiohttp. It implements the list-watch protocol down to the bytes,
+because the workers' conclusions depend on it: a silent watch, a truncated line, or an error event in a stream of
+changes raises an exception and is never swallowed.
 """
 
 import math
@@ -32,22 +32,22 @@ from arranger.kube.cluster import (
 )
 from arranger.kube.config import Access, Credentials
 
-#: A server sends a bookmark about every minute, so a watch that says nothing for longer is dead.
+#: A server sends a bookmark about every minute, so a watch that is silent for longer is dead.
 SILENCE_S = 75.0
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 CONNECTIONS = 128
-#: An object is at most some 1.5 MB in etcd; a watch line far beyond that is no line.
+#: An object has at most some 1.5 MB in etcd; a watch line far beyond that is malformed.
 LONGEST_LINE_BYTES = 32 * 1024 * 1024
 _READ_BUFFER_BYTES = 1024 * 1024
 
 
-#: Whether the request that the present task sends is still wanted.
+#: Whether the request that the present task sends is still needed.
 _still: ContextVar[Callable[[], bool]] = ContextVar("still", default=always)
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Asks once more whether a request is wanted when its connection is there, and then it is written at once."""
+    """Checks again, once a request has its connection, that it is still needed; it is then written at once."""
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
@@ -60,10 +60,10 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class OnRequest(Protocol):
-    """Whoever counts requests."""
+    """A callback that counts requests."""
 
     def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
-        """Told when the answer has begun: RBAC verb, plural, HTTP code (0: no answer), time until then."""
+        """Called when the response begins: RBAC verb, plural, HTTP code (0: no response), time until then."""
 
 
 class _Meta(msgspec.Struct):
@@ -81,7 +81,7 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """Kubernetes' way to say no."""
+    """Kubernetes' representation of an error."""
 
     code: int | None = None
     reason: str | None = None
@@ -94,9 +94,9 @@ class _Line(msgspec.Struct):
     object: Object
 
 
-#: HTTP's methods, by RBAC verb.
+#: HTTP methods by RBAC verb.
 _METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
-#: What a broken connection looks like. A TimeoutError is an OSError.
+#: The exceptions of a broken connection. A TimeoutError is an OSError.
 _FAULTS = (aiohttp.ClientError, OSError)
 #: Kubernetes' reasons for codes that proxies and overloaded servers send without a Status.
 _REASONS = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 503: "ServiceUnavailable"}
@@ -130,7 +130,7 @@ class HttpCluster:
         next_page = ""
         moment = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         while True:
-            # A continuation has its moment in it, and another one beside it is refused.
+            # A continuation contains its resourceVersion, and the server refuses another one beside it.
             query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
             raw = await self._call("list", resource, resource.path(), query=query)
             page = _decoded(_listings, raw)
@@ -146,7 +146,7 @@ class HttpCluster:
             "watch": "1",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
-            # At least one second: 0 would mean the server's own choice, up to an hour.
+            # At least one second: with 0 the server would choose, up to an hour.
             "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
         }
         response = await self._open("watch", resource, resource.path(), query=query)
@@ -162,7 +162,7 @@ class HttpCluster:
                     if errors:
                         raise _refusal(_status_of(lines[errors[0]].object), code=500)
         finally:
-            # Without its end having been read, this closes the connection.
+            # Before the end of the response, this closes the connection.
             response.release()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
@@ -193,7 +193,7 @@ class HttpCluster:
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        # Without it, some kinds would orphan what they own.
+        # Without it, some kinds would orphan their dependents.
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         conditions = {"uid": uid, "resourceVersion": resource_version}
         if preconditions := {name: value for name, value in conditions.items() if value is not None}:
@@ -233,7 +233,7 @@ class HttpCluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send a request, once more with fresh credentials when they are rejected; the answer if it is a good one."""
+        """Send a request, and again with fresh credentials if they are rejected; returns a successful response."""
         payload = None if body is None else msgspec.json.encode(body)
         target = path + ("?" + urllib.parse.urlencode(query) if query else "")
         credentials = await self._access.current()
@@ -252,7 +252,7 @@ class HttpCluster:
         return response
 
     async def _refuse(self, response: aiohttp.ClientResponse, what: str) -> None:
-        """Raise what an answer says that isn't a good one."""
+        """Raise the error in an unsuccessful response."""
         try:
             raw = await response.read()
         except _FAULTS as error:
@@ -264,7 +264,7 @@ class HttpCluster:
     async def _send(
         self, verb: str, resource: Resource, target: str, payload: bytes | None, credentials: Credentials
     ) -> aiohttp.ClientResponse:
-        """One request on the wire, told to whoever counts them."""
+        """Send one request and report it to `on_request`."""
         headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
         if payload is not None:
             headers["Content-Type"] = "application/merge-patch+json" if verb == "patch" else "application/json"
@@ -292,12 +292,12 @@ class HttpCluster:
         return response
 
     def _session(self) -> aiohttp.ClientSession:
-        # Made at the first request, because aiohttp wants a running event loop.
+        # Created at the first request, because aiohttp needs a running event loop.
         if self._lazy_session is None:
             self._lazy_session = aiohttp.ClientSession(
                 connector=_Connector(limit=CONNECTIONS, keepalive_timeout=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # To a server nearby, compression costs both sides more time than the bytes do.
+                # To a server nearby, compression takes both sides more time than it saves.
                 headers={
                     "Accept": "application/json",
                     "Accept-Encoding": "identity",
@@ -309,7 +309,7 @@ class HttpCluster:
 
 
 async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncGenerator[bytes, None]:
-    """The complete lines of a stream, all that have arrived together in one piece of bytes."""
+    """The complete lines of a stream; those that arrived together form one piece of bytes."""
     pieces: list[bytes] = []
     kept_bytes = 0
     while True:
@@ -348,12 +348,12 @@ def _decoded(decoder: msgspec.json.Decoder[_T], raw: bytes) -> _T:
     try:
         return decoder.decode(raw)
     except msgspec.MsgspecError as error:
-        # Something stands between us and the API server; what it did with a write isn't known.
+        # Something between us and the API server replied; whether a write took effect is unknown.
         raise ClusterUnavailable(f"the API server's answer isn't what it should be: {error}") from error
 
 
 def _status_of(body: bytes | Object) -> _Status:
-    """The Status in an error's body; the beginning of the body itself when it is something else."""
+    """The Status in an error's body; the beginning of the body itself if it has none."""
     try:
         return msgspec.json.decode(body, type=_Status) if isinstance(body, bytes) else msgspec.convert(body, _Status)
     except msgspec.MsgspecError:
@@ -362,9 +362,9 @@ def _status_of(body: bytes | Object) -> _Status:
 
 
 def _refusal(status: _Status, *, code: int, retry_after: str = "") -> ApiError:
-    """The error for a Status; `code` and `retry_after` are HTTP's, for what the Status doesn't say."""
+    """The error for a Status; HTTP's `code` and `retry_after` apply where the Status has none."""
     retry_after_s = status.details.retry_after_s if status.details else 0.0
-    # As a date it would be for caches; API servers send seconds.
+    # A date is meant for caches; API servers send seconds.
     if retry_after.isdecimal():
         retry_after_s = max(retry_after_s, float(retry_after))
     code = status.code or code

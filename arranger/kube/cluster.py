@@ -1,7 +1,7 @@
-"""The Kubernetes API as the workers use it: a handful of verbs on a handful of resources, objects as raw JSON.
+"""The Kubernetes API as the workers use it: a few verbs on a few resources, with objects as raw JSON.
 
-Two things implement it: `kube.client` over HTTP, and `sandbox.direct` in memory for simulations. A contract
-suite holds both, and the embedded HTTP cluster, to what a real API server does.
+It has two implementations: `kube.client` over HTTP, and `sandbox.direct` in memory for simulations. A contract
+suite checks that both, and the embedded HTTP cluster, behave like a real API server.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.errors import ClusterError
 
-#: A Kubernetes object as JSON gives it.
+#: A Kubernetes object as parsed JSON.
 Object = dict[str, Any]
 
 
@@ -54,7 +54,7 @@ CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "Cust
 class ApiError(ClusterError):
     """The API server refused a request: `code` (HTTP), `reason` (`AlreadyExists`), and its message.
 
-    `retry_after_s` is what the server asked to wait, 0 if it said nothing.
+    `retry_after_s` is the delay that the server requested, 0 for none.
     """
 
     def __init__(self, code: int, reason: str, message: str, *, retry_after_s: float = 0.0) -> None:
@@ -66,15 +66,14 @@ class ApiError(ClusterError):
 
 
 class ClusterUnavailable(ClusterError):
-    """No answer: connection refused, reset or timed out. Whether a write took effect is not known."""
+    """No response: connection refused, reset or timed out. Whether a write took effect is unknown."""
 
 
 class Withdrawn(ClusterError):
-    """A request was no longer wanted when it was about to be sent: it was not sent."""
+    """A request was no longer needed when it was about to be sent: it was not sent."""
 
 
 def always() -> bool:
-    """Wanted whatever comes."""
     return True
 
 
@@ -90,9 +89,9 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One watch event. `type` is ADDED, MODIFIED, DELETED or BOOKMARK (only `resource_version` counts then).
+    """One watch event. `type` is ADDED, MODIFIED, DELETED or BOOKMARK (then only `resource_version` counts).
 
-    `received_ms` is when it came from the wire, on this machine's wall clock.
+    `received_ms` is when it arrived, on this machine's wall clock.
     """
 
     type: str
@@ -102,42 +101,42 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Watchable(Protocol):
-    """What is listed and watched. Every method may raise `ApiError` or `ClusterUnavailable`."""
+    """The methods that list and watch. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
     def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         """All objects of a resource, cluster-wide, a consistent listing in pages.
 
-        Never served from a stale cache (no resourceVersion=0). `Expired` when the listing outlived its
-        continuation: begin again. With `at`, the objects as they were at that resourceVersion; `Expired` when the
-        server doesn't remember that.
+        Never served from a stale cache (no resourceVersion=0). Raises `Expired` if the listing takes longer than its
+        continuation is valid: list again. With `at`, returns the objects as of that resourceVersion; raises `Expired`
+        if the server no longer has it.
         """
         ...
 
     def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
-        """Changes after a resourceVersion, cluster-wide, with bookmarks, in order; what has arrived comes together.
+        """Changes after a resourceVersion, cluster-wide, with bookmarks, in order, in lists as they arrive.
 
-        Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` when it breaks or stays
-        silent for longer than its bookmarks allow.
+        Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` if it breaks or stays silent for
+        longer than its bookmarks allow.
         """
         ...
 
 
 class Cluster(Watchable, Protocol):
-    """What workers ask of the API server. Every method may raise `ApiError` or `ClusterUnavailable`."""
+    """The API server's methods for workers. Every method may raise `ApiError` or `ClusterUnavailable`."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        """One object; `ApiError` 404 when it isn't there."""
+        """One object; raises `ApiError` 404 if it doesn't exist."""
         ...
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
     ) -> Object:
-        """Create an object; `ApiError` 409 AlreadyExists when the name is taken.
+        """Create an object; raises `ApiError` 409 AlreadyExists if the name is taken.
 
-        `still` is asked right before the request is sent, and `Withdrawn` is raised if it returns False: a connection
-        takes its time to come about, and the process may be stopped meanwhile for as long as somebody likes.
+        `still` is called right before the request is sent, and `Withdrawn` is raised if it returns False: a connection
+        takes time to open, and the process may be paused meanwhile for any length of time.
         """
         ...
 
@@ -159,10 +158,10 @@ class Cluster(Watchable, Protocol):
     ) -> None:
         """Delete; only the object of this UID, or at this version, if one is given (409 Conflict otherwise).
 
-        404 when it isn't there.
+        Raises `ApiError` 404 if it doesn't exist.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...

@@ -1,7 +1,7 @@
-"""Finds the API server and how to speak to it: a kubeconfig, or the service account of the pod we run in.
+"""Finds the API server and the credentials for it: a kubeconfig, or the service account of the pod we run in.
 
-The `kubernetes` package reads both, exec plugins, client certificates and token files included. It is imported only
-here and only when asked, because it costs a tenth of a second and some 20 MB. Nothing of its typed client is used.
+The `kubernetes` package reads both, including exec plugins, client certificates and token files. It is imported only
+here and only when needed, because it takes a tenth of a second and some 20 MB. Its typed client isn't used.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import yaml
 from arranger.errors import UsageError
 from arranger.kube.cluster import ClusterUnavailable
 
-#: How often a credential that can change by itself (a mounted token, a plugin's token with an expiry) is looked at.
+#: How often a credential that can change by itself (a mounted token, a plugin's token with an expiry) is checked.
 LOOK_AGAIN_S = 60.0
 SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 
@@ -30,10 +30,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """Where the API server is and what it wants to see.
+    """The address of the API server and the credentials for it.
 
     `authorization` is the whole header, empty for none (a client certificate is in `tls`). `refresh` returns the
-    header that is valid now, and may read a file or run a plugin, so it may block.
+    header that is valid now; it may block, because it may read a file or run a plugin.
     """
 
     server: str
@@ -45,7 +45,7 @@ class Credentials:
 
 
 class Access:
-    """Credentials that stay valid: looked at again every minute, and read again when the server rejects them."""
+    """Credentials that stay valid: checked every minute, and loaded again when the server rejects them."""
 
     def __init__(
         self, load: Callable[[], Credentials], *, source: str, clock: Callable[[], float] = time.monotonic
@@ -59,11 +59,11 @@ class Access:
 
     @property
     def server(self) -> str:
-        """The API server's URL, without a slash at its end."""
+        """The API server's URL, without a trailing slash."""
         return self._credentials.server
 
     async def current(self) -> Credentials:
-        """The credentials to use for a request now."""
+        """The credentials for a request now."""
         refresh = self._credentials.refresh
         if refresh is None or self._clock() < self._look_again or self._renewing.locked():
             return self._credentials
@@ -75,9 +75,9 @@ class Access:
         return self._credentials
 
     async def renewed(self, rejected: Credentials) -> Credentials:
-        """Credentials read again, a plugin run again, after the server answered 401 to `rejected`.
+        """Credentials loaded again (a plugin is run again) after the server replied 401 to `rejected`.
 
-        Of many requests that are rejected together, one reads; the others get what it got.
+        Of many requests that are rejected together, one loads them for all.
         """
         async with self._renewing:
             if self._credentials is rejected:
@@ -87,9 +87,9 @@ class Access:
 
 
 def find_access(kubeconfig: str | Path | None = None, context: str | None = None) -> Access:
-    """Access as asked for: `kubeconfig`, else the files of KUBECONFIG, else ~/.kube/config, else the pod's own.
+    """Access as requested: `kubeconfig`, else the files of KUBECONFIG, else ~/.kube/config, else the pod's own.
 
-    `UsageError` names the file, the context or the variable that can't be used.
+    Raises `UsageError` that names the unusable file, context or variable.
     """
     paths = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     if not paths:
@@ -111,7 +111,7 @@ def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    # Of several files in KUBECONFIG some may be missing, as kubectl has it.
+    # Like kubectl, tolerate missing files among several in KUBECONFIG.
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         raise UsageError(f"there is no kubeconfig file {paths}", hint="give --kubeconfig FILE or set KUBECONFIG")
     configuration = Configuration()
@@ -135,7 +135,7 @@ def _from_kubeconfig(paths: str, context: str | None) -> Credentials:
 
 
 def _plugin(paths: str, merged: dict[str, Any], context: str | None) -> str:
-    """The exec plugin that the context's user names, if any; `UsageError` when the context or its parts don't exist."""
+    """The exec plugin of the context's user, if any; raises `UsageError` if the context or its parts don't exist."""
 
     def named(kind: str, name: str) -> Any:
         return next((node.value for node in merged.get(kind) or [] if node.value.get("name") == name), None)
@@ -198,7 +198,7 @@ def _tls(configuration: Any, *, named: str) -> ssl.SSLContext:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"{named}: its certificates can't be used: {_one_line(error)}") from error
-    # Authorities that clusters made for themselves often lack what the strict mode of Python 3.13 wants.
+    # Authorities that clusters create for themselves often fail the strict mode of Python 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False
@@ -207,7 +207,7 @@ def _tls(configuration: Any, *, named: str) -> ssl.SSLContext:
 
 
 def _proxy(proxy: str | None, server: str) -> str | None:
-    """The proxy to go through: the kubeconfig's, or the environment's unless that excludes this server."""
+    """The proxy to use: the kubeconfig's, or the environment's unless that excludes this server."""
     if not proxy:
         return None
     address = urllib.parse.urlsplit(server)
@@ -225,7 +225,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _or_unavailable(read: Callable[[], _T]) -> _T:
-    """What was usable at the start and isn't now is worth trying again, like a server that doesn't answer."""
+    """Raise `ClusterUnavailable`: credentials that were usable at the start may become usable again."""
     try:
         return read()
     except Exception as error:

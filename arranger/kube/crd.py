@@ -1,4 +1,4 @@
-"""The TYJob resource definition that comes with the program: the very file in `crds/`, carried in the package."""
+"""The TYJob resource definition of this release: the file in `crds/`, included in the package."""
 
 from importlib import resources
 
@@ -6,7 +6,7 @@ from arranger.model.validation import BUILT_IN_POLICIES, PolicyNames
 
 
 def tyjob_crd(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
-    """The definition as YAML, comments included, with the names of these policies as what a TYJob may give."""
+    """The definition as YAML, comments included, with these policies as the allowed names in a TYJob."""
     text = resources.files("arranger.kube").joinpath("tyjob.yaml").read_text(encoding="utf-8")
     for known, names in ((BUILT_IN_POLICIES.queue, policies.queue), (BUILT_IN_POLICIES.pod, policies.pod)):
         text = text.replace(_enum(known), _enum(names))

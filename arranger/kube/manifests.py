@@ -1,9 +1,9 @@
 """The pod to create for one slot of a job, from the TYJob's own template.
 
-What Arranger sets wins over the template: name, namespace, owner, labels under arranger.dev/, the node, and the
+Arranger's settings override the template: name, namespace, owner, labels under arranger.dev/, the node, and the
 environment variables TYJOB_*. Those come first in each container, so that a template's own variables and arguments
-can refer to them as $(TYJOB_NAME). A shared volume steps back where the template has one of the same name. Whatever
-else the template says goes to the API server as it is.
+can refer to them as $(TYJOB_NAME). A template's volume overrides a shared one of the same name. Everything else in the
+template is sent to the API server unchanged.
 """
 
 from arranger.kube.cluster import SERVICES, TYJOBS, Object
@@ -11,13 +11,13 @@ from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
 from arranger.model.validation import workers_of
 
-#: A failed container is started again by the kubelet, which is what `restartLimit` counts.
+#: The kubelet starts a failed container again, which `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
 
 
 def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str, leader_address: str | None) -> Object:
-    """The pod of a valid TYJob at this slot, bound to `node`. Workers are told `leader_address`, or the leader's name
-    where it has a Service.
+    """The pod of a valid TYJob for this slot, bound to `node`. Workers get `leader_address`, or the leader's name if it
+    has a Service.
 
     `group` is 0 for the leader and `i + 1` for worker set `i`.
     """
@@ -55,9 +55,9 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
 
 
 def leader_service(job: Object) -> Object | None:
-    """The headless Service of a valid TYJob's leader, None if it asks for none.
+    """The headless Service of a valid TYJob's leader, None if the job requests none.
 
-    Its name resolves to the leader's address as soon as that has one: workers may look for it before it is ready.
+    Its name resolves as soon as the leader has an address: workers may look it up before the leader is ready.
     """
     spec = job["spec"]
     if not spec.get("leaderService"):
@@ -78,7 +78,7 @@ def leader_service(job: Object) -> Object | None:
 
 
 def owner_reference(job: Object) -> Object:
-    """The reference by which a job's pods belong to it, and go with it."""
+    """The reference that makes a job's pods belong to it, so that they are deleted with it."""
     return {
         "apiVersion": TYJOBS.api_version,
         "kind": TYJOBS.kind,
@@ -90,7 +90,7 @@ def owner_reference(job: Object) -> Object:
 
 
 def _environment(job: Object, *, group: int, index: int, leader_address: str | None) -> list[Object]:
-    """TYJOB_*: who this pod is. A leader has no worker set, and its worker count is that of the whole job."""
+    """TYJOB_*: the identity of this pod. A leader has no worker set, and its worker count is that of the whole job."""
     sets = job["spec"]["workerSets"]
     leader = group == LEADER_GROUP
     counted = sets if leader else [sets[group - 1]]

@@ -1,7 +1,7 @@
-"""From Kubernetes objects, as JSON, to observations. Pure functions of the object; nothing here reads or waits.
+"""From Kubernetes objects, as JSON, to observations. Pure functions of the object, without I/O.
 
 Objects come from the API server, so their built-in parts are well-typed; only a TYJob is checked. Most pods and nodes
-of a cluster share their requests, labels and words, so those are remembered and shared, within bounds.
+of a cluster have the same requests, labels and texts, so those are cached and shared, within bounds.
 """
 
 import hashlib
@@ -39,19 +39,19 @@ from arranger.model.validation import TYJOB, validate
 
 Json = Mapping[str, Any]
 
-#: Waiting reasons of a container that is only on its way.
+#: Waiting reasons of a container that is starting normally.
 _ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
 
-#: What is told of one wrong field of a TYJob, in characters: it quotes what the user wrote there.
+#: Limit of the message for one wrong field of a TYJob, in characters: it quotes the user's text.
 _MAX_MESSAGE = 300
 
-#: What our own message in a status may take.
+#: Limit of our own message in a status, in characters.
 _MAX_STATUS_MESSAGE = 1000
 
-#: A time in RFC 3339, with fractions of a second and an offset, has fewer characters.
+#: An upper bound for a time in RFC 3339 with fractions of a second and an offset, in characters.
 _LONGEST_TIME = 64
 
-#: What is wrong with a TYJob is told up to this many fields.
+#: The number of wrong fields of a TYJob that are reported.
 _MAX_FIELDS_TOLD = 5
 
 _NOTHING: Json = {}
@@ -115,13 +115,13 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
 
 
 def _head(metadata: Json, term: int) -> tuple[int, str, str, str, str]:
-    """What the observation of an object in a namespace begins with: term, namespace, name, UID, resourceVersion."""
+    """The first fields in the observation of a namespaced object: term, namespace, name, UID, resourceVersion."""
     name, version = metadata["name"], metadata.get("resourceVersion") or ""
     return term, metadata.get("namespace") or "", name, metadata.get("uid") or "", version
 
 
 def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
-    """What of a pod concerns others. Of ours, what its name and slot tell anyway is left out."""
+    """The traits of a pod that affect other pods. For our pods, labels that follow from name and slot are left out."""
     own = {key: value for key, value in labels.items() if not (ours and key.startswith(LABEL_PREFIX))}
     ports = host_ports(spec)
     terms = anti_affinity(spec, labels) if spec.get("affinity") else ()
@@ -129,10 +129,10 @@ def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
 
 
 def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) -> JobSeen:
-    """The observation of a TYJob; `with_status` adds what a new epoch adopts the job from.
+    """The observation of a TYJob; `with_status` adds the fields from which a new epoch adopts the job.
 
-    `checks` say what a valid one is: which policies it may name depends on what is installed. Whatever the object
-    holds, this answers: a wrong spec is told in `invalid`.
+    `checks` define a valid TYJob: the policies that it may name depend on what is installed. This never raises,
+    whatever the object contains: `invalid` describes a wrong spec.
     """
     metadata = job["metadata"]
     errors = validate(job, checks)
@@ -164,18 +164,18 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
 
 
 def invalid_message(errors: list[FieldError]) -> str:
-    """What is wrong with a TYJob, on one line; empty for no errors."""
+    """The faults in a TYJob, on one line; empty for no errors."""
     told = "; ".join(one_line(" ".join(str(error).split()))[:_MAX_MESSAGE] for error in errors[:_MAX_FIELDS_TOLD])
     more = len(errors) - _MAX_FIELDS_TOLD
     return f"{told}; and {more} more" if more > 0 else told
 
 
-#: The field of a status that its digest leaves aside.
+#: The field of a status that its digest ignores.
 QUEUE_POSITION = "queuePosition"
 
 
 def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
-    """What the status of a TYJob says of its past; None when it has no stage yet."""
+    """The history in the status of a TYJob; None if it has no stage yet."""
     stage = status.get("stage")
     if not isinstance(stage, str) or not stage:
         return None
@@ -211,7 +211,7 @@ def _conditions_seen(status: Json) -> dict[str, Json]:
 
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
-    """The worker sets in a status that the job has, and that lost anything, by name."""
+    """The worker sets in a status that the job has and that lost anything, by name."""
     workers = status.get("workers")
     sets = [of_set for of_set in (workers if isinstance(workers, list) else ()) if isinstance(of_set, dict)]
     found = {of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}
@@ -220,10 +220,10 @@ def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
 
 
 def status_digest(status: Any) -> str:
-    """A short name for a status, the same before and after it went through the API server; "" for an empty one.
+    """A short identifier of a status, the same before and after the API server stored it; "" for an empty one.
 
-    Null, absent and empty mean the same, and so do all orders of an object's fields. The position in the queue is left
-    aside: it changes with every job that comes or goes, and is no reason to write all the others.
+    Null, absent and empty are equivalent, and so are all orders of an object's fields. The queue position is ignored:
+    it changes with every job that arrives or leaves, which is no reason to write all other statuses.
     """
     if isinstance(status, Mapping):
         status = {name: value for name, value in status.items() if name != QUEUE_POSITION}
@@ -248,7 +248,7 @@ def _parse_time_ms(text: str) -> int:
 
 
 def _without_empty(value: Any) -> Any:
-    """The value without nulls, empty strings, lists and objects, at any depth; None when nothing is left."""
+    """The value without nulls, empty strings, lists and objects, at any depth; None if nothing remains."""
     if value is None or isinstance(value, (str, int, float)):
         return None if value == "" else value
     if isinstance(value, Mapping):
@@ -271,13 +271,13 @@ def _owner(metadata: Json) -> PodOwner | None:
 
 
 def owned_by(item: Json, job_uid: str) -> bool:
-    """Whether an object's controller is the TYJob of this UID, as its owner references have it."""
+    """Whether an object's controller is the TYJob of this UID, by its owner references."""
     job = _controlling_job(item["metadata"])
     return job is not None and job.get("uid") == job_uid
 
 
 def _controlling_job(metadata: Json) -> Json | None:
-    """The reference to an object's controller, if that is a TYJob. Kubernetes lets no object have two."""
+    """The reference to an object's controller, if that is a TYJob. Kubernetes allows only one controller."""
     for reference in metadata.get("ownerReferences") or ():
         if reference.get("controller") is True:
             group = (reference.get("apiVersion") or "").partition("/")[0]
@@ -293,7 +293,7 @@ def _condition_is_true(status: Json, kind: str) -> bool:
 
 
 def _held(containers: list[Json]) -> dict[str | None, list[Json]]:
-    """What running containers have by their status, by name: more than their request while it is being lowered."""
+    """Resources of containers in their status, by name: they exceed the request while it is being lowered."""
     held: dict[str | None, list[Json]] = {}
     for container in containers:
         resources = container.get("resources") or _NOTHING
@@ -304,7 +304,7 @@ def _held(containers: list[Json]) -> dict[str | None, list[Json]]:
 
 
 def _first_waiting(containers: list[Json]) -> tuple[str, str]:
-    """Why the first container that can't start waits: the kubelet's reason and message."""
+    """The kubelet's reason and message for the first container that can't start."""
     for container in containers:
         waiting = (container.get("state") or _NOTHING).get("waiting")
         if waiting and waiting.get("reason") and waiting["reason"] not in _ON_ITS_WAY:
@@ -313,7 +313,7 @@ def _first_waiting(containers: list[Json]) -> tuple[str, str]:
 
 
 def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json], message: str) -> tuple[str, str]:
-    """Of an ended pod that gives no reason itself: who ended it, or why its first failed container did."""
+    """For an ended pod without a reason of its own: what disrupted it, or why its first failed container ended."""
     failed = phase == Phase.FAILED.value
     for condition in status.get("conditions") or ():
         if condition.get("type") == DISRUPTED and condition.get("status") == "True":
@@ -334,7 +334,7 @@ def _ran_at(moment_ms: int, containers: list[Json]) -> bool:
 
 
 def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:
-    """Of a failed pod that gives no reason itself: why its first failed container ended."""
+    """For a failed pod without a reason of its own: why its first failed container ended."""
     for container in containers:
         ended = (container.get("state") or _NOTHING).get("terminated")
         if ended and ended.get("exitCode"):

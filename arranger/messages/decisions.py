@@ -13,13 +13,13 @@ from arranger.model.text import counted
 
 
 def stage_text(decided: StageDecided) -> str:
-    """Why a job entered its stage."""
+    """The sentence on why a job entered its stage."""
     facts = decided.facts
     return facts.sentence or _STAGE[decided.reason](facts)
 
 
 def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
-    """Which workers were replaced, and why; empty for none. `spec` gives the names of the worker sets."""
+    """The replaced workers and the reasons; empty for none. `spec` gives the names of the worker sets."""
     if not causes:
         return ""
     if causes[0].sentence:

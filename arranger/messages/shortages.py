@@ -1,4 +1,4 @@
-"""Why pods have no nodes: reasons of single nodes, nodes counted by reason, and what a cycle found of a job."""
+"""Why pods have no nodes: reasons of single nodes, nodes counted by reason, and a cycle's result for a job."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -41,7 +41,7 @@ def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
 
 
 def reason_text(reason: Reason, selector: str = "") -> str:
-    """One reason for a number of nodes; `selector` is the pod's nodeSelector where that is known."""
+    """One reason for a number of nodes; `selector` is the pod's nodeSelector if known."""
     if reason.kind == ReasonKind.INSUFFICIENT:
         return _insufficient(reason, "at most ")
     return node_text(reason, selector)
@@ -64,7 +64,7 @@ def kind_text(reason: Reason) -> str:
 
 
 def quota_text(lack: QuotaLack) -> str:
-    """What a quota doesn't leave, and whether an empty namespace would do."""
+    """What a quota lacks, and whether an empty namespace would have enough."""
     limit = amount_text(unit_of(lack.resource), lack.hard)
     never = f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""
     return reason_text(beyond_quota(lack)) + never

@@ -1,4 +1,4 @@
-"""What things are: quantities, resource requests, nodes, pods and TYJobs, as small immutable records.
+"""The basic records: quantities, resource requests, nodes, pods and TYJobs, small and immutable.
 
-Nothing here knows the log, Kubernetes' wire format beyond the parts that it parses, or the time.
+They are independent of the log, of the time, and of Kubernetes' wire format beyond the parts that they parse.
 """

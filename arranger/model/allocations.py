@@ -1,4 +1,4 @@
-"""Allocations as a TYJob's status shows them, grouped by node, and back.
+"""Allocations in the form of a TYJob's status, grouped by node, and their parser.
 
     - node: gpu-1
       leader: true
@@ -6,8 +6,8 @@
         - set: actors
           indices: "0-3,7"
 
-Every node of the job stands there once, and runs of indices are ranges, so that a job of 5,000 workers stays far
-below the size that the API server accepts. Reading is lenient: what can't be understood is left out.
+Every node of the job has one entry, and runs of indices are ranges, so that a job of 5,000 workers stays far below the
+size limit of the API server. The parser is lenient: it skips what it can't understand.
 """
 
 import re
@@ -18,7 +18,7 @@ from arranger.model.job import LEADER_GROUP, PlacedPods
 
 Runs = tuple[tuple[int, int], ...]
 
-#: Above any index that a job can have; a status that says more was not written by Arranger.
+#: Above any index that a job can have; a status with more was not written by Arranger.
 _MAX_INDEX = 1_000_000
 _RUN = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 
@@ -37,7 +37,7 @@ def encode_allocations(allocations: Iterable[PlacedPods], group_names: Sequence[
 
 
 def decode_allocations(status: Any, group_names: Sequence[str]) -> tuple[PlacedPods, ...]:
-    """The placements in a `status.allocations`, merged and in order; sets that the job doesn't have are left out."""
+    """The placements in a `status.allocations`, merged and in order, without sets that the job doesn't have."""
     groups = {name: number for number, name in enumerate(group_names) if number != LEADER_GROUP}
     found: list[PlacedPods] = []
     for entry in status if isinstance(status, list) else ():
@@ -77,12 +77,12 @@ def _joined(runs: list[tuple[int, int]]) -> Runs:
 
 
 def text_of(runs: Runs) -> str:
-    """Runs of indices as a status shows them: "0-3,7"."""
+    """Runs of indices as in a status: "0-3,7"."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def runs_of(indices: Any) -> Runs:
-    """The runs in a text like "0-3,7"; empty when it isn't one."""
+    """The runs in a text like "0-3,7"; empty for any other text."""
     if not isinstance(indices, str):
         return ()
     runs = []

@@ -1,7 +1,7 @@
-"""Checks of JSON values against a declared form, with the words that the Kubernetes API server uses.
+"""Checks of JSON values against a declared form, with the wording of the Kubernetes API server.
 
-A check takes a value and its path and yields what is wrong; it never raises, whatever the JSON. As on the server, a
-null where a field may be absent counts as absent.
+A check takes a value and its path and yields the errors; it never raises, whatever the JSON. As on the server, a null
+for an optional field counts as absent.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-#: How a field is wrong: Kubernetes' codes, as they appear in `details.causes[].reason` of a refusal.
+#: The code of an error: Kubernetes' codes, as they appear in `details.causes[].reason` of a refusal.
 CauseReason = Literal[
     "FieldValueInvalid",
     "FieldValueRequired",
@@ -25,7 +25,7 @@ CauseReason = Literal[
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One wrong field: its path (`spec.priority`), a message that says what is allowed, and the code for the cause."""
+    """One wrong field: its path (`spec.priority`), a message with the allowed values, and the code of the cause."""
 
     field: str
     message: str
@@ -38,7 +38,7 @@ class FieldError(msgspec.Struct, frozen=True):
 Errors = Iterator[FieldError]
 Check = Callable[[Any, str], Errors]
 
-#: JSON schema's names of types; a bool is an int as well, so it comes first.
+#: JSON schema's type names; a bool is also an int, so it comes first.
 _TYPES: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
     (int, "integer"),
@@ -55,7 +55,7 @@ _NAMED = 100
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: JSON, cut where it is long; objects and lists by their kind."""
+    """A value as quoted in a message: JSON, cut if it is long; objects and lists by their type."""
     if isinstance(value, (dict, list)):
         return json_type(value)
     text = json.dumps(value, ensure_ascii=False)
@@ -63,12 +63,12 @@ def shown(value: object) -> str:
 
 
 def json_type(value: object) -> str:
-    """The name that JSON schema has for the value's type."""
+    """The value's type in JSON schema's terms."""
     return next((name for kind, name in _TYPES if isinstance(value, kind)), "array")
 
 
 def invalid(path: str, value: object, reason: str) -> FieldError:
-    """An `Invalid value` in the API server's words."""
+    """An `Invalid value` error in the API server's wording."""
     return FieldError(path, f"Invalid value: {shown(value)}: {reason}")
 
 
@@ -106,7 +106,7 @@ def text(
     form: re.Pattern[str] | None = None,
     reason: str = "",
 ) -> Check:
-    """A string of `least` to `most` characters; `form` has to match all of it, or else `reason` is why not."""
+    """A string of `least` to `most` characters; `form` must match all of it, or `reason` is the error."""
 
     def check(value: Any, path: str) -> Errors:
         if not isinstance(value, str):
@@ -137,8 +137,8 @@ def one_of(*allowed: str) -> Check:
 def items(
     of: Check, *, least: int = 0, most: int | None = None, keys: Sequence[str] = (), unique: bool = False
 ) -> Check:
-    """A list of `least` to `most` items; no two of its objects may share the values of `keys`, or none is there twice
-    if they have to be `unique`."""
+    """A list of `least` to `most` items. No two of its objects may have the same values of `keys`, and with `unique` no
+    two items may be equal."""
 
     def check(value: Any, path: str) -> Errors:
         if not isinstance(value, list):
@@ -230,7 +230,7 @@ def record(
         if most is not None and _present(value) > most:
             message = f"Too many: {_present(value)}: must have at most {most} items: {listed}"
             yield FieldError(path, message, "FieldValueTooMany")
-        # Most of a pod's many fields are absent: looking at those present costs a fraction.
+        # Most of a pod's many fields are absent: checking only the present ones takes a fraction of the time.
         for name in sorted((name for name in value if name in order), key=order.__getitem__):
             if value[name] is not None:
                 yield from fields[name](value[name], f"{path}.{name}" if path else name)
@@ -243,7 +243,7 @@ def record(
 
 
 def both(first: Check, then: Check) -> Check:
-    """`then` is asked only about what passed `first`, so it may rely on its types."""
+    """`then` checks only values that passed `first`, so it may rely on their types."""
 
     def check(value: Any, path: str) -> Errors:
         found = list(first(value, path))

@@ -1,13 +1,13 @@
-"""The settings that decide a plan. They are recorded with each cycle, so that it can be taken again as it was."""
+"""The settings that determine a plan. Each cycle records them, so that it can be run again exactly."""
 
 import msgspec
 
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
 
-#: The newest rules by which the fold judges decisions, as they are recorded with new ones: from 1 on, no pod is placed
-#: on a node that is not ready, cordoned or tainted at the decision's own offset; from 2 on, a quorum that gets its
-#: nodes starts its job. 0 are those of older logs.
+#: The newest rules by which the fold judges decisions; new decisions record it. From 1 on, no pod is placed on a node
+#: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
+#: its job. 0 means the rules of older logs.
 VERDICTS = 2
 
 
@@ -15,14 +15,14 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
     cluster could hold is failed.
 
-    `reasons_refresh_ms` is how old the numbers in an otherwise unchanged reason may grow: every waiting job in every
-    cycle would be a storm. `reasons_a_second` is how many jobs may be told other reasons in a second, and in one
-    cycle, 0 for any number: while pods come and go, "no node for the leader" and "no node for a worker" change places
-    with every cycle, for each of the jobs that wait. `versions` are `(name, version)` of every policy and filter
-    installed. For `refusal_avoid_ms` a job leaves a node alone whose kubelet refused a pod of it. Of a quorum whose
-    pods are placed one by one, because they ask something of each other, further ways are tried until `tried_pods` of
-    them were placed in vain; 0 for all ways. `verdicts` are the rules by which the cycle's placements are judged
-    (`VERDICTS`).
+    `reasons_refresh_ms` is the maximum age of the numbers in an otherwise unchanged reason: refreshing every waiting
+    job in every cycle would be a storm. `reasons_a_second` limits how many jobs may get other reasons in a second, and
+    in one cycle, 0 for no limit: while pods come and go, "no node for the leader" and "no node for a worker" alternate
+    with every cycle, for each waiting job. `versions` are `(name, version)` of every installed policy and filter. For
+    `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a quorum are placed one
+    by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
+    them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which the cycle's placements are
+    judged (`VERDICTS`).
     """
 
     queue_policy: str = "Priority"
@@ -37,5 +37,5 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     verdicts: int = 0
 
     def reasons_apart_ms(self, waiting: int) -> int:
-        """How old a job's reason must be before another kind of it is told, with so many jobs waiting."""
+        """The minimum age in ms of a job's reason before one of another kind replaces it."""
         return waiting * 1000 // self.reasons_a_second if self.reasons_a_second else 0

@@ -1,7 +1,7 @@
 """A TYJob as the scheduler and the life cycle need it: counts, requests and rules, without the pod templates.
 
-The templates stay in Kubernetes, which is the truth about them; the applier reads them there when it creates
-pods. What is here goes into the log, so it is small, and every field keeps its meaning for good.
+The templates stay in Kubernetes, which is authoritative for them; the applier reads them there when it creates
+pods. These records are written to the log, so they are small, and the meaning of a field never changes.
 """
 
 from enum import StrEnum
@@ -13,12 +13,12 @@ from arranger.model.pod import PodShape
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
 
-#: The pod policy under which a job's quorum is every pod of it.
+#: The pod policy under which a job's quorum is all of its pods.
 GANG = "Gang"
 
 
 class Stage(StrEnum):
-    """Where a job is in its life; owned by the controller. Ended (SUCCEEDED, FAILED) is final."""
+    """The phase of a job's life, decided by the controller. Ended stages (SUCCEEDED, FAILED) are final."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -32,7 +32,7 @@ ENDED = frozenset({Stage.SUCCEEDED, Stage.FAILED})
 
 
 class ScheduleState(StrEnum):
-    """How much of a job has nodes; owned by the scheduler."""
+    """How much of a job has nodes; decided by the scheduler."""
 
     UNSCHEDULED = "Unscheduled"
     PARTLY = "ScheduledPartly"
@@ -41,7 +41,7 @@ class ScheduleState(StrEnum):
 
 
 class Replacement(StrEnum):
-    """What comes of the slot of a worker that ended alone."""
+    """What happens to the slot of a worker that ended alone."""
 
     SAME_NODE = "SameNode"
     ELSEWHERE = "Elsewhere"
@@ -57,7 +57,7 @@ class CleanPodPolicy(StrEnum):
 
 
 class QuotaTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What of a pod only a ResourceQuota asks about, and no node.
+    """The properties of a pod that only a ResourceQuota uses, and no node.
 
     `limits` are sorted as a shape's requests are; `has_deadline`: the pod has activeDeadlineSeconds of its own;
     `looks_elsewhere`: a term of its pod affinity names or selects namespaces.
@@ -69,7 +69,7 @@ class QuotaTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     looks_elsewhere: bool = False
 
 
-#: Of a pod that declares none of it, and of all pods in logs that don't tell it.
+#: For a pod that declares none of them, and for all pods in logs that don't record them.
 NO_QUOTA_TRAITS = QuotaTraits()
 
 
@@ -85,9 +85,9 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given.
 
-    `queue_policy` and `pod_policy` are empty where the job names none and the configured default applies. `ttl_s` is
-    how long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
-    `leader_service`: workers reach the leader by a name that stays, whatever its address.
+    `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
+    long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
+    `leader_service`: workers reach the leader by a fixed name, whatever its address.
     """
 
     groups: tuple[PodGroup, ...]
@@ -126,10 +126,10 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The part of a TYJob's status from which a new epoch adopts the job.
 
-    `restarts` are those of leader pods that are gone, `worker_restarts` the same by worker set. `given_up` are the
-    slots that are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the
-    budget and may still be there. `turned` says of each condition whether it holds and since when, `reason` what the
-    last decision on the stage was for.
+    `restarts` are those of deleted leader pods, `worker_restarts` the same by worker set. `given_up` are the slots that
+    are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the budget and
+    may still exist. `turned` is for each condition whether it holds and since when, `reason` that of the last decision
+    on the stage.
     """
 
     stage: str

@@ -1,7 +1,7 @@
-"""Names and labels of a job's pods: a function of job, group, index and attempt, and the way back from a pod.
+"""Names and labels of a job's pods, from job, group, index and attempt, and their parsing.
 
-`{job}-{group}-{index}`, with `-r{attempt}` appended from the second attempt on; the leader's index is 0. A pod whose
-labels and name don't agree is not ours, whatever its owner reference says.
+The form is `{job}-{group}-{index}`, with `-r{attempt}` appended from the second attempt on; the leader's index is 0. A
+pod whose labels and name don't agree is not ours, whatever its owner reference.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from arranger.model.pod import PodOwner
 GROUP = "arranger.dev"
 KIND = "TYJob"
 
-#: Everything below this prefix among a pod's labels is Arranger's.
+#: All labels of a pod with this prefix are Arranger's.
 LABEL_PREFIX = "arranger.dev/"
 JOB_LABEL = LABEL_PREFIX + "job"
 ROLE_LABEL = LABEL_PREFIX + "role"
@@ -23,18 +23,18 @@ ATTEMPT_LABEL = LABEL_PREFIX + "attempt"
 LEADER_ROLE = "leader"
 WORKER_ROLE = "worker"
 
-#: Characters that a job's name and a group's name may have together, so that a pod's name fits into 63.
+#: The maximum total length of a job's name and a group's name, so that a pod's name fits into 63 characters.
 MAX_NAMES_LENGTH = 50
 
 
 def pod_name(job: str, group_name: str, index: int, attempt: int) -> str:
-    """The name of the pod at this place in this attempt."""
+    """The name of the pod of this slot in this attempt."""
     name = f"{job}-{group_name}-{index}"
     return f"{name}-r{attempt}" if attempt else name
 
 
 def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: int) -> dict[str, str]:
-    """The labels that Arranger gives to the pod at this place."""
+    """Arranger's labels for the pod of this slot."""
     labels = {JOB_LABEL: job, ROLE_LABEL: LEADER_ROLE if leader else WORKER_ROLE}
     if not leader:
         labels[WORKER_SET_LABEL] = group_name
@@ -44,24 +44,24 @@ def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: 
 
 
 def service_name(job: str, leader: str) -> str:
-    """The name of the Service that stands for a job's leader, whatever the attempt."""
+    """The name of the Service for a job's leader, the same in every attempt."""
     return f"{job}-{leader}"
 
 
 def known_labels(job: str, group_name: str, *, leader: bool) -> dict[str, str]:
-    """Those of Arranger's labels that all pods of a group have in every attempt: what other pods may select them by."""
+    """Arranger's labels that all pods of a group have in every attempt: other pods may select by them."""
     labels = pod_labels(job, group_name, leader=leader, index=0, attempt=0)
     del labels[INDEX_LABEL], labels[ATTEMPT_LABEL]
     return labels
 
 
 def job_name(name: str, owner: PodOwner) -> str:
-    """The job's name, from the name of its pod at this place."""
+    """The job's name, from the name of the pod in this slot."""
     return name.removesuffix(pod_name("", owner.group_name, owner.index, owner.attempt))
 
 
 def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) -> PodOwner | None:
-    """The place that a pod owned by this job fills; None when its name and labels don't tell one."""
+    """The slot of a pod owned by this job; None if its name and labels don't define one."""
     index = _number(labels.get(INDEX_LABEL))
     attempt = _number(labels.get(ATTEMPT_LABEL))
     role = labels.get(ROLE_LABEL)

@@ -1,4 +1,4 @@
-"""A node as the scheduler sees it: what it can hold and which pods it refuses."""
+"""A node as the scheduler sees it: its capacity and the pods that it refuses."""
 
 import msgspec
 
@@ -12,8 +12,8 @@ class Taint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node's facts. `allocatable` holds sorted `(resource name, amount)` pairs, units as in `PodShape`,
-    `pods` included; `labels` are sorted pairs."""
+    """A node's facts. `allocatable` are sorted `(resource name, amount)` pairs, units as in `PodShape`, including
+    `pods`; `labels` are sorted pairs."""
 
     allocatable: tuple[tuple[str, int], ...]
     ready: bool

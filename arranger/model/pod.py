@@ -1,6 +1,6 @@
-"""A pod as the scheduler sees it: what it asks for (`PodShape`) and which place of which job it fills.
+"""A pod as the scheduler sees it: its requests and rules (`PodShape`), and the slot of a job that it fills.
 
-A shape is everything that decides which nodes a pod may run on, so equal shapes can be placed together.
+A shape has everything that determines the nodes a pod may run on, so pods of equal shape can be placed together.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Phase(StrEnum):
-    """A pod's phase, in Kubernetes' words."""
+    """A pod's phase, in Kubernetes' terms."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -18,27 +18,27 @@ class Phase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-#: A pod in one of these phases holds no resources.
+#: A pod in one of these phases uses no resources.
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
-#: How the reason of a failed pod begins that its node's kubelet refused to run: another node may take it.
+#: Beginnings of the reason of a failed pod that its node's kubelet refused: another node may accept it.
 REFUSALS = (
     "OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "PodOSNotSupported",
     "TaintToleration", "TopologyAffinityError",
 )  # fmt: skip
 
 
-#: How the reason begins of a pod that ended and gives none itself, where Kubernetes says that it disrupted it: its node
-#: is drained or gone, another pod preempts it, a taint drives it away.
+#: Beginning of the reason of an ended pod that gives none itself and that Kubernetes disrupted: its node was drained or
+#: deleted, another pod preempted it, a taint evicted it.
 DISRUPTED = "DisruptionTarget"
 
-#: What the log keeps of a pod's message: the first line, cut to so many characters. The rest may be a program's output.
+#: The log keeps the first line of a pod's message, up to this many characters. The rest may be a program's output.
 POD_MESSAGE_LIMIT = 200
-#: And of its reasons, which mostly are one word.
+#: The same limit for its reasons, which are usually one word.
 POD_REASON_LIMIT = 100
 
-#: The reason of a pod that ended well only after it was told to go.
+#: The reason of a pod that succeeded only after its deletion was requested.
 STOPPED = "Deleted while it ran"
 
 
@@ -70,15 +70,15 @@ NodeTerms = tuple[tuple[Requirement, ...], ...]
 #: Label keys with their values, sorted by key.
 Labels = tuple[tuple[str, str], ...]
 
-#: What a label selector asks for, all of it; () selects every pod, None selects none.
+#: The requirements of a label selector, ANDed; () selects every pod, None selects none.
 Selector = tuple[Requirement, ...] | None
 
-#: In `PodTerm.namespaces` it stands for the namespace of the pod that has the term.
+#: In `PodTerm.namespaces`: the namespace of the pod that has the term.
 OWN_NAMESPACE = ""
 
 
 class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """A port of the node that a pod takes: TCP, UDP or SCTP, on one address of the node or on all of them ("")."""
+    """A port of the node that a pod uses: TCP, UDP or SCTP, on one address of the node or on all of them ("")."""
 
     port: int
     protocol: str = "TCP"
@@ -88,7 +88,7 @@ class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False, order=Tru
 class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """One term of required pod affinity or anti-affinity: pods selected by label, in the topology of a node label.
 
-    `namespaces` are those where the selected pods live, None for all of them.
+    `namespaces` are those of the selected pods, None for all of them.
     """
 
     topology_key: str
@@ -97,10 +97,10 @@ class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash
 
 
 class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One topology spread constraint that says DoNotSchedule.
+    """One topology spread constraint with DoNotSchedule.
 
-    `honor_affinity` and `honor_taints`: whether nodes that the pod's nodeSelector and affinity, or untolerated taints,
-    rule out count as places to spread over.
+    `honor_affinity` and `honor_taints`: whether nodes excluded by the pod's nodeSelector and affinity, or by
+    untolerated taints, are left out when its domains are counted.
     """
 
     topology_key: str
@@ -112,7 +112,7 @@ class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a pod asks of the other pods around it."""
+    """The rules of a pod about other pods."""
 
     host_ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -121,10 +121,10 @@ class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PodTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What of a pod in the cluster concerns other pods: its labels, the ports that it takes, whom it keeps away.
+    """The properties of a pod in the cluster that affect other pods: its labels, its ports, and the pods it repels.
 
-    A pod of ours has no labels under arranger.dev/ here: they follow from its name and its place
-    (`names.known_labels`), so that equal pods of many jobs share one `PodTraits`.
+    The labels of our pods under arranger.dev/ are left out: they follow from name and slot (`names.known_labels`), so
+    that equal pods of many jobs share one `PodTraits`.
     """
 
     labels: Labels = ()
@@ -132,7 +132,7 @@ class PodTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     anti_affinity: tuple[PodTerm, ...] = ()
 
 
-#: Of a pod that concerns no other.
+#: For a pod that affects no other.
 NO_TRAITS = PodTraits()
 
 
@@ -144,12 +144,12 @@ class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """What decides where a pod may run, and where it would rather.
+    """Everything that determines where a pod may run, and which nodes it prefers.
 
     `requests` are sorted `(resource name, integer amount)` pairs: cpu in millicores, memory and
     ephemeral-storage in bytes, everything else in units; zero amounts are left out, and `pods` (always 1) is
-    not listed. `required_terms` is None where the pod has no required node affinity. `labels` are the template's own.
-    `rules` is None for a pod that asks nothing of others.
+    not listed. `required_terms` is None without required node affinity. `labels` are the template's own.
+    `rules` is None for a pod without rules about other pods.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -162,7 +162,7 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
 
 
 class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The place that a pod of ours fills, from its owner reference and labels."""
+    """The slot of one of our pods, from its owner reference and labels."""
 
     job_uid: str
     attempt: int

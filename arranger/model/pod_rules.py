@@ -1,6 +1,6 @@
-"""What holds in a pod beyond the types of its fields, by definition: `crds/source/pod-rules.yaml`, said again.
+"""The rules of a pod beyond the types of its fields, by definition: the same as in `crds/source/pod-rules.yaml`.
 
-A rule is asked only about what its schema let pass. As on the API server, what is null isn't there.
+A rule checks only values that passed the schema. As on the API server, null counts as absent.
 """
 
 import re
@@ -15,7 +15,7 @@ from arranger.model.template import present
 #: The definition whose check is `quantity`.
 QUANTITY = "Quantity"
 
-#: Resources that may be requested in fractions and without a limit; of others, whole ones are given away.
+#: Resources that allow fractional requests and no limit; all others are allocated in whole units.
 _DIVISIBLE = ("cpu", "memory", "ephemeral-storage")
 _HUGE_PAGES = "hugepages-"
 
@@ -38,7 +38,7 @@ def quantity(value: Any, path: str) -> Errors:
 
 
 def refused(path: str, reason: str) -> FieldError:
-    """What a rule refuses: its message tells the values."""
+    """The error of a rule, whose message includes the values."""
     return FieldError(path, f"Invalid value: {reason}")
 
 
@@ -107,7 +107,7 @@ def _values_fit(requirement: dict[str, Any], path: str) -> Errors:
         yield refused(f"{path}.values", "must be empty where the operator is Exists or DoesNotExist")
 
 
-#: By the name of a definition: what holds between its fields.
+#: By the name of a definition: the rule that relates its fields.
 RULES: Mapping[str, Callable[[dict[str, Any], str], Errors]] = {
     "LabelSelectorRequirement": _values_fit,
     "NodeSelectorRequirement": _values_fit,
@@ -120,8 +120,8 @@ RULES: Mapping[str, Callable[[dict[str, Any], str], Errors]] = {
 
 
 def mounts_without_volume(template: Mapping[str, Any], kind: str, shared: frozenset[str]) -> list[str]:
-    """The containers of this kind (`containers`, `initContainers`) that mount what neither the template nor the job
-    has, by name."""
+    """Names of the containers of this kind (`containers`, `initContainers`) that mount a volume which neither the
+    template nor the job has."""
     spec = template["spec"]
     names = shared.union(volume["name"] for volume in spec.get("volumes") or ())
     return [

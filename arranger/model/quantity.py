@@ -9,26 +9,26 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-#: The largest amount told apart; more counts as this much. It keeps sums of a cluster within 64-bit columns.
+#: The largest distinguished amount; larger ones count as this. It keeps sums of a cluster within 64-bit columns.
 MAX_AMOUNT = 1 << 53
 
 CPU = "cpu"
 
-#: What a quantity of 0 or more looks like; the CRD's schema holds the same pattern. Exponents have two digits at most:
-#: an API server that has to compare 1e9999999999 with anything reckons for minutes.
+#: The form of a quantity of 0 or more; the CRD's schema has the same pattern. Exponents have two digits at most: an API
+#: server that compares 1e9999999999 with another quantity computes for minutes.
 PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-#: The suffixes that people read, the largest first.
+#: The suffixes for display, the largest first.
 _SHOWN = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-#: Resources that count in bytes, besides huge pages.
+#: Resources measured in bytes, besides huge pages.
 _BYTES = frozenset({"memory", "ephemeral-storage", "storage"})
 _MAX_DIGITS = 64
 _MAX_EXPONENT = 99
 _INT64 = 1 << 63
-#: The API server keeps a decimal of so many digits as it is written.
+#: The API server keeps a decimal of this many digits as written.
 _DIGITS_KEPT = 18
 _NANO = 9
 
@@ -40,7 +40,7 @@ class QuantityError(ValueError):
 def amount(resource: str, quantity: object) -> int:
     """The quantity in the resource's unit (cpu: millicores), rounded up, within ±`MAX_AMOUNT`.
 
-    Raises `QuantityError` for what is not a quantity.
+    Raises `QuantityError` for anything else.
     """
     scale = 3 if resource == CPU else 0
     if isinstance(quantity, str):
@@ -62,9 +62,9 @@ def quantity(resource: str, value: int) -> str:
 
 
 def exact(quantity: int | str) -> Fraction:
-    """The quantity as the API server compares it, in units (cpu: cores). Raises `QuantityError` for none.
+    """The quantity as the API server compares it, in units (cpu: cores). Raises `QuantityError`.
 
-    That is as it is written, unless it takes more digits than the server keeps: then it is rounded up to a billionth,
+    This is its value as written, unless it has more digits than the server keeps: then it is rounded up to a billionth,
     and one with a binary suffix is at most 2^63 - 1.
     """
     text = str(quantity)
@@ -79,16 +79,16 @@ def exact(quantity: int | str) -> Fraction:
 
 
 def is_integer(quantity: int | str) -> bool:
-    """Whether it is written as a whole number of 64 bits, as in 2 or "1k", but not "1.0" or "1000m"; so says CEL.
+    """Whether it is written as a 64-bit whole number, as in 2 or "1k", but not "1.0" or "1000m"; the same as in CEL.
 
-    Raises `QuantityError` for what is not a quantity.
+    Raises `QuantityError` for anything that is not a quantity.
     """
     mantissa, exponent = _scanned(str(quantity))
     return _is_kept(str(quantity)) and exponent >= 0 and -_INT64 <= mantissa * int(10**exponent) < _INT64
 
 
 def _is_kept(text: str) -> bool:
-    """Whether the API server keeps it as a 64-bit number and a power of ten; `text` is a quantity."""
+    """Whether the API server stores it as a 64-bit number and a power of ten; `text` is a quantity."""
     found = _NUMBER.fullmatch(text)
     assert found is not None
     whole, fraction, suffix = found.group(2).lstrip("0") or "0", found.group(3) or "", found.group(4) or ""
@@ -110,7 +110,7 @@ def _parse(text: str, scale: int) -> int:
 
 
 def _scanned(text: str) -> tuple[int, int]:
-    """Mantissa and decimal exponent of a text. Bounds on digits and exponent keep a hostile text cheap."""
+    """Mantissa and decimal exponent of a text. Limits on digits and exponent keep a hostile text cheap."""
     found = _NUMBER.fullmatch(text)
     if found is None or len(text) > _MAX_DIGITS:
         raise QuantityError(f"{text[:_MAX_DIGITS]!r} is not a quantity: a number as in '2', '500m', '16Gi' or '1e3'")
@@ -128,7 +128,7 @@ def _bounded(value: int) -> int:
 
 
 def amount_text(resource: str, value: int) -> str:
-    """An amount as people write it: 1500m cpu as 1500m or 2, bytes with a binary suffix and at most one decimal."""
+    """An amount for display: 1500m cpu as 1500m or 2, bytes with a binary suffix and at most one decimal."""
     if resource == CPU:
         return quantity(resource, value)
     if _counts_bytes(resource):
@@ -139,7 +139,7 @@ def amount_text(resource: str, value: int) -> str:
 
 
 def rounded(resource: str, value: int) -> int:
-    """What `amount_text` tells of an amount of 0 or more: bytes to a tenth of their suffix, others exactly."""
+    """The value that `amount_text` shows for an amount from 0 on: bytes to a tenth of their suffix, others exactly."""
     return amount(resource, amount_text(resource, value)) if _counts_bytes(resource) else value
 
 

@@ -1,10 +1,10 @@
-"""A ResourceQuota as the scheduler needs it: what it limits, which pods it covers, and what one pod of ours uses of it.
+"""A ResourceQuota as the scheduler needs it: its limits, the pods that it covers, and what one pod of ours uses of it.
 
-The rules are those of the API server's admission plugin ResourceQuota and its evaluator of pods: admission looks at
-`status.hard` and `status.used`, and a pod uses 1 of `pods` and `count/pods`, its effective requests, and its limits.
-What only the API server knows isn't decided here: a LimitRange that gives a pod requests, limits or the lack of them,
-a default PriorityClass. Where a quota can't be decided on for that reason, it is taken as one that leaves room; the API
-server's refusal then says what is so.
+The rules are those of the API server's admission plugin ResourceQuota and its evaluator of pods: admission compares
+with `status.hard` and `status.used`, and a pod uses 1 of `pods` and `count/pods`, its effective requests, and its
+limits. Some facts are known to the API server only: a LimitRange, which may set a pod's requests and limits, and a
+default PriorityClass. If the verdict on a quota depends on them, the quota is assumed to leave room; a refusal by the
+API server then gives the reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from arranger.model.quantity import amount
 Amounts = tuple[tuple[str, int], ...]
 
 _REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
-#: What a quota can say of pods' compute resources; other names are those of other objects.
+#: A quota's names for pods' compute resources; other names belong to other objects.
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = frozenset(
     {"pods", "count/pods", *_COMPUTE, *(f"{of}{name}" for of in (_REQUESTS, _LIMITS) for name in _COMPUTE)}
@@ -35,7 +35,7 @@ class QuotaScope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a quota doesn't leave for pods: `needed` and `left` of a resource, in its unit, and the quota's `hard`."""
+    """A shortage in a quota: `needed` and `left` of a resource, in its unit, and the quota's `hard`."""
 
     quota: str
     resource: str
@@ -45,23 +45,23 @@ class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def never(self) -> bool:
-        """Not even an empty namespace would do."""
+        """Even an empty namespace would not have enough."""
         return self.needed > self.hard
 
 
 def unit_of(resource: str) -> str:
-    """The resource in whose unit a quota's resource counts: "cpu" for `limits.cpu`."""
+    """The resource whose unit a quota's resource uses: "cpu" for `limits.cpu`."""
     return resource.removeprefix(_REQUESTS).removeprefix(_LIMITS)
 
 
 def quota_amounts(quantities: Mapping[str, Any] | None) -> Amounts:
-    """What of a quota's amounts concerns pods, in the resources' units, sorted by name."""
+    """The amounts of a quota that concern pods, in the resources' units, sorted by name."""
     found = quantities or {}
     return tuple(sorted((name, amount(unit_of(name), found[name])) for name in found if _concerns_pods(name)))
 
 
 def usage(requests: Amounts, limits: Amounts = ()) -> dict[str, int]:
-    """What a pod with these effective requests and limits uses, by the names that quotas give resources."""
+    """The usage of a pod with these effective requests and limits, by quota resource names."""
     used = {"pods": 1, "count/pods": 1}
     for name, value in requests:
         used[f"{_REQUESTS}{name}"] = value
@@ -77,7 +77,7 @@ def _concerns_pods(name: str) -> bool:
 
 
 def quota_scopes(spec: Mapping[str, Any]) -> tuple[QuotaScope, ...]:
-    """The conditions of a ResourceQuota's spec on the pods that it covers, all of which must hold."""
+    """The conditions of a ResourceQuota's spec on the pods that it covers, which are ANDed."""
     expressions = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     return (
         *(QuotaScope(name) for name in spec.get("scopes") or ()),
@@ -89,7 +89,7 @@ def quota_scopes(spec: Mapping[str, Any]) -> tuple[QuotaScope, ...]:
 
 
 def covers(scopes: Iterable[QuotaScope], group: PodGroup) -> bool:
-    """Whether a quota with these scopes certainly counts the pods of a group."""
+    """Whether a quota with these scopes certainly covers the pods of a group."""
     return all(_matches(scope, group) for scope in scopes)
 
 
@@ -98,7 +98,7 @@ def _matches(scope: QuotaScope, group: PodGroup) -> bool:
     if scope.name in ("Terminating", "NotTerminating"):
         return traits.has_deadline == (scope.name == "Terminating")
     if scope.name == "NotBestEffort":
-        # A LimitRange may give a pod requests that declares none, so of that one neither scope is certain.
+        # A LimitRange may set requests for a pod that declares none, so neither scope is certain for that pod.
         return any(name in ("cpu", "memory") for name, _ in (*group.shape.requests, *traits.limits))
     if scope.name == "CrossNamespacePodAffinity":
         return traits.looks_elsewhere
@@ -107,7 +107,7 @@ def _matches(scope: QuotaScope, group: PodGroup) -> bool:
 
 def _of_class(scope: QuotaScope, name: str) -> bool:
     if not name:
-        return False  # unless the cluster has a default class, which nobody here knows
+        return False  # unless the cluster has a default class, which is unknown here
     if scope.operator in ("Exists", "DoesNotExist"):
         return scope.operator == "Exists"
     return (name in scope.values) == (scope.operator != "NotIn")

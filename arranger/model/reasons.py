@@ -1,6 +1,6 @@
-"""Why a node doesn't take a pod, as facts: a kind from a closed list, and what it is about.
+"""Why a node refuses a pod, as facts: a kind from a closed list, and its parameters.
 
-Amounts are rounded as people read them (`amount_text`): a few bytes more or less are no news.
+Amounts are rounded as for display (`amount_text`): a few bytes more or less are no news.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from arranger.model.quota import QuotaLack, unit_of
 
 
 class ReasonKind(StrEnum):
-    """Every kind of reason. `FITS` counts nodes that would take the pod alone; `OTHER` is what another package's
-    filter says."""
+    """Every kind of reason. `FITS` counts nodes that would accept the pod alone; `OTHER` is the reason of a plugin's
+    filter."""
 
     NOT_READY = "NotReady"
     CORDONED = "Cordoned"
@@ -38,9 +38,9 @@ class ReasonKind(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` the first one that isn't
-    tolerated; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew;
-    `free` what the node that has most of it, or the quota, has left. `words` are those of another package's filter.
+    """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` is the first untolerated
+    one; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew; `free`
+    is what the quota, or the node with the most free, has left. `words` come from a plugin's filter.
     """
 
     kind: ReasonKind
@@ -52,13 +52,13 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     words: str = ""
 
     def numberless(self) -> "Reason":
-        """The same without its amounts: equal for all shortages of one resource."""
+        """The same reason without its amounts: equal for all shortages of one resource."""
         if self.kind not in (ReasonKind.INSUFFICIENT, ReasonKind.QUOTA):
             return self
         return Reason(self.kind, self.name, quota=self.quota)
 
     def about(self, text: str) -> bool:
-        """Whether each word of a text is its kind, or a part of what it names; whatever the case."""
+        """Whether each word of a text is its kind or a part of its names, ignoring case."""
         if text.lower().replace(" ", "") == self.kind.lower():
             return True
         taint = self.taint
@@ -68,14 +68,14 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
-#: Reasons with the number of nodes that each holds on, the most frequent first.
+#: Reasons with the number of nodes that each applies to, the most frequent first.
 ReasonCounts = tuple[tuple[Reason, int], ...]
 
 FITS = Reason(ReasonKind.FITS)
 
 
 def other(words: str) -> Reason:
-    """What a filter of another package says: a few words, the same for all nodes that it refuses for one reason."""
+    """The reason of a plugin's filter: a few words, the same for all nodes that it refuses for one reason."""
     return Reason(ReasonKind.OTHER, words=words)
 
 
@@ -91,7 +91,7 @@ def beyond_quota(lack: QuotaLack) -> Reason:
 
 
 def most_frequent_first(counts: Mapping[Reason, int]) -> ReasonCounts:
-    """Counted reasons, the most frequent first, and of equal numbers in one and the same order everywhere."""
+    """Counted reasons, the most frequent first; reasons with equal counts have a fixed order."""
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], rank(item[0]))))
 
 

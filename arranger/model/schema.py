@@ -1,7 +1,7 @@
-"""Checks made from a schema: the one of pods, as the API server publishes it, for the controller's own check.
+"""Checks built from a schema: that of pods, as the API server publishes it, for the controller's own check.
 
-`pod_template.json` is written by `python -m tests.crd_schema`, together with the part of `crds/tyjob.yaml` that says
-the same. What the schema alone doesn't hold is in `pod_rules`.
+`python -m tests.crd_schema` writes `pod_template.json`, together with the corresponding part of `crds/tyjob.yaml`.
+`pod_rules` has the rules that the schema doesn't express.
 """
 
 import re
@@ -17,16 +17,16 @@ from arranger.model.pod_rules import QUANTITY, RULES, quantity
 
 Schema = Mapping[str, Any]
 
-#: What a number of this format can be.
+#: The range of a number of this format.
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
-#: The two rules of texts that are read here: a pattern, and nothing at all.
+#: The two supported rules of texts: a pattern, and the empty text.
 _MATCHES = re.compile(r"self\.matches\('(.*)'\)")
 _EMPTY = "self == ''"
 
 
 @cache
 def definitions() -> Mapping[str, Schema]:
-    """The schema by definition, as it was generated."""
+    """The generated schema, by definition."""
     content = resources.files("arranger.model").joinpath("pod_template.json").read_bytes()
     definitions: Mapping[str, Schema] = msgspec.json.decode(content)["definitions"]
     return definitions
@@ -34,7 +34,7 @@ def definitions() -> Mapping[str, Schema]:
 
 @cache
 def definition(name: str) -> Check:
-    """The check of what the API server calls so in core/v1, as far as pod templates need it: `PodSpec`."""
+    """The check of a core/v1 type by its name in the API server, as far as pod templates need it: `PodSpec`."""
     if name == QUANTITY:
         return quantity
     fields = _made(definitions()[name])
@@ -91,7 +91,6 @@ def _text(schema: Schema) -> Check:
 
 
 def _number_or_name(schema: Schema) -> Check:
-    """A port: its number or its name."""
     number = whole(schema["minimum"], schema["maximum"])
     name = text(least=schema["minLength"], most=schema["maxLength"])
 

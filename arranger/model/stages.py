@@ -1,6 +1,6 @@
-"""The stages of a TYJob, why it goes from one to another, and the one table of what may follow what.
+"""The stages of a TYJob, the reasons for its transitions, and the one table of allowed transitions.
 
-Controllers decide on a reason alone and take the stage from the table; the fold judges every decision by it.
+Controllers decide on a reason and take the stage from the table; the fold judges every decision by it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from arranger.model.job import Stage
 
 
 class StageReason(StrEnum):
-    """Why a job enters a stage. It stands in status conditions and Kubernetes Events as it is written here."""
+    """Why a job enters a stage. Status conditions and Kubernetes Events use these values."""
 
     SCHEDULED = "Scheduled"
     WORKERS_READY = "WorkersReady"
@@ -19,7 +19,7 @@ class StageReason(StrEnum):
     TERMINATED = "Terminated"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
-    #: The leader failed by its own fault; the only reason that uses up the leader's restart budget.
+    #: The leader failed by its own fault; only this reason uses up the leader's restart budget.
     LEADER_FAILED = "LeaderFailed"
     LEADER_EVICTED = "LeaderEvicted"
     LEADER_LOST = "LeaderLost"
@@ -29,7 +29,7 @@ class StageReason(StrEnum):
     ROOM_TAKEN = "RoomTaken"
     WORKERS_LOST = "WorkersLost"
     QUORUM_INCOMPLETE = "QuorumIncomplete"
-    #: The API server refuses pods of its quorum: the job waits behind others of its priority from then on.
+    #: The API server refuses pods of its quorum: from then on the job waits behind the other jobs of its priority.
     QUORUM_REFUSED = "QuorumRefused"
     TEMPLATE_EDITED = "TemplateEdited"
     UNSCHEDULABLE = "Unschedulable"
@@ -42,9 +42,9 @@ class StageReason(StrEnum):
     DELETED = "Deleted"
     #: A new epoch took the job over from a status that gives no reason.
     ADOPTED = "Adopted"
-    #: A supposed continuation of a log lets a job end, or start again, as it did in that log.
+    #: In a hypothetical continuation of a log, the job ends, or starts again, as it did in that log.
     AS_RECORDED = "AsRecorded"
-    #: A reason that an earlier version recorded and this one doesn't know.
+    #: A reason that an earlier version recorded and this one doesn't have.
     OTHER = "Other"
 
 
@@ -70,12 +70,12 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
 )
 
 
-#: (the present stage, the reason) → the next stage. What isn't here doesn't happen.
+#: (the present stage, the reason) → the next stage. Any other transition is invalid.
 TRANSITIONS: Mapping[tuple[Stage, StageReason], Stage] = MappingProxyType(
     {(stage, reason): to for stages, reasons, to in _RULES for stage in stages for reason in reasons}
 )
 
-#: The same for reasons that say nothing of the stage: where a job may go from each stage.
+#: For reasons that don't determine the stage: the allowed next stages of each stage.
 _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.PENDING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),
     Stage.RESCHEDULING: (Stage.PENDING, Stage.STARTING, Stage.SUCCEEDED, Stage.FAILED),

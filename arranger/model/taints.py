@@ -1,16 +1,16 @@
-"""Which taints keep a pod off a node."""
+"""The effect of taints on pods."""
 
 from collections.abc import Iterable
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Toleration
 
-#: Taints with these prefixes come and go with a node's state: not-ready, unreachable, unschedulable, disk-pressure …
+#: Taints with these prefixes follow a node's state: not-ready, unreachable, unschedulable, disk-pressure …
 _HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
 def untolerated(taints: Iterable[Taint], shape: PodShape) -> Taint | None:
-    """The first taint that keeps the pod away (NoSchedule, NoExecute), None if it is welcome."""
+    """The first taint that keeps the pod away (NoSchedule, NoExecute), None if there is none."""
     for taint in taints:
         if taint.effect != "PreferNoSchedule" and not any(tolerates(t, taint) for t in shape.tolerations):
             return taint
@@ -26,7 +26,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def given(taints: Iterable[Taint]) -> Iterable[Taint]:
-    """Those that somebody gave a node, without those by which Kubernetes marks it as unhealthy for now."""
+    """The taints that users set, without those by which Kubernetes marks a node as unhealthy."""
     return (taint for taint in taints if not taint.key.startswith(_HEALTH_TAINTS))
 
 

@@ -1,14 +1,14 @@
-"""From a pod's specification, as JSON, to what decides its node: effective requests and the rest of a `PodShape`.
+"""From a pod's specification, as JSON, to what determines its node: effective requests and the rest of a `PodShape`.
 
-What pods ask of each other is read as kube-scheduler reads it: only what is required counts, `matchLabelKeys` and
+Rules about other pods are read as kube-scheduler reads them: only required ones count, `matchLabelKeys` and
 `mismatchLabelKeys` become requirements on the pod's own values, and a `namespaceSelector` that isn't empty selects no
-namespace, because nothing here knows the labels of namespaces.
+namespace, because the labels of namespaces are unknown here.
 
 The request of a pod follows Kubernetes ("Pod scheduling and resource quota": sidecar containers): the sum over
 containers and restartable init containers, at least what each init container needs beside the sidecars started
-before it, replaced by pod-level requests where given, plus overhead. A limit stands in for a missing request.
+before it, replaced by pod-level requests where given, plus overhead. A limit replaces a missing request.
 
-Everything here expects a specification that is well-typed: the API server's own, or one that `validation` passed.
+All functions expect a well-typed specification: the API server's own, or one that passed `validation`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ Requests = tuple[tuple[str, int], ...]
 #: Resources that `spec.resources` of a pod (pod-level resources) may name.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
-#: The answer for a longer text isn't remembered: a pod may be a megabyte, and the next one another.
+#: Results for longer texts aren't cached: a pod may be a megabyte, and the next one another.
 REMEMBERED_BYTES = 8192
 
-#: The address that stands for all of a node's.
+#: The address that represents all addresses of a node.
 _ALL_ADDRESSES = "0.0.0.0"
 _NO_RULES = PodRules()
 
@@ -54,7 +54,7 @@ _decode = msgspec.json.Decoder().decode
 def pod_shape(
     spec: Mapping[str, Any], labels: Labels = (), *, known: Mapping[str, str] = MappingProxyType({})
 ) -> PodShape:
-    """The shape of the pods of a PodSpec with these labels; `known` are those that Arranger adds to all of them."""
+    """The shape of pods with this PodSpec and these labels; `known` are labels that Arranger adds to all of them."""
     affinity = spec.get("affinity") or {}
     own = {**dict(labels), **known}
     rules = PodRules(
@@ -75,7 +75,7 @@ def pod_shape(
 
 
 def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
-    """The ports of its node that a pod takes, by containers and sidecars; on the host's network every port is one."""
+    """The node ports that a pod's containers and sidecars use; with the host's network, all of their ports."""
     sidecars = [entry for entry in spec.get("initContainers") or () if entry.get("restartPolicy") == "Always"]
     ports = [port for entry in (*(spec.get("containers") or ()), *sidecars) for port in entry.get("ports") or ()]
     if not ports:
@@ -99,11 +99,11 @@ def anti_affinity(spec: Mapping[str, Any], own: Mapping[str, str]) -> tuple[PodT
 
 
 def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] = MappingProxyType({})) -> Requests:
-    """What a pod of this PodSpec holds on its node: sorted `(resource, amount)`, zero amounts left out.
+    """The resources of a pod with this PodSpec on its node: sorted `(resource, amount)`, zero amounts left out.
 
-    `held` are lists of resources that a container has by its status, by the container's name: while a pod is resized
-    in place, the larger of that and its request counts. The answer is remembered by the text of the parts that count,
-    because most pods of a cluster ask for the same.
+    `held` are lists of a container's resources in its status, by the container's name: while a pod is resized
+    in place, the larger of that and its request counts. Results are cached by the encoded input, because most pods
+    of a cluster have the same requests.
     """
     parts = [
         [[container.get("resources"), held.get(container.get("name"))] for container in spec.get("containers") or ()],
@@ -133,8 +133,8 @@ def _requests_of(encoded: bytes) -> Requests:
 def _together(
     containers: Iterable[dict[str, int]], init_containers: Iterable[tuple[dict[str, int], bool]]
 ) -> dict[str, int]:
-    """What containers declare together: the sum of those that run at once, at least what each init container needs
-    beside the sidecars started before it. An init container comes with whether it is a sidecar."""
+    """The total of containers: the sum of those that run at once, at least what each init container needs beside the
+    sidecars started before it. Each init container is paired with whether it is a sidecar."""
     total: dict[str, int] = {}
     for declared in containers:
         _add(total, declared)
@@ -153,7 +153,7 @@ def _together(
 
 
 def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, Any]] | None = None) -> dict[str, int]:
-    """The requests of one container, limits standing in for missing ones, at least what it holds already."""
+    """The requests of one container, with limits for missing ones, at least what its status shows."""
     declared: dict[str, int] = {}
     if resources:
         declared = _amounts({**present(resources.get("limits")), **present(resources.get("requests"))})
@@ -163,9 +163,9 @@ def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, A
 
 
 def effective_limits(spec: Mapping[str, Any]) -> Requests:
-    """What the containers of a pod of this PodSpec may use together, as a quota counts it; sorted, zeros left out.
+    """The total limits of the containers of a pod with this PodSpec, as a quota counts them; sorted, zeros left out.
 
-    A container without a limit counts as nothing, as it does there.
+    As in a quota, a container without a limit counts as zero.
     """
     total = _together(
         (_limits(container) for container in spec.get("containers") or ()),
@@ -186,7 +186,7 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:
-    """What of a PodSpec only a ResourceQuota asks about."""
+    """The properties of a PodSpec that only a ResourceQuota uses."""
     deadline = spec.get("activeDeadlineSeconds")
     traits = QuotaTraits(
         limits=effective_limits(spec),
@@ -209,7 +209,7 @@ def _terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _set_for_pod(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
-    """Pod-level requests replace the sum; a pod-level limit stands in where neither they nor containers ask."""
+    """Pod-level requests replace the sum; a pod-level limit replaces a request that neither has."""
     requests = _amounts(pod_level.get("requests"))
     asked = {**_amounts(pod_level.get("limits")), **{name: value for name, value in total.items() if value}, **requests}
     total |= {name: value for name, value in asked.items() if name.startswith(_POD_LEVEL)}
@@ -220,7 +220,7 @@ def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def present(fields: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The fields with a value: what is null isn't there."""
+    """The fields with a value other than null."""
     return {name: value for name, value in fields.items() if value is not None} if fields else {}
 
 
@@ -243,7 +243,7 @@ def _pod_terms(affinity: Mapping[str, Any] | None, own: Mapping[str, str]) -> tu
 
 
 def _namespaces(term: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Named ones and selected ones; the pod's own where the term has neither."""
+    """The named and selected namespaces; the pod's own if the term has neither."""
     named = tuple(sorted(set(term.get("namespaces") or ())))
     selector = term.get("namespaceSelector")
     if selector is None:
@@ -252,7 +252,7 @@ def _namespaces(term: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def _selector(term: Mapping[str, Any], own: Mapping[str, str]) -> Selector:
-    """What the term's labelSelector asks for, with the pod's own values of the keys that have to match or to differ."""
+    """The requirements of the term's labelSelector, with the pod's own values of the keys that must match or differ."""
     selector = term.get("labelSelector")
     if selector is None:
         return None

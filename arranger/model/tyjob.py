@@ -1,4 +1,4 @@
-"""From a valid TYJob, as JSON, to the `JobSpec` that goes into the log: with defaults, templates reduced to shapes."""
+"""From a valid TYJob, as JSON, to the `JobSpec` in the log: with defaults, and templates reduced to shapes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from arranger.model.validation import (
 
 
 def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
-    """The spec of a TYJob in which `validate` finds nothing wrong; the leader's group comes first."""
+    """The spec of a TYJob that passes `validate`; the leader's group comes first."""
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name: str = tyjob["metadata"]["name"]
@@ -59,7 +59,7 @@ _CHANGEABLE = (
 
 
 def refused_change(old: JobSpec, new: JobSpec) -> str:
-    """What a started job's new spec changes that may not change any more, by field; empty when nothing.
+    """The fields that a started job's new spec must not change but does; empty if none.
 
     The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
     """
@@ -82,7 +82,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:
-    """Whether the pods are the same, as far as is known: a shape from an older log lacks what was added since."""
+    """Whether the pods are the same, as far as is known: a shape from an older log lacks fields added since."""
     shape = new.shape
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)

@@ -1,8 +1,8 @@
-"""Every check of a TYJob, on the object as JSON: what the CRD's schema and rules say, said again.
+"""Every check of a TYJob, on the object as JSON: the same rules as in the CRD's schema.
 
-An object can be older than the schema in `crds/tyjob.yaml`, or come from a server without CEL; then this is what
-keeps it from harming other jobs. `TYJOB` below is the one table of checks; the tests hold it, the embedded cluster
-and a real API server to the same verdicts.
+An object can be older than the schema in `crds/tyjob.yaml`, or come from a server without CEL; then this check
+protects other jobs from it. `TYJOB` below is the one table of checks; tests verify that it, the embedded cluster
+and a real API server give the same verdicts.
 """
 
 import re
@@ -19,13 +19,13 @@ from arranger.model.schema import definition
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
-    """What a TYJob may give as `jobQueuePolicy` and `basicPolicy`."""
+    """The allowed values of a TYJob's `jobQueuePolicy` and `basicPolicy`."""
 
     queue: tuple[str, ...]
     pod: tuple[str, ...]
 
 
-#: Those that come with Arranger: the enumerations in `crds/tyjob.yaml`.
+#: The built-in policies: the enumerations in `crds/tyjob.yaml`.
 BUILT_IN_POLICIES = PolicyNames(
     queue=("Priority", "DRF"),
     pod=("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient"),
@@ -36,7 +36,7 @@ DEFAULT_COUNTS = 1
 DEFAULT_MIN_WORKERS = 1
 DEFAULT_PRIORITY = 5
 
-#: Workers that one job may have, all sets together.
+#: The maximum number of workers of one job, all sets together.
 MAX_WORKERS = 10_000
 
 _MAX_INT32 = (1 << 31) - 1
@@ -48,26 +48,26 @@ _DNS_LABEL_REASON = (
 
 
 def validate(tyjob: Any, checks: Check | None = None) -> list[FieldError]:
-    """What is wrong with a TYJob as JSON, in the order of its fields; empty when it is valid. Never raises.
+    """The errors in a TYJob as JSON, in the order of its fields; empty if it is valid. Never raises.
 
-    `checks` are those of `tyjob_checks` where other policies than the built-in ones are installed.
+    `checks` come from `tyjob_checks` if other policies than the built-in ones are installed.
     """
     return list((checks or TYJOB)(tyjob, ""))
 
 
 def whole_of(fields: Mapping[str, Any], name: str, default: int) -> int:
-    """A whole number that passed its check, or the default where it is absent or null."""
+    """A whole number that passed its check, or the default if it is absent or null."""
     value = fields.get(name)
     return default if value is None else int(value)
 
 
 def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
-    """How many workers these worker sets have together."""
+    """The total number of workers in these worker sets."""
     return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
 
 
 def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
-    """What holds between fields of a spec whose fields are well-typed."""
+    """The rules between fields of a spec whose fields are well-typed."""
     leader_name = spec["leader"]["name"]
     if any(workers["name"] == leader_name for workers in spec["workerSets"]):
         reason = f"a worker set can't have the leader's name '{leader_name}': every name must be used once"
@@ -97,7 +97,7 @@ def _mounts(spec: dict[str, Any], path: str) -> Errors:
 
 
 def _names_fit(tyjob: dict[str, Any], path: str) -> Errors:
-    """The names of the pods fit into 63 characters, and that of the leader's Service is one."""
+    """The names of the pods must fit into 63 characters, and that of the leader's Service must be valid."""
     room = MAX_NAMES_LENGTH - len(tyjob["metadata"]["name"])
     spec = tyjob["spec"]
     if len(spec["leader"]["name"]) > room:
@@ -155,7 +155,7 @@ def _spec(policies: PolicyNames) -> Check:
 
 
 def tyjob_checks(policies: PolicyNames) -> Check:
-    """The table: a TYJob, field by field, as `arranger crd` has it where these policies are installed."""
+    """The table: a TYJob, field by field, the same as `arranger crd` with these policies installed."""
     fields = record(
         {
             "apiVersion": anything,
@@ -173,5 +173,5 @@ def tyjob_checks(policies: PolicyNames) -> Check:
     return both(fields, _names_fit)
 
 
-#: The table with the policies that come with Arranger, as `crds/tyjob.yaml` has it.
+#: The table with the built-in policies, the same as in `crds/tyjob.yaml`.
 TYJOB = tyjob_checks(BUILT_IN_POLICIES)

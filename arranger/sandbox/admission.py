@@ -1,6 +1,6 @@
-"""What the API makes of an object that a request brings before it stores it: identity, fields, defaults, checks.
+"""The API's processing of a requested object before it is stored: identity, fields, defaults, checks.
 
-Nothing here knows what else is stored; see `store`.
+These functions don't depend on what else is stored; see `store`.
 """
 
 from typing import Any
@@ -19,14 +19,14 @@ _EMPTY: tuple[object, ...] = ({}, [], None, "")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """How to write: `dry_run` stores nothing; `strictness` (Ignore, Warn, Strict) is for unknown fields."""
+    """Options of a write: `dry_run` stores nothing; `strictness` (Ignore, Warn, Strict) applies to unknown fields."""
 
     dry_run: bool = False
     strictness: str = "Warn"
 
 
 def identified(kind: Kind, body: Object) -> Object:
-    """The body with its kind in front and metadata of its own; `Refusal` 400 for another kind's object."""
+    """The body with its kind first and a copied metadata; raises `Refusal` 400 for another kind's object."""
     resource = kind.resource
     given = body.get("apiVersion")
     if given not in (None, "", resource.api_version):
@@ -49,7 +49,7 @@ def identified(kind: Kind, body: Object) -> Object:
 
 
 def place(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
-    """Put an object into the namespace of the request; `Refusal` 400 when it names another."""
+    """Put an object into the namespace of the request; raises `Refusal` 400 if it names another."""
     if not kind.resource.namespaced:
         metadata.pop("namespace", None)
     elif metadata.setdefault("namespace", namespace) != namespace:
@@ -58,7 +58,7 @@ def place(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
 
 
 def hold_identity(old: Stored, new: Object) -> None:
-    """Refuse, with 400, a write that would make another object of it."""
+    """Refuse, with 400, a write that would change the object's identity."""
     resource, metadata = old.kind.resource, new["metadata"]
     builtin.hold_metadata_types(metadata, resource.kind, resource.version)
     if metadata.get("name", old.name) != old.name:
@@ -73,7 +73,7 @@ def hold_identity(old: Stored, new: Object) -> None:
 
 
 def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, ...]:
-    """Remove unknown fields; warnings about them, or `Refusal` 400 when the request is strict."""
+    """Remove unknown fields; returns warnings about them, or raises `Refusal` 400 if the request is strict."""
     metadata = body["metadata"]
     unknown = [f"metadata.{name}" for name in metadata if name not in builtin.METADATA_FIELDS]
     for name in ("managedFields", "selfLink", *(path.partition(".")[2] for path in unknown)):
@@ -92,9 +92,9 @@ def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, 
 
 
 def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:
-    """The object to write: status writes touch only the status, others everything but the status.
+    """The object to write: status writes change only the status, others everything but the status.
 
-    `metadata` is a copy of that of `new`, and changed.
+    `metadata` is a copy of that of `new` and is modified.
     """
     if subresource == "status":
         status = new.get("status")
@@ -119,7 +119,7 @@ def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], su
 
 
 def check(kind: Kind, new: Object, old: Object | None) -> None:
-    """Fill in defaults and refuse, with 422, what is invalid. `old` is the state that it replaces."""
+    """Fill in defaults and refuse, with 422, an invalid object. `old` is the state that it replaces."""
     resource = kind.resource
     found = builtin.metadata_errors(new["metadata"], resource.kind)
     if kind.schema is not None:
@@ -141,7 +141,7 @@ def check(kind: Kind, new: Object, old: Object | None) -> None:
 
 
 def content(obj: Object, kind: Kind) -> Object:
-    """What a generation counts the changes of: the spec, and all else that is no metadata and no status."""
+    """The part of an object whose changes a generation counts: the spec, and all else except metadata and status."""
     ignored = ("metadata", "status") if kind.has_status else ("metadata",)
     return {name: value for name, value in obj.items() if name not in ignored}
 

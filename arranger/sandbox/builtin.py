@@ -1,6 +1,6 @@
-"""What the API server knows by itself about built-in kinds: metadata, and the defaults and checks of pods.
+"""The API server's built-in knowledge of kinds: metadata, and the defaults and checks of pods.
 
-Only what a scheduler or kubectl can notice is here; the rest of a pod's fields are kept as they came.
+It covers only what a scheduler or kubectl can notice; the other fields of a pod are kept unchanged.
 """
 
 import base64
@@ -17,7 +17,7 @@ from arranger.sandbox.names import label_errors, name_errors
 from arranger.sandbox.status import bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
 
-#: Templates of pods have no ephemeral containers, so the schema of templates leaves out what is theirs alone.
+#: Pod templates have no ephemeral containers, so the schema of templates lacks the fields that only these have.
 _POD_FIELDS = {*definitions()["PodSpec"]["properties"], "ephemeralContainers"}
 _CONTAINER_FIELDS = {*definitions()["Container"]["properties"], "targetContainerName"}
 
@@ -32,7 +32,7 @@ class _Owner(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """The types of `metadata`, of every kind."""
+    """The types of `metadata`, the same for every kind."""
 
     name: str | None = None
     generateName: str | None = None
@@ -130,7 +130,7 @@ def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
 
 
 def unknown_fields(kind: str, body: Object) -> list[str]:
-    """Remove fields that a built-in kind doesn't have, in place, as far as they are known here; their paths."""
+    """Remove unknown fields of a built-in kind, in place, as far as they are known here; returns their paths."""
     if kind == "Pod":
         hold_pod_types(body)
     unknown = _drop(body, _CLASSES[kind]) if kind in _CLASSES else []
@@ -174,17 +174,17 @@ def _hold_type(value: Any, expected: type, kind: str, version: str) -> None:
 
 
 def hold_metadata_types(metadata: Any, kind: str, version: str) -> None:
-    """Refuse metadata (400) with a field of another type than Kubernetes' own."""
+    """Refuse metadata (400) with a field whose type isn't Kubernetes' own."""
     _hold_type({"metadata": metadata}, _Typed, kind, version)
 
 
 def hold_pod_types(pod: Object) -> None:
-    """Refuse a pod (400) with a field of another type than Kubernetes' own, as far as they are known here."""
+    """Refuse a pod (400) with a field whose type isn't Kubernetes' own, as far as the types are known here."""
     _hold_type(pod, _Pod, "Pod", "v1")
 
 
 def _canonical(quantity: Any, kind: str) -> str:
-    """A quantity as the API server gives it back; `Refusal` 400 for what isn't one."""
+    """A quantity as the API server returns it; raises `Refusal` 400 for anything else."""
     try:
         return resources.canonical(quantity)
     except ValueError as error:
@@ -214,7 +214,7 @@ def _default_container(container: dict[str, Any]) -> None:
 
 
 def settle_pod(pod: Object) -> None:
-    """Bring an updated pod into the form in which the API server keeps it, in place."""
+    """Convert an updated pod to the form in which the API server stores it, in place."""
     hold_pod_types(pod)
     _settle_spec(pod["spec"])
 
@@ -242,7 +242,7 @@ def quality(spec: dict[str, Any]) -> str:
 
 
 def default_pod(pod: Object) -> None:
-    """Fill in what the API server fills in at creation, in place; `Refusal` 400 for what isn't a quantity."""
+    """Fill in the API server's defaults at creation, in place; raises `Refusal` 400 for a malformed quantity."""
     spec = pod.setdefault("spec", {})
     for name, value in _POD_DEFAULTS.items():
         spec.setdefault(name, value)
@@ -277,7 +277,7 @@ def _container_errors(containers: list[dict[str, Any]], path: str) -> list[Field
 
 
 def pod_errors(pod: Object) -> list[FieldError]:
-    """What is wrong with a pod, as far as it is checked here."""
+    """The errors in a pod, as far as they are checked here."""
     spec = pod["spec"]
     containers = spec.get("containers") or []
     found = [] if containers else [required("spec.containers")]
@@ -314,7 +314,7 @@ def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def default_node(node: Object) -> None:
-    """A new node isn't ready until something says so: it gets the taint that admission gives it."""
+    """A new node isn't ready until its kubelet reports so: it gets the taint that admission sets."""
     taints = node.setdefault("spec", {}).setdefault("taints", [])
     key = "node.kubernetes.io/not-ready"
     if not any(taint.get("key") == key for taint in taints):
@@ -323,7 +323,7 @@ def default_node(node: Object) -> None:
 
 
 def default_namespace(namespace: Object) -> None:
-    """A new namespace is active and carries its name as a label."""
+    """A new namespace is active and has its name as a label."""
     metadata = namespace["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
     namespace["spec"] = {"finalizers": ["kubernetes"]}
@@ -331,7 +331,7 @@ def default_namespace(namespace: Object) -> None:
 
 
 def default_secret(secret: Object) -> None:
-    """`stringData` becomes `data`; the type is Opaque unless it says something else."""
+    """`stringData` becomes `data`; the default type is Opaque."""
     plain = secret.pop("stringData", None) or {}
     if plain:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
@@ -340,14 +340,14 @@ def default_secret(secret: Object) -> None:
 
 
 def default_quota(quota: Object) -> None:
-    """A new quota has no status; its amounts are kept as the API server writes them."""
+    """A new quota has no status; its amounts are stored in the API server's notation."""
     quota.pop("status", None)
     spec = quota.setdefault("spec", {})
     if "hard" in spec:
         spec["hard"] = _amounts(spec["hard"], "ResourceQuota")
 
 
-#: What is filled in when an object of a kind is created.
+#: Defaults at the creation of an object, by kind.
 DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Pod": default_pod,
     "Node": default_node,
@@ -358,7 +358,7 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
 
 
 def event_errors(event: Object) -> list[FieldError]:
-    """An event lies in the namespace of what it is about."""
+    """An event must be in the namespace of its object."""
     about = (event.get("involvedObject") or {}).get("namespace", "")
     where = event["metadata"].get("namespace")
     if about in ("", where) and (about or where == "default"):
@@ -366,5 +366,5 @@ def event_errors(event: Object) -> list[FieldError]:
     return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
 
 
-#: What is checked when an object of a kind is created.
+#: Checks at the creation of an object, by kind.
 CHECKS: dict[str, Callable[[Object], list[FieldError]]] = {"Pod": pod_errors, "Event": event_errors}

@@ -1,4 +1,4 @@
-"""One request to a resource, taken apart: what it is about, its options, its body and the form of its response."""
+"""One parsed request to a resource: its target, its options, its body and the form of its response."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ class _DeleteBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def decoded(request: web.Request) -> Any:
-    """The body of a request, None for an empty one; `Refusal` 415 for a format that isn't known."""
+    """The body of a request, None for an empty one; raises `Refusal` 415 for an unknown format."""
     raw = await request.read()
     if not raw:
         return None
@@ -52,14 +52,14 @@ async def decoded(request: web.Request) -> Any:
 
 
 def one_object(body: Any) -> Object:
-    """A body that must be an object; `Refusal` 400 when it is something else."""
+    """A body that must be an object; raises `Refusal` 400 otherwise."""
     if not isinstance(body, dict):
         raise bad_request("the request's body must be one object")
     return body
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request, the resource that its path names, and the rest of the path; what the path lacks is empty."""
+    """A request, the resource that its path names, and the rest of the path; missing parts are empty."""
 
     request: web.Request
     collection: Collection
@@ -80,7 +80,7 @@ class Call(msgspec.Struct, frozen=True):
         return self.query.get(name) in ("true", "1")
 
     def number(self, name: str) -> int | None:
-        """A query parameter that is a whole number; `Refusal` 400 when it is something else."""
+        """A query parameter that is a whole number; raises `Refusal` 400 otherwise."""
         text = self.query.get(name)
         if not text:
             return None
@@ -90,12 +90,12 @@ class Call(msgspec.Struct, frozen=True):
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
     def selection(self) -> Selection:
-        """Which objects a list, watch or deletion of many means."""
+        """The objects that a list, watch or deletion of a collection selects."""
         fields = f"metadata.name={self.name}" if self.name else self.query.get("fieldSelector", "")
         return Selection(self.namespace, self.query.get("labelSelector", ""), fields, self.resource.plural)
 
     def form(self) -> str:
-        """How the client wants objects: as they are (empty), as a Table, or as PartialObjectMetadata."""
+        """The requested form of objects: whole (empty), as a Table, or as PartialObjectMetadata."""
         for part in (self.request.headers.get("Accept") or JSON).split(","):
             media, *parameters = (piece.strip() for piece in part.split(";"))
             form = dict(piece.partition("=")[::2] for piece in parameters).get("as", "")
@@ -116,7 +116,7 @@ class Call(msgspec.Struct, frozen=True):
         return one_object(await self.body())
 
     async def delete_options(self) -> DeleteOptions:
-        """How to delete, by the body and the query; the body counts where both say something."""
+        """The options of a deletion, from the body and the query; the body has precedence."""
         try:
             body = msgspec.convert(await self.body() or {}, _DeleteBody)
         except msgspec.ValidationError as error:

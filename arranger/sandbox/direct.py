@@ -1,4 +1,4 @@
-"""The `Cluster` interface straight onto a `Store`: no HTTP, no waiting except on the clock that was handed in."""
+"""The `Cluster` interface directly on a `Store`: no HTTP, and no waiting except on the given clock."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
 
-#: A silent watch tells this often how far it has come.
+#: A silent watch sends a bookmark this often.
 BOOKMARK_S = 30.0
 
 
@@ -30,7 +30,7 @@ def _own(body: Mapping[str, Any]) -> Object:
 
 
 class DirectCluster:
-    """A client of an in-memory cluster. Every object that it hands out is the caller's own."""
+    """A client of an in-memory cluster. Every object that it returns belongs to the caller."""
 
     def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class DirectCluster:
     ) -> AsyncGenerator[list[Change], None]:
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
-        store = self._store  # a watch stays with the server that it was opened to
+        store = self._store  # a watch stays with the server that opened it
         with contextlib.closing(store.watch(resource, Selection(), resource_version, news.set)) as watch:
             while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                 events = watch.take()
@@ -65,7 +65,7 @@ class DirectCluster:
                     yield [self._change(event) for event in events]
 
     async def _woken(self, news: asyncio.Event, seconds: float) -> bool:
-        """Whether there was news; False when the time was over, and then there may be news too."""
+        """Whether news arrived in time; False after a timeout, even if there is news by then."""
         late = False
 
         async def end() -> None:
@@ -118,11 +118,11 @@ class DirectCluster:
         self._store.delete(resource, namespace or "", name, DeleteOptions(uid, resource_version, grace_s))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def _listed(stored: Stored) -> Object:
-    """An item of a listing; built-in kinds leave out what all items share, as the real server does."""
+    """An item of a listing; built-in kinds omit the fields that all items share, as the real server does."""
     item = _fresh(stored)
     if stored.kind.typed:
         del item["kind"], item["apiVersion"]

@@ -1,4 +1,4 @@
-"""What the server says about itself: version, groups, resources, and as much OpenAPI as kubectl asks for."""
+"""The server's documents about itself: version, groups, resources, and as much OpenAPI as kubectl needs."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ import msgspec
 from arranger.kube.cluster import Object
 from arranger.sandbox.kinds import Kind
 
-#: The version that the embedded server behaves like.
+#: The version whose behaviour the embedded server imitates.
 VERSION = {
     "major": "1",
     "minor": "36",
@@ -25,7 +25,7 @@ _INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS_VERBS = ["get", "patch", "update"]
 
-#: An OpenAPI v2 document in protobuf that says `swagger: "2.0"` and no more; kubectl then uses what it has built in.
+#: An OpenAPI v2 document in protobuf with only `swagger: "2.0"`; kubectl then uses its built-in document.
 OPENAPI_V2 = b"\x0a\x032.0"
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 #: The same in JSON.
@@ -90,7 +90,7 @@ def _one_group(kinds: Iterable[Kind], *, group: str) -> Object | None:
 
 
 def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Object | None:
-    """The resources of a version of a group (empty: the core group); None when it isn't served."""
+    """The resources of a version of a group (empty: the core group); None if it isn't served."""
     if (group, version) == ("authorization.k8s.io", "v1"):
         entries = _REVIEWS
     else:
@@ -112,7 +112,7 @@ def _documents(kinds: Iterable[Kind]) -> dict[str, list[Kind]]:
 
 
 def _openapi_index(kinds: Iterable[Kind]) -> Object:
-    """Where each group's document is, with a hash of what it says."""
+    """The location of each group's document, with a hash of its content."""
     paths = {}
     for name, served in _documents(kinds).items():
         digest = hashlib.sha256(msgspec.json.encode(_document(served))).hexdigest().upper()
@@ -144,7 +144,7 @@ def _gvk(kind: Kind) -> dict[str, str]:
 
 
 def _operations(kind: Kind) -> Object:
-    """The operations that kubectl looks at: whether writes can be validated by the server."""
+    """The operations that kubectl checks: whether the server can validate writes."""
     query = [
         {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
         for name in ("dryRun", "fieldManager", "fieldValidation", "force")
@@ -176,7 +176,7 @@ def _described(kind: Kind, declared: dict[str, Any]) -> dict[str, Any]:
     return {**declared, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(kind)]}
 
 
-#: What the server says at each path; a function gets the served kinds and the variable parts of the path.
+#: The document at each path; a function gets the served kinds and the variable parts of the path.
 DOCUMENTS: dict[str, Callable[..., Object | None]] = {
     "": lambda _: {"paths": [f"/{path}" for path in _TOP]},
     "/version": lambda _: VERSION,

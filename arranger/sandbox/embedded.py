@@ -58,7 +58,7 @@ class EmbeddedCluster:
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this cluster, readable by its owner alone; returns the path."""
-        # kubectl sends no bearer token over plain HTTP, so that the token is in the path as well.
+        # kubectl sends no bearer token over plain HTTP, so the path has the token as well.
         name = "arranger-sandbox"
         config = {
             "apiVersion": "v1",

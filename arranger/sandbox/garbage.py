@@ -1,4 +1,4 @@
-"""Going away: how to delete, marks on objects that are being deleted, finalizers, owners and their dependents."""
+"""Deletion: its options, the marks on objects that are being deleted, finalizers, owners and their dependents."""
 
 import datetime
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ from arranger.sandbox.history import Collection, Stored
 from arranger.sandbox.kinds import Kind
 from arranger.sandbox.status import conflict
 
-#: The finalizer of an object that waits for its dependents to go first.
+#: The finalizer of an object whose dependents must be deleted first.
 FOREGROUND = "foregroundDeletion"
 
-#: Where an object is: resource (group, plural), namespace, name.
+#: The location of an object: resource (group, plural), namespace, name.
 _Spot = tuple[tuple[str, str], str, str]
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """How to delete: conditions, the grace in seconds (None: the object's own), and what happens to dependents."""
+    """Options of a deletion: conditions, grace in seconds (None: the object's own), and the treatment of dependents."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -35,15 +35,15 @@ def owners(obj: Object) -> list[dict[str, Any]]:
 
 
 class Ownership:
-    """Who owns whom among the objects of all collections, by the owner references that they carry."""
+    """Ownership among the objects of all collections, by their owner references."""
 
     def __init__(self, collections: Mapping[tuple[str, str], Collection]) -> None:
         self._collections = collections
-        #: By the owner's UID: where its dependents are, and whether each keeps it from going in the foreground.
+        #: By the owner's UID: its dependents, and whether each blocks the owner's foreground deletion.
         self._dependents: dict[str, dict[_Spot, bool]] = {}
 
     def replace(self, resource: tuple[str, str], old: Stored | None, new: Stored | None) -> None:
-        """Note that an object has another state, is new, or is gone."""
+        """Record that an object has changed, was created or was deleted."""
         before = owners(old.object) if old is not None else []
         after = owners(new.object) if new is not None else []
         some = new or old
@@ -59,11 +59,11 @@ class Ownership:
             self._dependents.setdefault(reference["uid"], {})[dependent] = reference.get("blockOwnerDeletion", False)
 
     def blocking(self, owner: Stored) -> bool:
-        """Whether a dependent keeps its owner from going in foreground deletion."""
+        """Whether a dependent blocks its owner's foreground deletion."""
         return any(self._dependents.get(owner.uid, {}).values())
 
     def dependents(self, owner: Stored) -> Iterator[Stored]:
-        """The dependents that an object has now, each as it is when its turn comes; those gone by then are left out."""
+        """An object's present dependents, each in its latest state; those deleted during the iteration are left out."""
         for key, namespace, name in list(self._dependents.get(owner.uid, ())):
             collection = self._collections.get(key)
             stored = collection.objects.get((namespace, name)) if collection is not None else None
@@ -71,7 +71,7 @@ class Ownership:
                 yield stored
 
     def owner(self, stored: Stored, reference: dict[str, Any]) -> Stored | None:
-        """The object that a reference of this one names; None if it isn't there."""
+        """The object that a reference of this one names; None if it doesn't exist."""
         collection = self._owner_collection(reference)
         if collection is None:
             return None
@@ -88,25 +88,25 @@ class Ownership:
         return None
 
     def is_orphan(self, stored: Stored) -> bool:
-        """Whether every owner of the object is known to be gone."""
+        """Whether every owner of the object is known to be deleted."""
         references = owners(stored.object)
         if not references or any(self._owner_collection(each) is None for each in references):
             return False
         return all(self.owner(stored, each) is None for each in references)
 
     def staying(self, stored: Stored) -> list[dict[str, Any]]:
-        """The references of an object to owners that are there, and don't only wait for it to go."""
+        """The references of an object to existing owners that aren't waiting for its deletion."""
         found = ((reference, self.owner(stored, reference)) for reference in owners(stored.object))
         return [reference for reference, owner in found if owner is not None and not waits_for_dependents(owner)]
 
 
 def waits_for_dependents(stored: Stored) -> bool:
-    """Whether the object goes once its dependents have: it is deleted in the foreground."""
+    """Whether the object is deleted after its dependents: foreground deletion."""
     return FOREGROUND in (stored.object["metadata"].get("finalizers") or [])
 
 
 def added_finalizers(new: Object, old: Object) -> list[FieldError]:
-    """Finalizers that an update adds although the object is being deleted."""
+    """Errors for finalizers that an update adds although the object is being deleted."""
     before = old["metadata"].get("finalizers") or []
     added = [name for name in new["metadata"].get("finalizers") or [] if name not in before]
     if not added:
@@ -117,7 +117,7 @@ def added_finalizers(new: Object, old: Object) -> list[FieldError]:
 
 
 def may_go(obj: Object) -> bool:
-    """Whether a marked object has nothing left to wait for."""
+    """Whether a marked object can be removed now."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -125,7 +125,7 @@ def may_go(obj: Object) -> bool:
 
 
 def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:
-    """How long the object may take to stop; only a pod that is on a node and hasn't ended takes any time."""
+    """The time in which the object may stop; it is 0 except for a pod that is on a node and hasn't ended."""
     if resource != PODS or not obj["spec"].get("nodeName"):
         return 0
     if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
@@ -135,7 +135,7 @@ def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:
 
 
 def hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
-    """Refuse, with 409, a deletion that was meant for another object or another state of it."""
+    """Refuse, with 409, a deletion that was meant for another object or another state of the object."""
     resource = kind.resource
     held = (
         ("UID", options.uid, old.uid, "deleted and then recreated"),
@@ -149,12 +149,12 @@ def hold_conditions(kind: Kind, old: Stored, options: DeleteOptions) -> None:
 
 
 def timestamp(moment_s: int) -> str:
-    """Seconds since 1970, as Kubernetes writes a time."""
+    """Seconds since 1970 in Kubernetes' time format."""
     return datetime.datetime.fromtimestamp(moment_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def marked(obj: Object, resource: Resource, options: DeleteOptions, now_s: int) -> Object:
-    """The object with the marks of a deletion; unchanged when it already has marks that come due earlier."""
+    """The object with the marks of a deletion; unchanged if it already has marks with an earlier deadline."""
     metadata = dict(obj["metadata"])
     grace_s = _grace_s(obj, resource, options.grace_s)
     if "deletionTimestamp" in metadata:

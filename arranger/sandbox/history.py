@@ -1,4 +1,4 @@
-"""One resource: its objects, what has changed in them for as long as it is remembered, and the watches that read it."""
+"""One resource: its objects, the recent changes in them, and the watches that read these."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from arranger.sandbox.status import too_old
 
 
 class Stored:
-    """One state of one object: never changed once stored, encoded once. `version` is its resourceVersion."""
+    """One state of one object: immutable once stored, and encoded once. `version` is its resourceVersion."""
 
     __slots__ = ("kind", "name", "namespace", "object", "raw", "uid", "version")
 
@@ -21,14 +21,14 @@ class Stored:
         self.object = obj
         self.version = version
         self.raw = msgspec.json.encode(obj)
-        #: Empty for what is cluster-wide.
+        #: Empty for cluster-wide resources.
         self.namespace: str = obj["metadata"].get("namespace", "")
         self.name: str = obj["metadata"]["name"]
         self.uid: str = obj["metadata"]["uid"]
 
 
 class Event:
-    """One change as watches see it: `type` is ADDED, MODIFIED or DELETED; `before` is the state that it ended."""
+    """One change as watches see it: `type` is ADDED, MODIFIED or DELETED; `before` is the state that it replaced."""
 
     __slots__ = ("_line", "before", "stored", "type")
 
@@ -40,7 +40,7 @@ class Event:
 
     @property
     def line(self) -> bytes:
-        """The event on the wire; encoded once for all watches."""
+        """The event in its wire format; encoded once for all watches."""
         if self._line is None:
             self._line = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.stored.raw)
         return self._line
@@ -52,7 +52,7 @@ class History:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._events: list[Event] = []
-        #: How many events were forgotten, and the resourceVersion of the last of those.
+        #: The number of forgotten events, and the resourceVersion of the last of them.
         self.forgotten = 0
         self.floor = 0
         self.readers: dict[Callable[[], None], None] = {}
@@ -62,7 +62,7 @@ class History:
         return self.forgotten + len(self._events)
 
     def append(self, event: Event) -> None:
-        """Remember an event and wake whoever waits for one."""
+        """Append an event and wake its waiting readers."""
         self._events.append(event)
         if len(self._events) >= 2 * self._limit:
             self.forget(self._limit)
@@ -78,20 +78,20 @@ class History:
             self.forgotten += gone
 
     def position(self, version: int) -> int:
-        """Where the changes after a resourceVersion begin; `Refusal` 410 when some of them are forgotten."""
+        """The position of the changes after a resourceVersion; raises `Refusal` 410 if some of them are forgotten."""
         if version < self.floor:
             raise too_old(version, self.floor)
         return self.forgotten + bisect_right(self._events, version, key=lambda event: event.stored.version)
 
     def since(self, position: int) -> list[Event]:
-        """The events from a position on; `Refusal` 410 when the reader was too slow."""
+        """The events from a position on; raises `Refusal` 410 if the reader was too slow."""
         if position < self.forgotten:
             raise too_old(position, self.floor)
         return self._events[position - self.forgotten :]
 
 
 def _without(stored: Stored, version: int) -> Stored:
-    """The state that left a selection, with the version of the change that made it leave."""
+    """The state that left a selection, with the version of the change that removed it."""
     metadata = {**stored.object["metadata"], "resourceVersion": str(version)}
     return Stored(stored.kind, {**stored.object, "metadata": metadata}, version)
 
@@ -110,7 +110,7 @@ def seen_through(event: Event, matches: Matches) -> Event | None:
 
 
 class Watch:
-    """A reader of one resource's history, from a position on. `wake` is called whenever there may be more."""
+    """A reader of one resource's history, from a position on. `wake` is called whenever new events may exist."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Watch:
         history.readers[wake] = None
 
     def take(self) -> list[Event]:
-        """Everything that is there now; `Refusal` 410 when this watch has fallen out of the history."""
+        """All new events; raises `Refusal` 410 if this watch has fallen behind the history."""
         events = self._history.since(self._position)
         self._position += len(events)
         if self._matches is not None and events:
@@ -153,7 +153,7 @@ class Collection:
         self.history = History(history_limit)
 
     def at(self, version: int) -> dict[tuple[str, str], Stored]:
-        """The objects as they were at a resourceVersion; `Refusal` 410 when that is forgotten."""
+        """The objects as of a resourceVersion; raises `Refusal` 410 if that is forgotten."""
         objects = dict(self.objects)
         for event in reversed(self.history.since(self.history.position(version))):
             key = (event.stored.namespace, event.stored.name)

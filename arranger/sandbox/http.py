@@ -1,8 +1,7 @@
 """The in-memory API over HTTP on a loopback port, as far as real kubectl and client libraries use it.
 
-This module says which path leads where, and who may come in. Every request needs the token: as bearer token or,
-because kubectl sends none over plain HTTP, as the first part of the path (a cluster's URL in a kubeconfig may have a
-path).
+This module defines the paths and the access check. Every request needs the token: as bearer token or, because kubectl
+sends none over plain HTTP, as the first part of the path (a cluster's URL in a kubeconfig may have a path).
 """
 
 import hmac
@@ -27,7 +26,7 @@ from arranger.sandbox.watching import BOOKMARK_S
 log = logging.getLogger(__name__)
 
 REQUEST_LIMIT_BYTES = 3 * 1024 * 1024
-#: How long a request may still take when the server stops; only watches take longer, and those are to end.
+#: How long a running request may take when the server stops; only watches take longer, and they are to end.
 _STOP_S = 0.05
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
@@ -36,7 +35,7 @@ _Serve = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 class ApiServer:
-    """Serves a `Store` on 127.0.0.1. `now` gives seconds since 1970, for ages in tables."""
+    """Serves a `Store` on 127.0.0.1. `now` returns seconds since 1970, for ages in tables."""
 
     def __init__(self, store: Store, *, now: Callable[[], float], bookmark_s: float = BOOKMARK_S) -> None:
         self.store = store
@@ -63,7 +62,7 @@ class ApiServer:
     # Routes
 
     def _add(self, router: web.UrlDispatcher, path: str, handlers: Mapping[str, _Handler]) -> None:
-        """Serve a path, with a slash at its end or without, by method; the token may stand before it."""
+        """Serve a path by method, with or without a trailing slash; the token may precede it."""
         for prefix in ("", f"/{self.token}"):
             resource = router.add_resource((prefix + path or "/") + "{end:/?}")
             for method, handler in {**handlers, "*": handlers.get("*", _not_allowed)}.items():
@@ -103,7 +102,7 @@ class ApiServer:
         return handler
 
     def _call(self, request: web.Request) -> Call:
-        """What a request is about; `Refusal` 404 for an unknown resource, HTTP's own for an unknown group."""
+        """Parse a request; raises `Refusal` 404 for an unknown resource, HTTP's own 404 for an unknown group."""
         path = request.match_info
         group = path.get("group", "")
         collection = self.store.collections.get((group, path.get("plural", "")))
@@ -133,7 +132,7 @@ class ApiServer:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Let in who has the token, and put every failure into the words of the API server."""
+        """Admit requests with the token, and report every failure in the API server's wording."""
         try:
             self._hold_token(request)
             return await handler(request)
@@ -174,14 +173,14 @@ async def _health(_: web.Request) -> web.StreamResponse:
 
 
 async def _openapi_v2(request: web.Request) -> web.StreamResponse:
-    # Clients ask for "...spec.v2@v1.0+protobuf", but can't read an "@" in what they get.
+    # Clients request "...spec.v2@v1.0+protobuf", but can't parse an "@" in the response.
     if "proto-openapi.spec.v2" in request.headers.get("Accept", ""):
         return web.Response(body=discovery.OPENAPI_V2, headers={"Content-Type": discovery.OPENAPI_V2_TYPE})
     return json_response(discovery.OPENAPI_V2_JSON)
 
 
 async def _review(request: web.Request) -> web.StreamResponse:
-    """Whoever holds the token may do everything."""
+    """Allow everything to clients with the token."""
     body = one_object(await decoded(request))
     if body.get("kind") == "SelfSubjectRulesReview":
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}

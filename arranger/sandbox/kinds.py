@@ -1,6 +1,6 @@
-"""Which resources are served, and what is special about each: names, subresources, schema, columns.
+"""The served resources, and the properties of each: names, subresources, schema, columns.
 
-The built-in ones are a table; every CustomResourceDefinition that is created adds one.
+The built-in ones are a table; every created CustomResourceDefinition adds one.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ class Column(msgspec.Struct, frozen=True):
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A served resource.
 
-    `typed` says that the server knows its fields by itself (no nulls, strategic merge); `counts_generations`
-    that `metadata.generation` grows with the spec.
+    `typed`: the server itself knows the fields (no nulls, strategic merge); `counts_generations`:
+    `metadata.generation` grows with the spec.
     """
 
     resource: Resource
@@ -46,7 +46,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def head(self) -> bytes:
-        """How the JSON of each stored object begins; lists of built-in kinds leave it out of their items."""
+        """The beginning of each stored object's JSON; lists of built-in kinds omit it from their items."""
         names = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
         return msgspec.json.encode(names)[:-1] + b","
 
@@ -95,7 +95,7 @@ _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
 
 
 def custom_kind(crd: dict[str, Any]) -> Kind:
-    """The kind that a CRD defines. Raises `ValueError` for a schema or rule that can't be used."""
+    """The kind that a CRD defines. Raises `ValueError` for an unusable schema or rule."""
     spec, version = crd["spec"], served_version(crd)
     if version is None:
         raise ValueError("spec.versions: one version must be served and stored")
@@ -130,9 +130,9 @@ def definition_errors(crd: Object) -> list[FieldError]:
 
 
 def established(crd: Object, kind: Kind, moment: str, *, served_before: bool) -> Object:
-    """The CRD as it is stored while its kind is served: its names filled in, and with a status that says since when.
+    """The CRD as it is stored while its kind is served: with its names filled in and a status with the present time.
 
-    A kind that was `served_before` this write keeps the status that it has.
+    A kind that was `served_before` this write keeps its status.
     """
     names = crd["spec"]["names"]
     names.setdefault("singular", names["kind"].lower())

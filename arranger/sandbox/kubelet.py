@@ -1,14 +1,14 @@
 """Simulated kubelets: they register nodes and run the pods that are bound to them, as a client of any API server.
 
-What a pod does is said by its annotations (`sandbox.arranger.dev/...`):
+Annotations (`sandbox.arranger.dev/...`) control a pod's behaviour:
 
-- `run-seconds`: it ends after that long (without: it runs for ever); `exit-code`: with this code (0);
-  `failures`: only its first so many runs end with that code, the next one with 0
+- `run-seconds`: it ends after that long (without: it runs forever); `exit-code`: with this code (0);
+  `failures`: only this many first runs end with that code, the next one with 0
 - `start-seconds`: it is Pending that long first; `ready-seconds`: it runs that long before it is Ready
 - `fail`: it never starts. `ImagePullBackOff`, `ErrImagePull`, `CreateContainerConfigError` and the like leave it
   Pending and waiting for that reason; `OutOfcpu` or `UnexpectedAdmissionError` make it Failed for that reason
 
-Pods that don't fit into what their node has left are refused, as a kubelet does.
+Like a real kubelet, they refuse pods that don't fit into the free resources of their node.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class SimulatedKubelets:
         self._spawn(self._nodes.heartbeats())
 
     async def stop(self) -> None:
-        """Stop everything; nodes and pods stay as they are."""
+        """Stop everything; nodes and pods stay unchanged."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -92,7 +92,7 @@ class SimulatedKubelets:
             await self._list()
 
     async def lose(self, name: str) -> None:
-        """The node is gone from the network: nobody runs or stops its pods until `set_ready` brings it back."""
+        """Cut the node off from the network: its pods neither run nor stop until `set_ready` restores it."""
         self._nodes.mark(name, "Unknown")
         for run in [run for run in self._runs.values() if run.node == name]:
             self._forget(run.uid)
@@ -114,7 +114,7 @@ class SimulatedKubelets:
     # Pods
 
     async def _follow(self) -> None:
-        """List and watch pods for ever."""
+        """List and watch pods until cancelled."""
         version = ""
         while True:
             try:
@@ -156,7 +156,7 @@ class SimulatedKubelets:
         if "deletionTimestamp" in pod["metadata"]:
             self._see_deletion(pod, run)
         elif (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            if run is not None and run.requests:  # somebody else ended it: it needs its room no more
+            if run is not None and run.requests:  # ended from outside: free its resources
                 self._release(run)
                 if run.task is not None:
                     run.task.cancel()
@@ -186,12 +186,12 @@ class SimulatedKubelets:
         try:
             await work()
         except ApiError as error:
-            # The pod was deleted or changed hands meanwhile: what the watch brings next settles it.
+            # The pod was deleted or replaced meanwhile: the next change from the watch resolves this.
             if error.code not in (404, 409):
                 log.warning("simulated kubelet: %s", error)
 
     def _charge(self, run: Run, sign: int) -> None:
-        """Book (1) or free (-1) what a pod takes."""
+        """Add (1) or subtract (-1) a pod's requests in its node's usage."""
         used = self._used[run.node]
         for name, asked in run.requests.items():
             used[name] = used.get(name, 0) + sign * asked
@@ -208,7 +208,7 @@ class SimulatedKubelets:
                 run.task.cancel()
 
     def _lacking(self, run: Run) -> tuple[str, str] | None:
-        """Why the node refuses the pod: reason and message; None when it fits."""
+        """The reason and message with which the node refuses the pod; None if it fits."""
         used = self._used[run.node]
         holds = self._holds[run.node]
         for name, asked in run.requests.items():
@@ -219,7 +219,7 @@ class SimulatedKubelets:
         return None
 
     async def _patch(self, run: Run, status: Object) -> None:
-        """Write a pod's status, only if it is still the same pod."""
+        """Write a pod's status, provided that it is still the same pod."""
         namespace, name = run.key
         body = {"metadata": {"uid": run.uid}, "status": status}
         await self._request(lambda: self._cluster.patch(PODS, namespace, name, body, subresource="status"))
@@ -232,7 +232,7 @@ class SimulatedKubelets:
         return timestamp(self._clock.now_ms() // 1000)
 
     async def _live(self, run: Run) -> None:
-        """From Pending to the end of the pod's life."""
+        """Run the pod from Pending to its end."""
         does, status = run.behaviour, run.pod.get("status") or {}
         run.started = status.get("startTime") or self._timestamp()
         run.address = status.get("podIP") or self._address()
@@ -254,7 +254,7 @@ class SimulatedKubelets:
         await self._containers(run, elapsed_s)
 
     async def _containers(self, run: Run, elapsed_s: float) -> None:
-        """Run the containers, again after each failure that the restart policy forgives."""
+        """Run the containers, again after each failure as the restart policy allows."""
         does = run.behaviour
         policy = run.pod["spec"].get("restartPolicy", "Always")
         while True:
@@ -279,7 +279,7 @@ class SimulatedKubelets:
             await self._clock.sleep(pause_s)
 
     async def _end(self, run: Run, grace_s: int) -> None:
-        """Stop a pod that is being deleted, and confirm it."""
+        """Stop a pod that is being deleted, and confirm its deletion."""
         await self._clock.sleep(min(self._stop_s, grace_s))
         namespace, name = run.key
         await self._request(lambda: self._cluster.delete(PODS, namespace, name, uid=run.uid, grace_s=0))

@@ -1,4 +1,4 @@
-"""Listings: what is asked for, and the pages of one listing, all from the same moment."""
+"""Listings: the selection of objects, and the pages of one listing, all of the same moment."""
 
 import base64
 import itertools
@@ -11,13 +11,13 @@ from arranger.sandbox.history import Stored
 from arranger.sandbox.selectors import Matches, every, field_selector, label_selector
 from arranger.sandbox.status import TooOld, bad_request
 
-#: How long a continuation is good for, and how many listings may be open at once.
+#: How long a continuation is valid, and how many listings may be open at once.
 CONTINUATION_S = 300.0
 OPEN_LISTINGS = 64
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which objects: of one namespace (empty: of all), by labels, by fields of the given plural."""
+    """A selection of objects: by namespace (empty: all), by labels, by fields of the given plural."""
 
     namespace: str = ""
     labels: str = ""
@@ -25,7 +25,7 @@ class Selection(msgspec.Struct, frozen=True):
     plural: str = ""
 
     def matches(self) -> Matches | None:
-        """The test for one object, None when everything is wanted; `Refusal` 400 for a wrong selector."""
+        """The predicate for one object, None to select everything; raises `Refusal` 400 for a malformed selector."""
         requirements = label_selector(self.labels) + field_selector(self.plural, self.fields)
         if self.namespace:
             namespace = self.namespace
@@ -38,7 +38,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One page, the resourceVersion of the whole listing, and where to go on (empty: it was the last page)."""
+    """One page, the resourceVersion of the whole listing, and the continuation (empty: it was the last page)."""
 
     items: list[Stored]
     version: int
@@ -53,7 +53,7 @@ class _Open(msgspec.Struct):
 
 
 class Pages:
-    """The listings that are being read page by page. Forgets the oldest when there are too many."""
+    """The listings that are being read in pages. If there are too many, it forgets the oldest."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -61,7 +61,7 @@ class Pages:
         self._numbers = itertools.count(1)
 
     def first(self, items: list[Stored], version: int, limit: int) -> Listing:
-        """The first page of a new listing; a limit of 0 means everything."""
+        """The first page of a new listing; a limit of 0 means no limit."""
         if not limit or len(items) <= limit:
             return Listing(items, version)
         number = next(self._numbers)
@@ -71,7 +71,7 @@ class Pages:
         return self._page(number, 0, limit)
 
     def more(self, continuation: str, limit: int) -> Listing:
-        """The next page; `Refusal` 400 for a token that isn't one, 410 when its listing is forgotten."""
+        """The next page; raises `Refusal` 400 for a malformed token, 410 if its listing is forgotten."""
         try:
             number, start, version = msgspec.json.decode(
                 base64.urlsafe_b64decode(continuation.encode()), type=tuple[int, int, int]

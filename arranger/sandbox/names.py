@@ -1,4 +1,4 @@
-"""How objects, labels and resources may be called; the words are the real server's."""
+"""Valid names of objects, labels and resources; the wording is the real server's."""
 
 import re
 
@@ -32,7 +32,7 @@ _VALUE_TEXT = (
 
 
 def name_errors(name: str, path: str, *, label: bool = False) -> list[FieldError]:
-    """What is wrong with a name: a DNS subdomain of 253 characters, or a DNS label of 63."""
+    """The errors in a name: it must be a DNS subdomain of 253 characters, or a DNS label of 63."""
     limit, pattern, text = (63, DNS_LABEL, LABEL_TEXT) if label else (253, DNS_SUBDOMAIN, SUBDOMAIN_TEXT)
     found = []
     if len(name) > limit:

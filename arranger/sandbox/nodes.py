@@ -1,4 +1,4 @@
-"""Simulated nodes: how they are registered, and what they report of themselves while they are up, unready or lost."""
+"""Simulated nodes: their registration, and the status that they report while they are ready, unready or lost."""
 
 import asyncio
 import contextlib
@@ -41,14 +41,14 @@ class NodeTemplate(msgspec.Struct, frozen=True):
 
 
 class Requests:
-    """Makes requests of a cluster, a bounded number at a time, again while it can't be reached or is overloaded."""
+    """Sends requests to a cluster, with limited concurrency, and retries while it is unreachable or overloaded."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._free = asyncio.Semaphore(_IN_FLIGHT)
 
     async def __call__(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """What the cluster answers in the end. Raises `ApiError` when it refuses."""
+        """The result of the request after any retries. Raises `ApiError` if the cluster refuses it."""
         while True:
             try:
                 async with self._free:
@@ -70,14 +70,14 @@ class SimulatedNodes:
         self._call = requests
         self._heartbeat_s = heartbeat_s
         self._templates: dict[str, NodeTemplate] = {}
-        #: The status of the condition Ready of each node that isn't.
+        #: The status of the condition Ready of each node for which it isn't True.
         self._unready: dict[str, str] = {}
 
     def _timestamp(self) -> str:
         return timestamp(self._clock.now_ms() // 1000)
 
     def is_lost(self, name: str) -> bool:
-        """Whether the node is gone from the network."""
+        """Whether the node is cut off from the network."""
         return self._unready.get(name) == "Unknown"
 
     def _conditions(self, name: str) -> list[dict[str, str]]:
@@ -90,7 +90,7 @@ class SimulatedNodes:
         ]
 
     async def register(self, template: NodeTemplate) -> None:
-        """Register one node, or bring an existing one up to date."""
+        """Register one node, or update an existing one."""
         name, amounts = template.name, template.amounts()
         labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         info = {"kubeletVersion": "v1.36.0-simulated", "operatingSystem": "linux", "architecture": "amd64"}
@@ -110,14 +110,14 @@ class SimulatedNodes:
         await self._retaint(template)
 
     def mark(self, name: str, ready: str) -> None:
-        """Note the status of the condition Ready: True, False or, for a node that is lost, Unknown."""
+        """Set the status of the condition Ready: True, False or, for a lost node, Unknown."""
         if ready == "True":
             self._unready.pop(name, None)
         else:
             self._unready[name] = ready
 
     async def report(self, name: str) -> None:
-        """Write a node's conditions, and the taints that the node controller would give it."""
+        """Write a node's conditions, and the taints that the node controller would set."""
         await self._patch_status(name, {"conditions": self._conditions(name)})
         await self._retaint(self._templates[name])
 
@@ -125,7 +125,7 @@ class SimulatedNodes:
         await self._call(lambda: self._cluster.patch(NODES, None, name, {"status": status}, subresource="status"))
 
     async def _retaint(self, template: NodeTemplate) -> None:
-        """Set the taints that say how the node is; those of others stay, but not admission's not-ready."""
+        """Set the taints for the node's state; keep those of other clients, but not admission's not-ready."""
         ours = list(template.taints)
         if state := self._unready.get(template.name):
             ours += [{"key": _NOT_READY[state], "effect": effect} for effect in ("NoSchedule", "NoExecute")]
@@ -138,11 +138,11 @@ class SimulatedNodes:
             await self._call(lambda: self._cluster.patch(NODES, None, template.name, patch))
 
     async def heartbeats(self) -> None:
-        """Renew the conditions of the nodes for ever, as they are."""
+        """Renew the nodes' conditions, unchanged, until cancelled."""
         while True:
             await self._clock.sleep(self._heartbeat_s)
             for name in [name for name in self._templates if not self.is_lost(name)]:
-                # A node that was deleted stays so; everything else is tried again at the next beat.
+                # A deleted node stays deleted; everything else is retried at the next heartbeat.
                 with contextlib.suppress(ApiError, ClusterUnavailable):
                     await self._beat(name)
 

@@ -1,6 +1,6 @@
 """The patch formats, by media type: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and Kubernetes' strategic merge.
 
-All of them leave what they are given untouched.
+None of them modifies its arguments.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-#: Lists that a strategic merge merges by key, by the field's name, wherever it stands in a built-in object.
+#: Lists that a strategic merge merges by key, by the field's name, anywhere in a built-in object.
 _MERGE_KEYS = {
     **dict.fromkeys(("containers", "initContainers", "ephemeralContainers", "env", "volumes"), "name"),
     **dict.fromkeys(("imagePullSecrets", "resourceClaims", "secrets"), "name"),
@@ -102,7 +102,7 @@ def _merge_list(
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """Apply a JSON patch; `Refusal` 422 where a path isn't there or a test fails."""
+    """Apply a JSON patch; raises `Refusal` 422 if a path doesn't exist or a test fails."""
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
     if not all(isinstance(step, dict) and isinstance(step.get("path", ""), str) for step in operations):
@@ -117,8 +117,8 @@ def json_patch(document: Any, operations: Any) -> Any:
 def patched(target: Any, patch: Any, media_type: str, *, typed: bool) -> Any:
     """Apply a patch in the format of its media type to an object; a server-side apply is a merge here.
 
-    Only kinds whose fields the server knows (`typed`) take a strategic merge. `Refusal` 415 for another format, 400
-    when what is left is no object.
+    Only kinds whose fields the server knows (`typed`) accept a strategic merge. Raises `Refusal` 415 for another
+    format, 400 if the result isn't an object.
     """
     if media_type == JSON_PATCH:
         new = json_patch(target, patch)

@@ -1,4 +1,4 @@
-"""One pod on a simulated node: what its annotations say, what it takes, and the statuses that its kubelet writes."""
+"""One pod on a simulated node: its annotations, its requests, and the statuses that its kubelet writes."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ PREFIX = "sandbox.arranger.dev/"
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a pod's annotations say."""
+    """The behaviour in a pod's annotations."""
 
     start_s: float
     ready_s: float
@@ -26,7 +26,7 @@ class Behaviour(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(pod: Object) -> "Behaviour":
-        """Read the annotations; a number that isn't one is left out."""
+        """Read the annotations; malformed numbers are ignored."""
         notes = pod["metadata"].get("annotations") or {}
 
         def number(name: str) -> float | None:
@@ -49,7 +49,7 @@ class Behaviour(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """One pod on one of the nodes."""
+    """One pod on one of the nodes, with its state."""
 
     def __init__(self, pod: Object) -> None:
         metadata = pod["metadata"]
@@ -75,7 +75,7 @@ class Run:
         return self._status("Failed" if code else "Succeeded", _terminated(code, moment), moment)
 
     def backing_off(self, code: int, moment: str) -> Object:
-        """The status while the containers, which have ended with a code, wait to be started again."""
+        """The status while the containers, which have ended with a code, wait for their restart."""
         waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
         return self._status("Running", waiting, moment, last=_terminated(code, moment))
 
@@ -119,7 +119,7 @@ def _amounts(container: dict[str, Any]) -> dict[str, int]:
 
 
 def requests_of(spec: dict[str, Any]) -> dict[str, int]:
-    """What a pod takes on its node (millicores, bytes, units): its containers together, or an init container."""
+    """A pod's use of its node (millicores, bytes, units): its containers together, or an init container."""
     total: dict[str, int] = {"pods": 1}
     for container in spec.get("containers") or []:
         for name, asked in _amounts(container).items():

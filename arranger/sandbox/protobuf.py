@@ -1,7 +1,7 @@
-"""Reading the few objects that kubectl sends in protobuf whatever the server prefers: reviews, `create` commands.
+"""Decoding of the few objects that kubectl always sends in protobuf: reviews and `create` commands.
 
-A request's body is a magic prefix and an envelope with the object's type and its bytes. Only the fields that are
-listed here are read; kinds that aren't listed are refused, and everything is answered in JSON.
+A request's body is a magic prefix and an envelope with the object's type and its bytes. Only the fields listed here
+are read, and kinds that aren't listed are refused. Every response is JSON.
 """
 
 import base64
@@ -14,7 +14,7 @@ from arranger.sandbox.status import Refusal, bad_request
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
-#: How a field is read: "text", "number", "map" (text to text), "bytes map", or the fields of a message.
+#: The type of a field: "text", "number", "map" (text to text), "bytes map", or the fields of a message.
 _Fields = dict[int, tuple[str, Any]]
 
 _METADATA: _Fields = {
@@ -94,7 +94,7 @@ def _message(raw: bytes, fields: _Fields) -> dict[str, Any]:
 
 
 def decode(raw: bytes) -> Object:
-    """The object in a protobuf body; `Refusal` 415 for a kind that isn't known here, 400 for damage."""
+    """The object in a protobuf body; raises `Refusal` 415 for an unknown kind, 400 for damage."""
     if not raw.startswith(_MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:

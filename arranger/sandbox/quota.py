@@ -1,7 +1,7 @@
-"""ResourceQuotas of the embedded cluster: admission refuses pods beyond them, and what is used is counted at once.
+"""ResourceQuotas of the embedded cluster: admission refuses pods beyond them, and their usage is updated at once.
 
-The first is the API server's (plugin ResourceQuota), in its words; the second a quota controller's. Both know pods
-only: what a quota says of other objects is kept, and neither counted nor enforced.
+Admission follows the API server (plugin ResourceQuota), including its wording; the usage follows the quota controller.
+Both cover pods only: a quota's limits on other objects are stored, but neither counted nor enforced.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ from arranger.sandbox.history import Stored
 from arranger.sandbox.status import Refusal, forbidden
 
 _ENDED = ("Succeeded", "Failed")
-#: What every container must declare where a quota names it.
+#: Resources that every container must declare if a quota names them.
 _DECLARED = {f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("cpu", "memory")}
 
 
 def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
-    """What quotas become by a new pod that they cover; `Refusal` 403 for the first that doesn't take it."""
+    """The quotas that cover a new pod, with their new state; raises `Refusal` 403 for the first that refuses it."""
     used = _used(pod)
     changed = []
     for stored in quotas:
@@ -44,7 +44,7 @@ def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
 
 
 def counted(quota: Object, pods: Iterable[Object]) -> Object:
-    """A quota as its controller leaves it: with its spec's `hard`, and what the pods of its namespace use."""
+    """A quota as its controller updates it: with its spec's `hard`, and the usage of the pods in its namespace."""
     desired = (quota.get("spec") or {}).get("hard") or {}
     try:
         hard = dict(quota_amounts(desired))
@@ -90,7 +90,7 @@ def _matches(scope: QuotaScope, spec: dict[str, Any]) -> bool:
 
 
 def _hold_declared(quota: Stored, pod: Object, hard: Mapping[str, int]) -> None:
-    """What a quota names must be declared by every container, unless the pod declares resources as a whole."""
+    """Require that every container declares the resources in a quota, unless the pod declares resources as a whole."""
     needed = sorted(_DECLARED & hard.keys())
     spec = pod["spec"]
     if not needed or any((spec.get("resources") or {}).values()):

@@ -1,4 +1,4 @@
-"""A private, real server that speaks Redis, from a wheel: on a free loopback port, in memory, gone with the demo."""
+"""A private, real server that speaks Redis, from a wheel: on a free loopback port, in memory, for one demo."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 @contextlib.asynccontextmanager
 async def private_redis() -> AsyncIterator[str]:
-    """The URL of a server of our own. Raises `ArrangerError` when it doesn't start."""
+    """The URL of a server of our own. Raises `ArrangerError` if it doesn't start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -42,9 +42,9 @@ async def private_redis() -> AsyncIterator[str]:
 
 
 def end_with_parent() -> None:
-    """In a child process before its program starts: end when the parent does, however that ends (Linux only).
+    """In a child process before its program starts: end when the parent ends in any way (Linux only).
 
-    Such a child is in a session of its own: a Ctrl-C at the terminal is the parent's to handle, in its own order.
+    Such a child has its own session: only the parent handles a Ctrl-C at the terminal, in its own order.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""What pods may ask for, as the API server has it: names of resources, and requests and limits that go together.
+"""The resources that pods may request, as in the API server: names of resources, and consistent requests and limits.
 
-The checks expect a pod with its defaults filled in; the words are the real server's.
+The checks expect a pod with its defaults filled in; the wording is the real server's.
 """
 
 import re
@@ -17,7 +17,7 @@ from arranger.sandbox.validation import required, unsupported, wrong
 _HUGE = "hugepages-"
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = ("cpu", _HUGE, "memory")
-#: Names without a "/" that mean something, though not in a container.
+#: Names without a "/" that are valid, though not in a container.
 _STANDARD = frozenset(
     {
         *_OF_CONTAINERS,
@@ -29,14 +29,14 @@ _STANDARD = frozenset(
 )
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("k", "M", "G", "T", "P", "E")
-#: Digits after a point, and the suffix.
+#: Digits after a decimal point, and the suffix.
 _WRITTEN = re.compile(r"[+-]?[0-9]*(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
 
 
 def canonical(given: str | int | float) -> str:
-    """A quantity as the API server writes it back: with the largest suffix that leaves no fraction.
+    """A quantity in the API server's notation: with the largest suffix that leaves no fraction.
 
-    Fractions are rounded up to the thousandth. Raises `ValueError` for what is not a quantity.
+    Fractions are rounded up to the thousandth. Raises `ValueError` for anything that is not a quantity.
     """
     text = str(given)
     milli = -(-exact(text) * 1000 // 1)
@@ -52,12 +52,12 @@ def canonical(given: str | int | float) -> str:
     else:
         step, units = 1000, ("m", "", *_DECIMAL)
     number, best = _shortest(milli, step, units)
-    # What is written with that suffix already stays as it is, as in "+2" or "1e+3".
+    # A text that already has that suffix stays unchanged, as in "+2" or "1e+3".
     return text if isinstance(given, str) and not fraction and unit == best else f"{number}{best}"
 
 
 def _shortest(milli: int, step: int, units: tuple[str, ...]) -> tuple[int, str]:
-    """Thousandths as a whole number of the largest unit; of the units, the first is thousandths and the second 1."""
+    """Thousandths as a whole number of the largest unit; the first unit is thousandths and the second 1."""
     if milli % 1000:
         return milli, units[0]
     number, unit = milli // 1000, 1
@@ -119,7 +119,7 @@ def _whole_pages(name: str, value: Fraction) -> bool:
 
 
 def _together_errors(requests: dict[str, str], limits: dict[str, str], path: str) -> Iterator[FieldError]:
-    """Requests and limits as a pair."""
+    """Errors in requests and limits as a pair."""
     for name, amount in requests.items():
         if name not in limits:
             if not _overcommits(name):
@@ -168,13 +168,13 @@ def pod_level_errors(spec: dict[str, Any]) -> list[FieldError]:
 
 
 def _of_containers(spec: dict[str, Any]) -> dict[str, str]:
-    """What the containers of a pod ask for together."""
+    """The total requests of a pod's containers."""
     asked = effective_requests({name: spec.get(name) for name in ("containers", "initContainers")})
     return {name: quantity(name, amount) for name, amount in asked}
 
 
 def default_pod_level(spec: dict[str, Any]) -> None:
-    """A limit of the whole pod stands in for a request: as much as its containers ask for, or else all of it."""
+    """A pod-level limit is the default for a missing request: the total of the containers, or else the whole limit."""
     resources = spec["resources"]
     if limits := resources.get("limits"):
         together = _of_containers(spec)

@@ -1,4 +1,4 @@
-"""`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own functions of lists and quantities."""
+"""`x-kubernetes-validations`: a CRD's rules in CEL, with Kubernetes' own functions for lists and quantities."""
 
 import itertools
 import logging
@@ -11,7 +11,7 @@ import cel.stdlib
 from arranger.model.checks import CauseReason, FieldError
 from arranger.model.quantity import exact, is_integer
 
-# What a rule can't evaluate is an answer to whoever wrote the object, and no warning to whoever runs the server.
+# An evaluation error is reported to the author of the object and is no warning for the operator of the server.
 logging.getLogger("cel").setLevel(logging.ERROR)
 
 _REASONS: dict[str, tuple[CauseReason, str]] = {
@@ -35,7 +35,7 @@ def _last_index_of(items: Any, item: Any) -> int:
 
 
 def _quantity(text: str) -> str:
-    """A quantity stays the text that it is written as; `ValueError` for what is none."""
+    """Return a quantity as the same text; raises `ValueError` for any other text."""
     exact(text)
     return text
 
@@ -45,7 +45,7 @@ def _compare(left: str, right: str) -> int:
 
 
 def _format(text: str, values: list[Any]) -> str:
-    """`%s` and `%d` of texts and whole numbers; the clauses for other types are not known here."""
+    """`%s` and `%d` for texts and whole numbers; clauses for other types aren't supported."""
     return text.replace("%d", "%s") % tuple(values)
 
 
@@ -64,9 +64,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Scope:
-    """What the rules of one schema are evaluated in: the value that they are about, handed to CEL once for all of them.
+    """The context in which the rules of one schema are evaluated: the value, passed to CEL once for all of them.
 
-    Handing a value over costs more than most rules do, and so does registering the functions: neither is done twice.
+    Passing a value costs more than most rules, and so does registering the functions: each is done only once.
     """
 
     def __init__(self) -> None:
@@ -75,17 +75,17 @@ class Scope:
         for name, function in _FUNCTIONS.items():
             self._context.add_function(name, function)
         self._old: Any = None
-        #: As what the context holds the old value now: "" as nothing of this value's.
+        #: The form of the old value in the context: "" if it isn't this value's.
         self._held = ""
 
     def enter(self, value: Any, old: Any) -> None:
-        """The rules are about this value from now on; `old` is None where there was no value before."""
+        """Set the value for the rules; `old` is None if there was no value before."""
         self._context.add_variable("self", value)
         self._old = old
         self._held = ""
 
     def context(self, rule: "Rule") -> cel.Context:
-        """What one rule is evaluated in, with the `oldSelf` that it takes."""
+        """The context of one rule, with the form of `oldSelf` that it needs."""
         expected = "optional" if rule.optional_old else "plain" if rule.is_transition else self._held
         if expected != self._held:
             old = self._old
@@ -102,7 +102,7 @@ class Scope:
 
 
 class Rule:
-    """One compiled rule. Raises `ValueError` when its expression can't be compiled."""
+    """One compiled rule. Raises `ValueError` if its expression can't be compiled."""
 
     def __init__(self, declared: dict[str, Any]) -> None:
         self.source: str = declared["rule"]
@@ -113,11 +113,11 @@ class Rule:
         self._field: str = declared.get("fieldPath", "")
         self._reason, self._prefix = _REASONS[declared.get("reason", "FieldValueInvalid")]
         self.optional_old: bool = declared.get("optionalOldSelf", False)
-        #: Whether it compares with the value before: then it is asked on updates only.
+        #: Whether it compares with the value before: then it is evaluated on updates only.
         self.is_transition = "oldSelf" in self._program.variables()
 
     def broken(self, scope: Scope, path: str, kind_of: str) -> FieldError | None:
-        """What the rule finds wrong with the scope's value, which stands at `path`."""
+        """The rule's error for the scope's value, which is at `path`; None if it holds."""
         if self.is_transition and scope.is_new and not self.optional_old:
             return None
         context = scope.context(self)

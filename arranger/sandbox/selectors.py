@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once a request, then matched against stored objects."""
+"""Label and field selectors: parsed once per request, then matched against stored objects."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 from arranger.kube.cluster import Object
 from arranger.sandbox.status import Refusal, bad_request
 
-#: Says whether an object is selected.
+#: Returns whether an object is selected.
 Matches = Callable[[Object], bool]
 
 _KEY = r"[A-Za-z0-9][A-Za-z0-9_./-]*"
@@ -16,7 +16,7 @@ _SET = re.compile(rf"^({_KEY})\s+(in|notin)\s+\(([^)]*)\)$")
 _EQUALITY = re.compile(rf"^({_KEY})\s*(==|=|!=|<|>)\s*({_VALUE})$")
 _EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
 
-#: Fields that may be selected by, by plural; every resource has the two of its metadata.
+#: Fields that selectors support, by plural; every resource also has the two of its metadata.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
         *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
@@ -68,7 +68,7 @@ def _split(text: str) -> list[str]:
 
 
 def label_selector(text: str) -> list[Matches]:
-    """The requirements of a label selector, equality- and set-based; `Refusal` 400 when it can't be parsed."""
+    """The requirements of a label selector, equality- and set-based; raises `Refusal` 400 if it can't be parsed."""
     return [_label_requirement(part, text) for part in _split(text)]
 
 
@@ -100,7 +100,7 @@ def _field_requirement(plural: str, part: str) -> Matches:
 
 
 def field_selector(plural: str, text: str) -> list[Matches]:
-    """The requirements of a field selector; `Refusal` 400 for a field that can't be selected by."""
+    """The requirements of a field selector; raises `Refusal` 400 for an unsupported field."""
     try:
         return [_field_requirement(plural, part) for part in _split(text)]
     except Refusal as refusal:
@@ -110,7 +110,7 @@ def field_selector(plural: str, text: str) -> list[Matches]:
 
 
 def every(requirements: list[Matches]) -> Matches | None:
-    """All of them together; None when there is nothing to ask."""
+    """The conjunction of the requirements; None without any."""
     if not requirements:
         return None
     if len(requirements) == 1:

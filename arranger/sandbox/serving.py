@@ -1,4 +1,4 @@
-"""What the API does at each path of a resource: one method for each HTTP method, with the response that it sends."""
+"""The API's operations on the paths of a resource: one method for each HTTP method, which sends the response."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def _success(**more: Any) -> Object:
 
 
 class Serving:
-    """Serves the resources of a store. `now` gives seconds since 1970, for ages in tables."""
+    """Serves the resources of a store. `now` returns seconds since 1970, for ages in tables."""
 
     def __init__(self, store: Store, *, now: Callable[[], float], bookmark_s: float) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class Serving:
         return self._written(call, answer)
 
     async def delete(self, call: Call) -> web.StreamResponse:
-        """The end of an object; kubectl wants the last state of some kinds, and a `Status` of others."""
+        """Delete an object; kubectl expects the last state of some kinds, and a `Status` for others."""
         options = await call.delete_options()
         answer = self._store.delete(call.resource, call.namespace, call.name, options)
         if not answer.removed or call.resource.plural in _RETURNED_WHOLE:
@@ -103,7 +103,7 @@ class Serving:
     # Subresources of pods
 
     async def log(self, call: Call) -> web.StreamResponse:
-        """The logs of a pod, which are none."""
+        """Return a text in place of a pod's logs: simulated pods have none."""
         self._store.get(call.resource, call.namespace, call.name)
         return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
 

@@ -1,4 +1,4 @@
-"""Refusals in Kubernetes' own words: the `Status` object that every failed request is answered with."""
+"""Refusals in Kubernetes' own wording: the `Status` object in the response to every failed request."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from arranger.model.checks import FieldError
 
 
 class Refusal(ApiError):
-    """A request that the API refuses: HTTP code, reason, message and the details of its `Status`."""
+    """A refused request: HTTP code, reason, message and the details of its `Status`."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(code, reason, message)
@@ -45,7 +45,7 @@ def not_found(plural: str, group: str, name: str) -> Refusal:
 
 
 def no_such_resource() -> Refusal:
-    """404 for a path that nothing is served at."""
+    """404 for a path at which nothing is served."""
     return Refusal(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -61,7 +61,7 @@ def conflict(kind: str, group: str, name: str, why: str) -> Refusal:
 
 
 def modified(plural: str, group: str, name: str) -> Refusal:
-    """409 for a write that was based on an older resourceVersion."""
+    """409 for a write based on an older resourceVersion."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(plural, group, name, why)
 
@@ -85,18 +85,18 @@ def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refu
 
 
 class TooOld(Refusal, Expired):
-    """410: a resourceVersion or a continuation from before what is remembered."""
+    """410: a resourceVersion or a continuation that is no longer in the history."""
 
     def __init__(self, message: str) -> None:
         super().__init__(410, "Expired", message)
 
 
 def too_old(asked: int, oldest: int) -> TooOld:
-    """Of a watch that asks for changes which are forgotten."""
+    """The refusal of a watch from a version that is no longer in the history."""
     return TooOld(f"too old resource version: {asked} ({oldest})")
 
 
 def unsupported_media_type(accepted: list[str]) -> Refusal:
-    """415 for a patch in a format that the resource doesn't take."""
+    """415 for a patch in a format that the resource doesn't accept."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return Refusal(415, "UnsupportedMediaType", message)

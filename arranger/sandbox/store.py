@@ -1,7 +1,7 @@
-"""The API's semantics in memory: no HTTP, no clock and no chance of its own.
+"""The API's semantics in memory: without HTTP, clock or randomness of its own.
 
-One counter gives every write its resourceVersion, as etcd's revision does. Stored objects are never changed, a
-write stores a new state; what comes in belongs to the store from then on, so callers hand over fresh objects.
+One counter gives every write its resourceVersion, like etcd's revision. Stored objects are never changed: a write
+stores a new state. The store keeps the objects that it receives, so callers must pass fresh ones.
 """
 
 import uuid
@@ -30,7 +30,7 @@ from arranger.sandbox.status import (
     not_found,
 )
 
-#: Objects above this many bytes don't fit in etcd.
+#: Larger objects don't fit in etcd.
 OBJECT_LIMIT_BYTES = 1_572_864
 _ETERNAL = ("default", "kube-system", "kube-public")
 _PLAIN = WriteOptions()
@@ -38,7 +38,7 @@ _BACKGROUND = DeleteOptions()
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a write answers. `created` or `removed` say what it did; `warnings` go into the response's header."""
+    """The result of a write. `created` or `removed` is its effect; `warnings` are for the response's header."""
 
     stored: Stored
     created: bool = False
@@ -47,9 +47,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """An in-memory cluster state. `now` gives seconds since 1970, `new_uid` unique IDs.
+    """An in-memory cluster state. `now` returns seconds since 1970, `new_uid` unique IDs.
 
-    `history_limit` is how many changes of each resource a watch may lag behind, at least.
+    `history_limit` is the minimum number of changes of each resource that a watch may lag behind.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Store:
     # Reading
 
     def collection(self, resource: Resource) -> Collection:
-        """The objects of a resource; `Refusal` 404 when it isn't served."""
+        """The objects of a resource; raises `Refusal` 404 if it isn't served."""
         found = self.collections.get((resource.group, resource.plural))
         if found is None or found.kind.resource.version != resource.version:
             raise no_such_resource()
         return found
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored:
-        """One object; `Refusal` 404."""
+        """One object; raises `Refusal` 404 if it doesn't exist."""
         stored = self.collection(resource).objects.get((namespace, name))
         if stored is None:
             raise not_found(resource.plural, resource.group, name)
@@ -99,7 +99,7 @@ class Store:
     ) -> Listing:
         """A consistent page of objects, as they are or were `exactly` at a resourceVersion.
 
-        `Refusal` 410 when the continuation, or what was at that version, is forgotten.
+        Raises `Refusal` 410 if the continuation, or the state at that version, is forgotten.
         """
         collection = self.collection(resource)
         self._reached(at_least or exactly)
@@ -112,7 +112,7 @@ class Store:
     def watch(
         self, resource: Resource, selection: Selection, since: str, wake: Callable[[], None], *, initial: bool = False
     ) -> Watch:
-        """The changes after a resourceVersion; without one (or 0, or `initial`) everything there is comes first."""
+        """The changes after a resourceVersion; without one (or 0, or `initial`), all existing objects come first."""
         collection = self.collection(resource)
         version = parsed_version(since)
         matches = selection.matches()
@@ -145,7 +145,7 @@ class Store:
                 yield stored
 
     def compact(self) -> None:
-        """Forget all history and every open listing: what asks for older things gets 410, as after a compaction."""
+        """Forget all history and every open listing: requests for older versions get 410, as after a compaction."""
         for collection in self.collections.values():
             collection.history.forget()
         self._pages.clear()
@@ -156,7 +156,7 @@ class Store:
         return garbage.timestamp(int(self._now()))
 
     def create(self, resource: Resource, namespace: str, body: Object, options: WriteOptions = _PLAIN) -> Answer:
-        """Create an object. 404 without its namespace, 409 when the name is taken, 422 when it is invalid."""
+        """Create an object. 404 without its namespace, 409 if the name is taken, 422 if the object is invalid."""
         collection = self.collection(resource)
         kind = collection.kind
         body = admission.identified(kind, body)
@@ -177,7 +177,7 @@ class Store:
             metadata["generation"] = 1
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
-        # As on a real server, a quota refuses a pod that is there already with 403 and not with 409.
+        # As on a real server, a quota refuses an already existing pod with 403 and not with 409.
         charged = quota.admit(self._quotas(namespace), body) if resource == PODS else []
         if key in collection.objects:
             raise already_exists(resource.plural, resource.group, metadata["name"])
@@ -199,7 +199,7 @@ class Store:
         subresource: str = "",
         options: WriteOptions = _PLAIN,
     ) -> Answer:
-        """Replace an object or its status. 409 when it has changed since the resourceVersion in the body."""
+        """Replace an object or its status. 409 if it has changed since the resourceVersion in the body."""
         collection = self.collection(resource)
         old = self.get(resource, namespace, name)
         body = admission.identified(collection.kind, body)
@@ -221,7 +221,7 @@ class Store:
         subresource: str = "",
         options: WriteOptions = _PLAIN,
     ) -> Answer:
-        """Patch an object or its status; a server-side apply creates it when it isn't there."""
+        """Patch an object or its status; a server-side apply creates a missing object."""
         collection = self.collection(resource)
         kind = collection.kind
         if media_type == APPLY and (namespace, name) not in collection.objects and not subresource:
@@ -238,14 +238,14 @@ class Store:
         metadata = dict(new["metadata"])
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
             raise modified(resource.plural, resource.group, old.name)
-        # The status of a custom resource is written whatever else the body says.
+        # The status of a custom resource is written whatever the rest of the body.
         only_status = subresource == "status" and not kind.typed
         if metadata.get("uid") not in (None, "", old.uid) and not only_status:
             error = FieldError("metadata.uid", f'Invalid value: "{metadata["uid"]}": field is immutable')
             raise invalid(resource.kind, resource.group, old.name, [error])
         new = admission.separated(kind, old.object, new, metadata, subresource)
         if not kind.typed:
-            # Pruning and defaulting work in place, and a patch shares what it didn't change with the old state.
+            # Pruning and defaulting modify in place, and a patch shares unchanged parts with the old state.
             new = msgspec.json.decode(msgspec.json.encode(new))
         warnings = admission.drop_unknown(kind, new, options)
         admission.check(kind, new, old.object)
@@ -268,13 +268,13 @@ class Store:
         return [objects[key] for key in sorted(objects) if key[0] == namespace]
 
     def quota_controller(self, *, works: bool) -> None:
-        """Whether the statuses of quotas are kept up to date; while they aren't, admission alone counts new pods."""
+        """Turn the updates of quota statuses on or off; while they are off, only admission counts new pods."""
         self._counts_quotas = works
         for namespace in sorted({namespace for namespace, _ in self._quota_objects.objects}):
             self._count_quotas(self._quota_objects.kind, namespace)
 
     def _count_quotas(self, changed: Kind, namespace: str) -> None:
-        """Bring the statuses of a namespace's quotas up to date after a change of a pod or of a quota there."""
+        """Update the statuses of a namespace's quotas after a change of a pod or of a quota there."""
         if not self._counts_quotas or changed.resource not in (PODS, QUOTAS):
             return
         if not (quotas := self._quotas(namespace)):
@@ -326,7 +326,7 @@ class Store:
     # Subresources of pods
 
     def bind(self, namespace: str, name: str, node: str) -> None:
-        """Bind a pod to a node; 409 when it has one."""
+        """Bind a pod to a node; 409 if it is bound already."""
         pod = self.get(PODS, namespace, name)
         if bound := pod.object["spec"].get("nodeName"):
             raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{bound}"')
@@ -341,7 +341,7 @@ class Store:
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _BACKGROUND) -> Answer:
         """Delete an object, at once or as soon as its kubelet, finalizers or dependents allow.
 
-        409 when a condition of the options doesn't hold.
+        409 if a condition of the options doesn't hold.
         """
         collection = self.collection(resource)
         old = self.get(resource, namespace, name)
@@ -350,7 +350,7 @@ class Store:
             raise forbidden("namespaces", "", name, "this namespace may not be deleted")
         new = garbage.marked(old.object, resource, options, int(self._now()))
         if garbage.may_go(new) and not self._waits(resource, old, options):
-            # Only a pod carries the marks of its deletion when it goes at once, in a change of its own before the end.
+            # Of objects deleted at once, only a pod first gets the marks of its deletion, in a separate change.
             last = new if resource == PODS else old.object
             if resource == PODS and new != old.object and not options.dry_run:
                 old = self._commit(collection, (old.namespace, old.name), new, old, dry_run=False)
@@ -366,18 +366,18 @@ class Store:
         return Answer(stored, removed=current is None)
 
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Stored]:
-        """Delete everything selected; the objects as they were answered one by one."""
+        """Delete everything selected; returns the objects of the single deletions."""
         chosen = list(self._selected(self.collection(resource).objects, selection))
         return [self.delete(resource, stored.namespace, stored.name, options).stored for stored in chosen]
 
     def _waits(self, resource: Resource, old: Stored, options: DeleteOptions) -> bool:
-        """Whether something must be emptied before the object can go."""
+        """Whether dependents or contents must be deleted before the object."""
         if resource == NAMESPACES:
             return True
         return options.propagation == "Foreground" and self._ownership.blocking(old)
 
     def _follow_up(self, stored: Stored) -> None:
-        """Do for a marked object what controllers do: empty the namespace, delete the dependents first."""
+        """Act as the controllers for a marked object: empty the namespace, delete the dependents first."""
         if stored.kind.resource == NAMESPACES:
             self._empty(stored.name)
         elif garbage.waits_for_dependents(stored):
@@ -403,7 +403,7 @@ class Store:
     def _remove(
         self, collection: Collection, old: Stored, last: Object, *, dry_run: bool, how: str = "Background"
     ) -> Stored:
-        """Take an object away for good, and what belongs to it."""
+        """Remove an object and its dependents."""
         stored = self._stamped(collection.kind, last)
         if dry_run:
             return stored
@@ -429,7 +429,7 @@ class Store:
     # Owners and dependents
 
     def _drop(self, stored: Stored) -> None:
-        """Delete a dependent, unless another owner of it lives on: then only the reference goes."""
+        """Delete a dependent, or only its reference if another of its owners stays."""
         if staying := self._ownership.staying(stored):
             self._refer(stored, staying)
         else:
@@ -452,7 +452,7 @@ class Store:
             self._refer(stored, [each for each in garbage.owners(stored.object) if each["uid"] != owner.uid])
 
     def _finish_foreground(self, owner: Stored) -> None:
-        """Let an owner go that only waited for its dependents; the last of them may have taken it along."""
+        """Remove an owner that only waited for its dependents; the last of them may have removed it already."""
         current = self.collections[owner.kind.key].objects.get((owner.namespace, owner.name))
         if current is None or current.uid != owner.uid:
             return
@@ -467,7 +467,7 @@ class Store:
     # Custom resources
 
     def _serve(self, crd: Object) -> Object:
-        """Serve what a CRD defines; the CRD with the status that says so."""
+        """Serve the resource that a CRD defines; returns the CRD with a corresponding status."""
         kind = custom_kind(crd)
         existing = self.collections.get(kind.key)
         if existing is None:
@@ -485,7 +485,7 @@ class Store:
 
 
 def parsed_version(text: str) -> int:
-    """A resourceVersion as a number, 0 for none; `Refusal` when it isn't one."""
+    """A resourceVersion as a number, 0 for none; raises `Refusal` if it is malformed."""
     if text and not text.isdecimal():
         raise Refusal(
             500, "", f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'

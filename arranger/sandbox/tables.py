@@ -1,4 +1,4 @@
-"""Server-side printing: the `Table` that `kubectl get` asks for instead of the objects."""
+"""Server-side printing: the `Table` that `kubectl get` requests instead of the objects."""
 
 import datetime
 import re
@@ -11,13 +11,13 @@ from arranger.kube.cluster import Object
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import Column, Kind
 
-#: The value of a cell, by an object and the time now in seconds since 1970.
+#: The value of a cell, from an object and the present time in seconds since 1970.
 _Cell = Callable[[Object, float], Any]
 _Shown = tuple[Column, _Cell]
 
 
 def age(since: str | None, now_s: float) -> str:
-    """A time since then as kubectl writes it (`12s`, `3m4s`, `2h`, `5d`), `<unknown>` without one."""
+    """The time since a moment in kubectl's notation (`12s`, `3m4s`, `2h`, `5d`), `<unknown>` without one."""
     if not since:
         return "<unknown>"
     try:
@@ -30,7 +30,7 @@ def age(since: str | None, now_s: float) -> str:
 
 
 def duration(seconds: int) -> str:
-    """A duration as kubectl writes it: two units while they matter, one later."""
+    """A duration in kubectl's notation: two units while the smaller one matters, else one."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
@@ -62,7 +62,7 @@ def _filtered(value: Any, path: str, expected: str) -> Any:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value at a JSON path of the kinds that printer columns use: fields, indices and one equality filter."""
+    """The value at a JSON path of the forms that printer columns use: fields, indices and one equality filter."""
     for name, quoted, index, tested, expected in _STEP.findall(path.replace("\\.", "\0")):
         if tested:
             value = _filtered(value, tested, expected)
@@ -75,7 +75,7 @@ def _at(value: Any, path: str) -> Any:
 
 
 def _field(*paths: str, otherwise: Any = "") -> _Cell:
-    """The first value at one of the paths that isn't empty."""
+    """The first non-empty value at one of the paths."""
     return lambda obj, _: next((value for path in paths if (value := _at(obj, path))), otherwise)
 
 
@@ -86,7 +86,7 @@ def _since(*paths: str) -> _Cell:
 
 
 def _printed(column: Column) -> _Cell:
-    """What a printer column of a definition shows."""
+    """The cell of a definition's printer column."""
 
     def cell(obj: Object, now_s: float) -> Any:
         value = _at(obj, column.path)
@@ -268,7 +268,7 @@ def table(
     include: str = "Metadata",
     headed: bool = True,
 ) -> Object:
-    """The table of some objects. `include` says what each row carries; a watch has its head in the first only."""
+    """The table of some objects. `include` selects each row's object; in a watch, only the first table has a head."""
     columns = _columns(kind)
     head = [
         {"name": c.name, "type": c.type, "format": c.format, "description": c.description, "priority": c.priority}

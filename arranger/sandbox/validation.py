@@ -1,6 +1,6 @@
-"""Custom resources held to the very schema in their CRD: pruning, defaults, values and CEL rules.
+"""Validation of custom resources by the schema in their CRD: pruning, defaults, values and CEL rules.
 
-The wording is the real API server's, since that is what users read at `kubectl apply`.
+The wording is the real API server's, because users read it at `kubectl apply`.
 """
 
 import copy
@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from arranger.model.checks import FieldError, json_type
 from arranger.sandbox.rules import Rule, Scope
 
-#: Causes that keep the rules from being asked at all, as on the real server.
+#: Causes that prevent the evaluation of rules, as on the real server.
 _BLOCKING = frozenset(f"FieldValue{how}" for how in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
 _UNCHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
-#: How many good values are remembered for one schema.
+#: The number of valid values that are cached for one schema.
 _GOOD_KEPT = 1024
 _METADATA = ("apiVersion", "kind", "metadata")
 
@@ -35,14 +35,14 @@ def _json(value: Any) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    # Go's `$` is the end of the text; Python's also matches before a last newline.
+    # Go's `$` matches only at the end of the text; Python's also matches before a final newline.
     ends = text.endswith("$") and not text.endswith("\\$")
     return re.compile(text.removesuffix("$") + r"\Z" if ends else text, re.ASCII)
 
 
 @lru_cache(maxsize=1024)
 def _rule(declared: bytes) -> Rule:
-    """One rule, compiled once: a pod's are in a TYJob's schema several times."""
+    """One rule, compiled once: a TYJob's schema contains a pod's rules several times."""
     return Rule(msgspec.json.decode(declared))
 
 
@@ -65,7 +65,7 @@ class Schema:
         self.map_keys: list[str] = declared.get("x-kubernetes-list-map-keys") or []
         self.rules = [_rule(msgspec.json.encode(rule)) for rule in declared.get("x-kubernetes-validations") or []]
         self._scope = Scope() if self.rules else None
-        #: Values, encoded, that all rules have found good; None where a rule looks at the value before as well.
+        #: Encoded values that satisfy all rules; None if a rule also uses the value before.
         self._good: set[bytes] | None = None if any(rule.is_transition for rule in self.rules) else set()
         self._pattern = _pattern(declared["pattern"]) if "pattern" in declared else None
         self._alternatives = {
@@ -74,11 +74,11 @@ class Schema:
             if name in declared
         }
         below = (*self.properties.values(), self.extra, self.items)
-        #: Whether this or anything below has rules.
+        #: Whether this schema or any below it has rules.
         self.has_rules: bool = bool(self.rules) or any(sub is not None and sub.has_rules for sub in below)
 
     def _parts(self, value: Any, path: str) -> Iterator[tuple["Schema", Any, str]]:
-        """Every value below this one that has a schema, with it and its path."""
+        """Every part of this value that has a schema, with that and its path."""
         if isinstance(value, dict):
             for name, sub in self.properties.items():
                 if name in value:
@@ -92,7 +92,7 @@ class Schema:
                 yield self.items, part, f"{path}[{index}]"
 
     def prune(self, value: Any, path: str = "") -> list[str]:
-        """Remove what the schema doesn't know, in place; the paths of what went."""
+        """Remove fields that the schema doesn't have, in place; returns their paths."""
         unknown = []
         if isinstance(value, dict) and not self.preserves and self.extra is None:
             implied = _METADATA if self.embedded or not path else ()
@@ -105,7 +105,7 @@ class Schema:
         return unknown
 
     def default(self, value: Any) -> None:
-        """Fill in defaults, in place; a null where none may be counts as absent."""
+        """Fill in defaults, in place; a null counts as absent if the field isn't nullable."""
         if isinstance(value, dict):
             for name, sub in self.properties.items():
                 if name in value and value[name] is None and not sub.nullable:
@@ -119,7 +119,7 @@ class Schema:
             sub.default(part)
 
     def errors(self, value: Any, path: str = "") -> list[FieldError]:
-        """What is wrong with the value and everything below it, rules not asked."""
+        """The errors in the value and everything below it, without rules."""
         if value is None and self.nullable:
             return []
         if not self._right_type(value):
@@ -135,7 +135,7 @@ class Schema:
 
     def _right_type(self, value: Any) -> bool:
         if self.int_or_string:
-            # Beyond 64 bits the server reads a number as a float.
+            # The server parses a number beyond 64 bits as a float.
             return isinstance(value, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)
         if not self.type:
             return True
@@ -236,7 +236,7 @@ class Schema:
         return found
 
     def broken_rules(self, value: Any, old: Any, path: str = "") -> list[FieldError]:
-        """What the CEL rules say, here and below; `old` is the value before the update, None on create."""
+        """The errors of the CEL rules, here and below; `old` is the value before the update, None on create."""
         if not self.has_rules or value is None:
             return []
         found = self._own_rules(value, old, path)
@@ -250,7 +250,7 @@ class Schema:
             return []
         content = msgspec.json.encode(value) if self._good is not None else b""
         if self._good is not None and content in self._good:
-            return []  # most templates ask for what others ask for
+            return []  # most templates have the same requests as others
         scope.enter(value, old)
         broken = [rule.broken(scope, path, json_type(value)) for rule in self.rules]
         found = [error for error in broken if error is not None]
@@ -261,7 +261,7 @@ class Schema:
         return found
 
     def _before(self, old: Any, part: Any, where: str) -> Any:
-        """The old value that a part corresponds to: by name in objects, by key in lists of type map."""
+        """The old value that corresponds to a part: by name in objects, by key in lists of type map."""
         if isinstance(old, dict):
             return old.get(where.rpartition(".")[2])
         if isinstance(old, list) and self.list_type == "map":
@@ -269,7 +269,7 @@ class Schema:
         return None
 
     def verdict(self, value: Any, old: Any, known: list[FieldError]) -> list[FieldError]:
-        """All that is wrong with a whole object: what is `known`, its values and, if those allow it, its rules."""
+        """All errors in a whole object: the `known` ones, those of its values and, if these allow it, of its rules."""
         found = known + self.errors(value)
         if not self.has_rules:
             return found

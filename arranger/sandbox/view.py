@@ -1,4 +1,4 @@
-"""What a response shows: objects whole, as rows of a table or reduced to their metadata, as its client asked for."""
+"""The content of a response: whole objects, rows of a table, or metadata alone, as the client requested."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from arranger.sandbox.listing import Listing
 
 
 def json_response(body: Any, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
-    """A response in JSON, which bytes are already, with warnings as kubectl shows them."""
+    """A JSON response with warnings in kubectl's format; a body of bytes is JSON already."""
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
     response = web.Response(body=raw, status=status, content_type=JSON)
     for warning in warnings:
@@ -25,10 +25,10 @@ def json_response(body: Any, status: int = 200, warnings: tuple[str, ...] = ()) 
 
 
 class View(msgspec.Struct, frozen=True):
-    """How one client sees the objects of a kind; all results are JSON.
+    """One client's view of the objects of a kind; all results are JSON.
 
-    `form` is "Table", "PartialObjectMetadata" or empty for whole objects; `include` says what each row of a table
-    carries. `now` gives seconds since 1970, for ages.
+    `form` is "Table", "PartialObjectMetadata" or empty for whole objects; `include` selects the object in each row of a
+    table. `now` returns seconds since 1970, for ages.
     """
 
     kind: Kind
@@ -37,13 +37,13 @@ class View(msgspec.Struct, frozen=True):
     now: Callable[[], float]
 
     def one(self, stored: Stored, *, headed: bool = True) -> bytes:
-        """One object; a table without its head unless `headed`."""
+        """One object; a table has its head only if `headed`."""
         if self.form == "Table":
             return self._table([stored], {"resourceVersion": str(stored.version)}, headed=headed)
         return msgspec.json.encode(tables.partial_metadata(stored)) if self.form else stored.raw
 
     def many(self, listing: Listing) -> bytes:
-        """A list, put together from what is already encoded where objects are shown whole."""
+        """A list; whole objects are joined from their existing encoding."""
         metadata: dict[str, Any] = {"resourceVersion": str(listing.version)}
         if listing.continuation:
             metadata |= {"continue": listing.continuation, "remainingItemCount": listing.remaining}
@@ -62,7 +62,7 @@ class View(msgspec.Struct, frozen=True):
         return b'{"type":"%s","object":%s}\n' % (event.type.encode(), self.one(event.stored, headed=headed))
 
     def bookmark(self, version: int, annotations: dict[str, str] | None = None) -> bytes:
-        """A line that says how far a watch has come."""
+        """A line with the version that a watch has reached."""
         metadata = {"resourceVersion": str(version)} | ({"annotations": annotations} if annotations else {})
         shown = self._head("", metadata)
         if self.form == "Table":

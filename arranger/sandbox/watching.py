@@ -1,4 +1,4 @@
-"""A watch over HTTP: one line of JSON for each change, and bookmarks while nothing happens."""
+"""A watch over HTTP: one line of JSON per change, and bookmarks during silence."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from arranger.sandbox.store import Store, parsed_version
 from arranger.sandbox.view import View
 
 BOOKMARK_S = 30.0
-#: How long a watch lives that asks for no timeout; real servers choose 30 to 60 minutes.
+#: The duration of a watch without a requested timeout; real servers choose 30 to 60 minutes.
 WATCH_S = 1800.0
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
 async def stream(store: Store, call: Call, view: View, *, bookmark_s: float) -> web.StreamResponse:
-    """Serve a watch until its time is over."""
+    """Serve a watch until its timeout."""
     _hold_options(call)
     response = web.StreamResponse(headers={"Content-Type": JSON})
     await response.prepare(call.request)
@@ -37,7 +37,7 @@ async def stream(store: Store, call: Call, view: View, *, bookmark_s: float) -> 
 
 
 def _hold_options(call: Call) -> None:
-    """Refuse what can be refused before the response has begun."""
+    """Refuse invalid options before the response begins."""
     if call.flag("sendInitialEvents") and call.query.get("resourceVersionMatch") != "NotOlderThan":
         why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         error = FieldError("resourceVersionMatch", why, "FieldValueForbidden")
@@ -57,7 +57,7 @@ async def _lines(store: Store, call: Call, view: View, bookmark_s: float) -> Asy
     headed = itertools.chain([True], itertools.repeat(False))
 
     def changes() -> Iterator[bytes]:
-        # Sending may wait for a slow client, so there may be more when it is done.
+        # Sending may wait for a slow client, so more changes may exist afterwards.
         while events := watch.take():
             yield b"".join(view.event(event, headed=next(headed)) for event in events)
 

@@ -1,4 +1,4 @@
-"""Whether the API server answers, serves TYJobs, and is that of the log's cluster."""
+"""Checks that the API server responds, serves TYJobs, and belongs to the log's cluster."""
 
 from contextlib import aclosing
 
@@ -7,28 +7,28 @@ from arranger.kube.cluster import TYJOBS, ApiError
 from arranger.workers.identity import ClusterIdentity, refusal
 from arranger.workers.parts import Parts
 
-#: The API server is asked this often.
+#: How often the API server is checked.
 _ASK_S = 10.0
-#: What is said of it before that.
+#: The problem before the first check.
 NOT_ASKED = "not asked yet"
 
 
 class ApiCheck:
-    """Asks the API server, over and over."""
+    """Periodic checks of the API server."""
 
     def __init__(self, parts: Parts, identity: ClusterIdentity) -> None:
         assert parts.cluster is not None
         self._parts = parts
         self._cluster = parts.cluster
         self.identity = identity
-        #: What was wrong with the last answer; empty if nothing was.
+        #: The problem that the last check found; empty if none.
         self.problem = NOT_ASKED
 
     async def run(self) -> None:
-        """Ask until cancelled.
+        """Check until cancelled.
 
-        Raises `UsageError` at the first answer if it is another cluster's: this process was started wrongly. Later its
-        roles only stop writing, because what answers at that address may be mended.
+        Raises `UsageError` if the first response comes from another cluster: the process was started with wrong
+        settings. Later its roles only stop writing, because the server at that address may be corrected.
         """
         started = False
         while True:

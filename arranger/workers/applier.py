@@ -1,8 +1,8 @@
-"""The applier: makes the cluster what the accepted decisions want, and tells when it can't.
+"""The applier: brings the cluster in line with the accepted decisions, and reports when it can't.
 
-For each of its jobs it compares what should exist with what the projection shows and closes the difference. The
-status goes first: it names every allocation before the first pod of it exists, so that a lost log can be rebuilt
-from the cluster.
+For each of its jobs it compares the desired state with the projection and closes the difference. It writes the status
+first: the status lists every allocation before its first pod exists, so that a lost log can be rebuilt from the
+cluster.
 """
 
 import logging
@@ -26,15 +26,15 @@ from arranger.workers.work_queue import SWEEP_S, WorkQueue
 _log = logging.getLogger(__name__)
 
 ROLE = "applier"
-#: Looking at a job costs about a microsecond a pod, so a job rests after each look for this long a pod: a job of 5,000
-#: workers whose pods change all the time costs a few percent of a processor, not all of it.
+#: A look at a job takes about a microsecond per pod. The applier then leaves the job alone for this long per pod, so
+#: that 5,000 workers whose pods change all the time cost a few percent of a processor, not all of it.
 _REST_A_POD_S = 20e-6
-#: A shorter rest isn't worth a timer.
+#: A shorter pause isn't worth a timer.
 _LEAST_REST_S = 0.002
 
 
 class Applier:
-    """Carries out the decisions on the jobs that are this member's share."""
+    """Carries out the decisions on this member's share of the jobs."""
 
     def __init__(self, parts: Parts) -> None:
         self._follower = parts.follower
@@ -52,13 +52,13 @@ class Applier:
         self._queue.touch(changes.jobs)
 
     def epoch_began(self) -> None:
-        """Nothing derived from another projection counts any more."""
+        """Discard everything derived from the earlier projection."""
         self._queue.clear()
         self._progress.clear()
         self._retries.clear()
 
     async def run(self) -> None:
-        """Apply until cancelled; then what is in flight is let finish."""
+        """Apply until cancelled; then let effects in flight finish."""
         try:
             while True:
                 await self._queue.wait()
@@ -68,7 +68,7 @@ class Applier:
             await self._queue.finish()
 
     def _sweep(self) -> dict[str, None]:
-        """Every job, and every one that left pods behind. What is known of others is forgotten."""
+        """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""
         known = dict.fromkeys([*self._follower.state.jobs, *self._follower.state.pods_of])
         for uid in [uid for uid in (*self._progress, *self._retries.failing()) if uid not in known]:
             self._forget(uid)
@@ -79,10 +79,10 @@ class Applier:
         self._retries.forget(uid)
 
     def _start(self) -> None:
-        """Look at the jobs of this share that were touched, unless they rest because their effects failed."""
+        """Look at this share's touched jobs, except those in back-off because their effects failed."""
         for uid in self._queue.take():
             if not self._membership.owns(uid, ROLE):
-                self._forget(uid)  # what was known of it is outdated when the share comes back
+                self._forget(uid)  # outdated when the share comes back
                 continue
             job = self._follower.state.jobs.get(uid)
             rest_s = self._retries.rest_s(uid, version=job.version if job is not None else 0)
@@ -92,7 +92,7 @@ class Applier:
                 self._queue.start(uid, self._mend(uid), name=f"apply-{uid}")
 
     async def _mend(self, uid: str) -> None:
-        """Close the difference for one job as the projection shows it now, then let a large one rest."""
+        """Close the difference for one job as the projection shows it now, then pause if the job is large."""
         job = self._follower.state.jobs.get(uid)
         if not self._effects.allowed():
             self._queue.look_again(uid, STALE_S)
@@ -103,12 +103,12 @@ class Applier:
             await self._clock.sleep(rest_s)
 
     async def _try(self, uid: str, job: JobRecord | None) -> None:
-        """One look at one job, and the effects that follow from it. Where they fail, the job rests."""
+        """Look at one job once and carry out the resulting effects. A failure puts the job into back-off."""
         version = job.version if job is not None else 0
         try:
             await self._look(uid, job)
             self._retries.forget(uid)
-        except ClockOff:  # since we began
+        except ClockOff:  # the clock went wrong during the look
             self._queue.look_again(uid, STALE_S)
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
@@ -133,9 +133,9 @@ class Applier:
             await self._expire(look)
 
     async def _expire(self, look: Look) -> None:
-        """Delete the ended TYJob itself once it was kept for as long as it asks; its pods follow it.
+        """Delete the ended TYJob after its TTL; garbage collection deletes its pods.
 
-        Only one whose end its own status has told, and only as it was seen: who changed it since may want to keep it.
+        It must be as observed, and its stored status must show the end: a later change may be meant to keep it.
         """
         job, settling = look.job, look.progress.settling
         due_ms = expires_ms(job)
@@ -147,7 +147,7 @@ class Applier:
                 self._queue.look_again(job.uid, wait_s)
             return
         if job.seen.status_digest != status_digest(desired_status(self._follower.state, job)):
-            return  # not stored, or not seen, yet: either is looked at again
+            return  # not stored or not observed yet; either triggers another look
         assert job.spec is not None and job.spec.ttl_s is not None
         seen, ttl_s, cluster = job.seen, job.spec.ttl_s, self._effects.cluster
         await self._effects.carry_out(

@@ -1,7 +1,7 @@
-"""The part of maintenance that archives: one process of a cluster at a time, whenever enough has come together.
+"""The part of maintenance that archives: one process of a cluster at a time, once enough events have accumulated.
 
-It works beside the ticks, because a slow archive must not hold up a scheduling cycle. Who archives holds a lease, which
-saves double work and nothing else. What can't be archived stays in the log (`Maintenance` trims behind the archive).
+It runs beside the ticks, because a slow archive must not delay a scheduling cycle. The archiving process holds a lease,
+which only avoids double work. Events that can't be archived stay in the log (`Maintenance` trims only archived events).
 """
 
 import logging
@@ -20,14 +20,14 @@ from arranger.workers.parts import Parts
 _log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
-#: After a failure it waits longer: a segment is read and packed for each try.
+#: The delay after a failure is longer, because each try reads and packs a segment.
 AGAIN_S = 30.0
-#: Failures for so long are a problem of this process: by then they don't pass by themselves.
+#: Failures over this time are reported as a problem: they are no longer likely to be temporary.
 _FAILING_S = 120.0
 
 
 class ArchiveRole:
-    """Archives what the log has more than the archive: by number of events, and by time if there was any event."""
+    """Archives the events beyond the archive's end: after a number of events, or after a time if any exist."""
 
     def __init__(self, parts: Parts, archive_writer: ArchiveWriter) -> None:
         self._archive_writer = archive_writer
@@ -39,7 +39,7 @@ class ArchiveRole:
         self._metrics = parts.metrics
         self._settings = parts.settings
         self._began_ms = parts.clock.now_ms()
-        #: The epoch up to which those that ended were looked at.
+        #: The epoch in which the ended epochs were last checked.
         self._looked_back = 0
         self._succeeded_s = parts.clock.monotonic_s()
         parts.metrics.archive_age.set_function(lambda: self._age_s)
@@ -49,7 +49,7 @@ class ArchiveRole:
             await self._clock.sleep(PERIOD_S if await self.once() else AGAIN_S)
 
     async def once(self) -> bool:
-        """One round; False when it failed, which is logged and counted."""
+        """One round; returns False if it failed, which is logged and counted."""
         try:
             if await self._lease.acquire():
                 await self._old_epochs()
@@ -65,11 +65,11 @@ class ArchiveRole:
 
     @property
     def _age_s(self) -> float:
-        """Seconds since a round last ended well, or left the work to another process."""
+        """Seconds since a round last succeeded, or left the work to another process."""
         return max(0.0, self._clock.monotonic_s() - self._succeeded_s)
 
     def _tell(self, cause: str) -> None:
-        """Not ready isn't told of it: nothing would be better without this process. But the log grows meanwhile."""
+        """Report a problem because the log grows. The process stays ready: stopping it would not help."""
         there = bool(cause) and self._age_s >= _FAILING_S
         self._problems.tell(ProblemKind.ARCHIVE, there, cause=cause, since_s=self._age_s)
 
@@ -97,7 +97,7 @@ class ArchiveRole:
         self._metrics.archiving.labels("ok").inc()
 
     async def _begin(self, epoch: int) -> Position:
-        """Where the next segment begins: behind the archive, or where the log does if that was trimmed further."""
+        """The position where the next segment begins: the archive's end, or the log's start if that is later."""
         start = await self._stream.start()
         end = await self._archive_writer.end(epoch)
         if end is None or start.offset > end.offset:
@@ -108,7 +108,7 @@ class ArchiveRole:
         return end
 
     async def _old_epochs(self) -> None:
-        """Epochs that have ended and whose streams are still there, once."""
+        """Archive, once, the ended epochs whose streams still exist."""
         epoch = self._follower.state.epoch
         if self._looked_back == epoch:
             return

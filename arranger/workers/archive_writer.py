@@ -1,9 +1,9 @@
-"""Putting segments of the log into an archive, with a snapshot at the end of each.
+"""Puts segments of the log into an archive, each with a snapshot at its end.
 
-A segment is read from the log behind what the archive has, checked entry by entry, and put there whole, after the
-snapshot at its end. Nothing is remembered that the archive's own names don't say, so it goes on after any crash, and
-two processes that do it at once put the same there twice. Where many segments are behind (the archive is new, or was
-away), and for an epoch that has ended, the state is folded along, so that these get their snapshots too.
+A segment is read from the log after the archive's end, checked entry by entry, and stored whole, after the snapshot at
+its end. The file names in the archive are the only record of progress, so archiving continues after any crash, and two
+concurrent writers only store the same files twice. If the archive is many segments behind (it is new, or was
+unavailable), and for an ended epoch, the state is folded along, so that these segments get their snapshots too.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from arranger.projections.state import Changes, State
 
 _log = logging.getLogger(__name__)
 
-#: Entries that one read brings: others get their turn between two.
+#: Entries per read; other tasks run between two reads.
 _AT_ONCE = 50
 
-#: Entries as they are kept that follow a position, at most so many: `RedisLog.read_stored` and its like.
+#: Returns the stored entries after a position, up to a number of them, like `RedisLog.read_stored`.
 Source = Callable[[Position, int], Awaitable[Sequence[StoredEntry]]]
 
 
 class Put(msgspec.Struct, frozen=True):
-    """One more segment is in the archive, up to a position. `size` are the bytes of it and its snapshot, `times_ms` are
-    the first and the last time in it."""
+    """One more segment was archived, up to `position`. `size` is the bytes of the segment and its snapshot, `times_ms`
+    its first and last time."""
 
     position: Position
     size: int
@@ -42,19 +42,19 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class ArchiveWriter:
-    """Puts segments into a blob store: of `every_events` events at least, or of what there is where that is less."""
+    """Puts segments into a blob store, each of at least `every_events` events, or of all if there are fewer."""
 
     def __init__(self, blob_store: BlobStore, *, every_events: int) -> None:
         self.blob_store = blob_store
         self._every_events = every_events
 
     async def contents(self, epoch: int) -> Contents:
-        """What the archive has of an epoch."""
+        """The archive's files of an epoch."""
         found = await asyncio.to_thread(contents_of, self.blob_store)
         return found.get(epoch, Contents(epoch, ()))
 
     async def end(self, epoch: int) -> Position | None:
-        """Up to where the archive has an epoch; None if it has nothing of it."""
+        """The archive's last position in an epoch; None if it has nothing of the epoch."""
         if not (await self.contents(epoch)).segments:
             return None
         archive = ArchiveLog(self.blob_store, epoch=epoch)
@@ -72,10 +72,10 @@ class ArchiveWriter:
         *,
         state: State | None = None,
     ) -> AsyncGenerator[Put, None]:
-        """Archive the entries after `begin` up to offset `until`, the end of one; tells of each segment that is there.
+        """Archive the entries after `begin` up to offset `until`, the end of an entry; yields each stored segment.
 
-        `newest` is a snapshot at `until`, `state` that at `begin` where the caller has it to give away. Raises what
-        reading and the blob store raise.
+        `newest` is a snapshot at `until`. `state` is the caller's state at `begin`, if any, which is modified. Raises
+        the errors of reading and of the blob store.
         """
         segments = _Segments(begin, self._every_events)
         far = until - begin.offset >= 2 * self._every_events
@@ -116,7 +116,7 @@ class ArchiveWriter:
         return len(content)
 
     async def _state_at(self, position: Position) -> State | None:
-        """The state at a position where the archive ends or an epoch begins; None where it can't be had."""
+        """The state at a position where the archive ends or an epoch begins; None if unavailable."""
         if position.offset == 0:
             return State()
         for name in (await self.contents(position.epoch)).snapshots:
@@ -134,7 +134,7 @@ class ArchiveWriter:
 
 
 class _Segments:
-    """Collects entries, checked, until a segment is full."""
+    """Collects checked entries until a segment is full."""
 
     def __init__(self, begin: Position, every_events: int) -> None:
         self.position = begin
@@ -145,11 +145,10 @@ class _Segments:
 
     @property
     def full(self) -> bool:
-        """Whether it has as many events as a segment is to have."""
         return self.position.offset - self._begin.offset >= self._every_events
 
     def add(self, stored: StoredEntry) -> Entry:
-        """The next entry, checked. Raises `DamagedEntry`."""
+        """Check and add the next entry. Raises `DamagedEntry`."""
         entry = verified(stored, self.position)
         self._entries.append(stored)
         self._told.append(entry.batch.time_ms)
@@ -157,7 +156,7 @@ class _Segments:
         return entry
 
     def take(self) -> tuple[Position, list[StoredEntry], tuple[int, int]]:
-        """What was collected, with the first and last time told; collecting begins again."""
+        """The position before the collected entries, the entries, and their first and last time; then start again."""
         taken = self._begin, self._entries, (self._told[0], max(self._told))
         self._begin, self._entries, self._told = self.position, [], []
         return taken

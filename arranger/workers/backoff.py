@@ -1,4 +1,4 @@
-"""Waiting longer after each failure, up to a limit, and never in step with the others."""
+"""Growing waits after repeated failures, up to a limit, randomized so that processes don't retry in step."""
 
 import random
 
@@ -13,15 +13,15 @@ class Backoff:
         self._first_s = first_s
         self._longest_s = longest_s
         self._next_s = first_s
-        # Seeded from the system; what a wait decides is only when, never what.
+        # Seeded from the system: it only affects when something happens, never what is decided.
         self._random = random.Random()
 
     def reset(self) -> None:
-        """The last try went well."""
+        """Return to the first wait, after a success."""
         self._next_s = self._first_s
 
     def next_s(self) -> float:
-        """How long to wait now, in seconds; the next wait is longer."""
+        """The wait in seconds; the next one is longer."""
         wait_s = self._next_s * self._random.uniform(0.5, 1.0)
         self._next_s = min(2 * self._next_s, self._longest_s)
         return wait_s

@@ -1,9 +1,9 @@
-"""Where a process begins to fold: at the newest snapshot that it can use, or at the start of the log.
+"""The position where a process begins to fold: the newest usable snapshot, or the start of the log.
 
-A snapshot may be damaged, or of another version. Then an older one is tried, as long as the log still holds what
-follows it. Where nothing is left to begin with, it matters why. A snapshot of a later version says that this version is
-at work, or was, and that the history is there for whoever can read it: who can't must not end the epoch. If nobody can
-read what is there, the history is gone, and the cluster itself is the source of a new epoch (architecture: adoption).
+A snapshot may be damaged, or of another version. Then an older one is tried, as long as the log still has the entries
+after it. If no snapshot is usable, the cause matters. A snapshot of a later version shows that the later version runs,
+or ran, and can read the history: then an earlier version must not end the epoch. If no version can read the snapshots,
+the history is lost, and the cluster itself is the source of a new epoch (architecture: adoption).
 """
 
 import logging
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 
 
 class HistoryGone(LogError):
-    """The log's start was trimmed away, and it has no snapshot that can be used. `start` is where it begins now,
-    `cluster` whose log it is, if that could be read."""
+    """The log's start was trimmed, and the log has no usable snapshot. `start` is its present start, `cluster` the
+    cluster it belongs to, if that could be read."""
 
     def __init__(self, start: Position, cluster: str) -> None:
         super().__init__(f"no usable snapshot for a log trimmed up to offset {start.offset}")
@@ -28,7 +28,7 @@ class HistoryGone(LogError):
 
 
 class LaterVersionAtWork(LogError):
-    """The log's start was trimmed away, and what is left of its history only a later version can read."""
+    """The log's start was trimmed, and only a later version can read the remaining history."""
 
     def __init__(self, start: Position, newest: snapshot.NewerSnapshot) -> None:
         super().__init__(
@@ -44,14 +44,14 @@ async def find_beginning(log: Log) -> tuple[State, Position]:
         try:
             return await _beginning_now(log)
         except (HistoryGone, LaterVersionAtWork):
-            # The log is trimmed behind a stored snapshot only, so while there is a newer one than we have tried, others
-            # were merely faster than we: for however long this process was paused meanwhile, nothing is lost.
+            # The log is trimmed only behind a stored snapshot. So if a newer one than those tried exists, other
+            # processes were merely faster: nothing is lost, however long this process was paused meanwhile.
             if await _newest_offset(log) <= tried:
                 raise
 
 
 async def _newest_offset(log: Log) -> int:
-    """The offset of the newest snapshot, -1 if there is none."""
+    """The offset of the newest snapshot, -1 if none exists."""
     marks = await log.snapshot_marks()
     return marks[-1].offset if marks else -1
 
@@ -72,7 +72,7 @@ async def _beginning_now(log: Log) -> tuple[State, Position]:
         if start.epoch != stored.position.epoch or stored.position.offset >= start.offset:
             return state, stored.position
         cluster = state.cluster
-        break  # what follows it was trimmed away, behind one that can't be used or that a lost tail took along
+        break  # the next entries were trimmed, behind a snapshot that is unusable or was lost with the tail
     start = await log.start()
     if start.offset == 0:
         return State(epoch=start.epoch), start
@@ -82,7 +82,7 @@ async def _beginning_now(log: Log) -> tuple[State, Position]:
 
 
 async def _newest(log: Log, at_most: int | None) -> StoredSnapshot | None:
-    """The newest snapshot up to an offset that isn't damaged where it is kept."""
+    """The newest undamaged snapshot up to an offset."""
     while True:
         try:
             return await log.newest_snapshot(at_most=at_most)

@@ -1,10 +1,10 @@
-"""Ending tasks for sure.
+"""Reliable cancellation of tasks.
 
-One `cancel()` isn't enough: `asyncio.wait_for` of Python 3.11, through which redis-py sends, swallows a cancellation
-that arrives just when what it waited for is done, and the task goes on as if nobody had said anything.
+One `cancel()` isn't enough: redis-py sends through `asyncio.wait_for`, which in Python 3.11 swallows a cancellation
+that arrives just when the awaited operation completes. The task then continues.
 
-Nor may whoever ends tasks be kept from it: a role that is itself cancelled again while it ends what it has started
-would leave that running, with nobody left who knows of it.
+The caller must also finish its cleanup: a role that is cancelled again while it ends its own tasks would leave them
+running without an owner.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ _Task = asyncio.Task[Any]
 async def end(
     tasks: Iterable[_Task], *, once: Collection[_Task] = (), within_s: float | None = None, again_s: float = 0.1
 ) -> list[_Task]:
-    """Cancel until all have ended, however they do, or the time is up; answers those that haven't.
+    """Cancel until all tasks have ended in any way, or the time is up; returns those still running.
 
-    Those in `once` are cancelled only once, because they go on with something that is to be finished. A caller that is
-    cancelled meanwhile gets its `CancelledError` when the tasks have ended or the time is up, not before.
+    Tasks in `once` are cancelled only once, because they then finish their work. A caller that is cancelled meanwhile
+    gets its `CancelledError` only when the tasks have ended or the time is up.
     """
     tasks = list(tasks)
     for task in tasks:
@@ -45,6 +45,6 @@ async def end(
 
 
 def _ask(task: _Task) -> None:
-    """Take note of how a task ended: otherwise asyncio complains that nobody asked."""
+    """Retrieve a task's exception: asyncio logs an error for exceptions that are never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
 """The controller: runs the life cycle of its share of the jobs and appends the decisions.
 
-A job is looked at when the fold touched it, when a decision on it falls due by time alone, and in each sweep. Two
-controllers that both think a job theirs do no harm: the log takes the first.
+A job is looked at when the fold touched it, when a decision falls due by time alone, and in each sweep. Two controllers
+that both work on one job do no harm: the log accepts the first decision.
 """
 
 import logging
@@ -20,14 +20,14 @@ from arranger.workers.work_queue import WorkQueue
 _log = logging.getLogger(__name__)
 
 ROLE = "controller"
-#: A job is looked at again this much later, at least.
+#: The minimum time before a job is looked at again.
 _LEAST_REST_S = 0.05
-#: Decisions appended at once.
+#: The maximum number of decisions in one append.
 _AT_ONCE = 500
 
 
 class Controller:
-    """Decides the stages of the jobs that are this member's share."""
+    """Decides the stages of this member's share of the jobs."""
 
     def __init__(self, parts: Parts) -> None:
         self._follower = parts.follower
@@ -42,7 +42,7 @@ class Controller:
         self._queue.touch(changes.jobs)
 
     def epoch_began(self) -> None:
-        """What was touched in another projection says nothing about this one; the next sweep sees all."""
+        """Discard keys from the earlier projection; the next sweep covers all jobs."""
         self._queue.clear()
         self._images.clear()
 
@@ -56,20 +56,20 @@ class Controller:
                 except (EpochLost, ClockOff) as problem:
                     log_event(_log, "decisions dropped", level=logging.WARNING, decisions=len(decisions), why=problem)
             elif self._queue.pending:
-                await self._clock.sleep(_LEAST_REST_S)  # not synced yet, or by a wrong clock
+                await self._clock.sleep(_LEAST_REST_S)  # not synced yet, or the clock is wrong
             else:
                 await self._queue.wait()
 
     def _decisions(self) -> list[Event]:
-        """None before everything has been listed, and none by a wrong clock."""
+        """No decisions before every kind was listed, and none while the clock is wrong."""
         with suppress(ClockOff):
             return self.decide() if self._follower.state.synced else []
         return []
 
     def decide(self) -> list[Event]:
-        """The next decisions on the touched jobs of this member, and none of them is touched any more.
+        """Take the touched jobs, and return the next decisions on those of this member.
 
-        Raises `ClockOff`, with nothing decided.
+        Raises `ClockOff` before any job is taken.
         """
         state = self._follower.state
         now_ms = self._clock.now_ms()

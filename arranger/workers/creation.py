@@ -1,6 +1,6 @@
-"""Creation of the pods and Services of jobs: what "already exists" means, and what follows when one is refused.
+"""Creates the pods and Services of jobs, interprets "already exists", and handles refusals.
 
-Every creation is safe to repeat: "already exists" counts only if the owner's UID is ours.
+Every creation is safe to repeat: "already exists" counts as success only if the owner's UID is the job's.
 """
 
 import logging
@@ -21,32 +21,32 @@ from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
-#: A slot whose pod was refused is tried again after so long: more than once within `refused_grace_s`. From the third
-#: refusal on each wait is twice as long, up to a bound: what stays refused so long isn't passing.
+#: Delay before a refused slot is tried again: more than once within `refused_grace_s`. From the third refusal on the
+#: delay doubles each time, up to a bound, because such a refusal is hardly temporary.
 _REFUSED_S, _LONGEST_REFUSED_S = 2.0, 30.0
-#: By so much a timer is later than what it waits for, which else may be some rounding away still.
+#: Added to a timer, which rounding might otherwise fire just before its deadline.
 _LATER_S = 0.01
-#: What is left of an earlier job of the same name is told when it has stood in the way for so long.
+#: The remains of an earlier job of the same name are reported after this time.
 _LEFTOVER_S = 10.0
-#: What the log keeps of the words of a refusal, in characters: webhooks say in it whatever they like.
+#: Limits of a refusal's texts in the log, in characters: webhooks return arbitrary text.
 _LONGEST_REASON, _LONGEST_DETAIL = 100, 500
-#: What the API server says when admission refuses, or can't be asked.
+#: Phrases in the API server's message when admission refuses or can't be reached.
 _ADMISSION = ("admission webhook ", "failed calling webhook ", "ValidatingAdmissionPolicy ")
 
 
 class Creation:
-    """Creates objects for slots, and appends an `EffectFailed` for each that the API server refuses."""
+    """Creates objects for slots, and appends an `EffectFailed` for those that the API server refuses."""
 
     def __init__(self, effects: Effects, queue: WorkQueue, writer: Writer) -> None:
         self._effects = effects
         self._queue = queue
         self._writer = writer
         self._clock = effects.parts.time
-        # Slots that were refused together don't come again together.
+        # Random delays, so that slots refused together aren't retried together.
         self._chance = Backoff(self._clock, first_s=0.5, longest_s=0.5)
 
     async def create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
-        """Create the pod of a slot, or for the leader's slot its Service; True once it is there and ours."""
+        """Create the pod of a slot, or the Service for the leader's slot; returns True once it exists and is ours."""
         name = "create" if resource == PODS else "serve"
         return await self._effects.carry_out(name, lambda: self._create(look, slot, resource, body))
 
@@ -54,7 +54,7 @@ class Creation:
         def still() -> bool:
             return look.current() and self._effects.allowed()
 
-        if not still():  # while it waited for its turn
+        if not still():  # changed while this effect was queued
             return self._later(look)
         try:
             await self._effects.cluster.create(resource, look.job.seen.namespace, body, still=still)
@@ -70,18 +70,18 @@ class Creation:
             return False
 
     def _later(self, look: Look) -> bool:
-        """The projection has gone on, or isn't fresh: look again soon."""
+        """The projection has changed or isn't fresh: look again soon."""
         self._queue.look_again(look.job.uid, STALE_S)
         return False
 
     async def _ours(self, look: Look, slot: SlotKey, resource: Resource, name: str, node: str | None) -> bool:
-        """An object of that name exists: ours by owner UID, or a stranger's, which we never touch. A pod must tell
-        its slot too, else nobody will ever see it there, and be on the node decided: another one has to go first."""
+        """Handle an existing object of that name: ours by owner UID, or foreign and never touched. Our pod must also
+        have its slot's labels, or no watcher recognizes it; on a wrong node it must be deleted first."""
         job = look.job
         try:
             there = await self._effects.cluster.get(resource, job.seen.namespace, name)
         except ApiError as refused:
-            if refused.code == 404:  # it has just gone
+            if refused.code == 404:  # it was just deleted
                 self._queue.look_again(job.uid, STALE_S)
                 return False
             raise
@@ -98,7 +98,7 @@ class Creation:
             what = f"the labels {LABEL_PREFIX}* of pod {name} were changed; delete it"
         elif not going and not passing:
             what = f"a {kind} named {name} exists that isn't this job's; rename or delete it"
-        elif self._awaited(look, slot):  # that of an earlier job of this name, or one that is going
+        elif self._awaited(look, slot):  # of an earlier job of this name, or being deleted
             return False
         else:
             what = f"a {kind} named {name} of an earlier job hasn't gone; delete it if it doesn't go"
@@ -106,21 +106,21 @@ class Creation:
         return False
 
     def _awaited(self, look: Look, slot: SlotKey) -> bool:
-        """Whether what is left of an earlier job may still go by itself."""
+        """Whether the remains of an earlier job may still be deleted without help."""
         refusals, now_s = _refusals(look, slot), self._clock.monotonic_s()
         if refusals.leftover_s is None:
             refusals.leftover_s = now_s
         waited_s = now_s - refusals.leftover_s
         if waited_s >= _LEFTOVER_S:
             return False
-        # Ever later: what hasn't gone by now may take as long again.
+        # The intervals grow with the time waited so far.
         self._queue.look_again(look.job.uid, max(waited_s / 2, STALE_S))
         return True
 
     async def _refused(self, look: Look, slot: SlotKey, refused: ApiError) -> None:
-        """Tell the log, once for each slot, and go on trying after a while unless it can't help."""
+        """Record a new refusal in the log, and retry after a delay unless it is permanent."""
         job, identity = look.job, self._effects.parts.identity
-        if identity is not None:  # what another cluster refuses at this address says nothing of the job
+        if identity is not None:  # a refusal by another cluster at this address doesn't concern the job
             await identity.confirm(self._effects.parts.follower.cluster)
         permanent = refused.code in (400, 422) and not _by_admission(refused)
         reason, detail = one_line(refused.reason)[:_LONGEST_REASON], one_line(refused.detail)[:_LONGEST_DETAIL]
@@ -136,7 +136,7 @@ class Creation:
             await self._writer.append([failed])
             refusals.told = failed.message
         if not permanent:
-            # What was told touches the job: without this rest, two such slots would be told in turn without end.
+            # The recorded event touches the job: without this delay, two such slots would alternate without end.
             rest_s = min(_REFUSED_S * 2.0 ** max(min(in_a_row, 9) - 2, 0), _LONGEST_REFUSED_S)
             rest_s *= 1.0 if in_a_row <= 2 else 0.5 + self._chance.next_s()
             look.progress.settling[key] = self._clock.monotonic_s() + rest_s
@@ -148,6 +148,6 @@ def _refusals(look: Look, slot: SlotKey) -> Refusals:
 
 
 def _by_admission(refused: ApiError) -> bool:
-    """Whether a webhook or an admission policy is the cause, whatever its code: what they want changes by itself, and a
-    webhook that is away stays so for longer than a request is worth repeating without a word."""
+    """Whether a webhook or an admission policy caused the refusal, whatever its code: its verdict can change by itself,
+    and an unreachable webhook stays so for too long to retry without a record."""
     return any(words in refused.detail for words in _ADMISSION)

@@ -1,8 +1,8 @@
-"""Deletions as the live object allows them, whatever the log says.
+"""Deletions that the live object allows, whatever the log says.
 
-The log tells the applier which pods have to go. A forged entry can name any pod. So each deletion first reads the
-object from the API server, and deletes it only if it is what the log says: a pod only while it belongs to that TYJob.
-The UID and the resourceVersion just read are preconditions, so nothing can change in between.
+The log lists the pods to delete, and a forged entry can name any pod. So each deletion first reads the object from the
+API server, and deletes it only if it matches the log: a pod only while it belongs to that TYJob. The UID and the
+resourceVersion just read are preconditions, so the object can't change in between.
 """
 
 import logging
@@ -16,7 +16,7 @@ from arranger.model.job import ENDED
 
 _log = logging.getLogger(__name__)
 
-#: How often an object that changes between reading and deleting it is read again before the deletion is put off.
+#: Reads of an object that keeps changing between reading and deletion, before the deletion is put off.
 _TRIES = 4
 
 
@@ -25,8 +25,8 @@ async def delete_pod(
 ) -> bool:
     """Delete a pod that belongs to this TYJob by its live owner reference; with `force`, without a grace period.
 
-    `still` is asked once the pod was read: what it was to go for may have changed by then. Returns whether it is gone:
-    a pod that isn't the job's stays, and so does one that kept changing while it was read. Raises `ClusterError`.
+    `still` is called after the pod was read, because the reason to delete it may no longer apply. Returns whether the
+    pod is deleted: False for a pod that isn't the job's, and for one that kept changing. Raises `ClusterError`.
     """
 
     def belongs(live: Object) -> bool:
@@ -41,9 +41,9 @@ async def delete_pod(
 
 
 async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, *, ttl_s: int, now_ms: int) -> bool:
-    """Delete a TYJob whose own status tells an end at least `ttl_s` seconds ago, if it still asks for that.
+    """Delete a TYJob whose own status shows an end at least `ttl_s` seconds ago, if its spec still has that TTL.
 
-    Returns whether it is gone. `now_ms` in milliseconds since 1970. Raises `ClusterError`.
+    Returns whether it is deleted. `now_ms` in milliseconds since 1970. Raises `ClusterError`.
     """
 
     def is_due(live: Object) -> bool:
@@ -78,7 +78,7 @@ async def _delete_if(
     for _ in range(_TRIES):
         live = await _read(cluster, resource, namespace, name)
         if live is None or live["metadata"]["uid"] != uid:
-            return True  # it is not there, or another object has its name
+            return True  # it doesn't exist, or another object has its name
         if not may_go(live):
             return False
         version = live["metadata"]["resourceVersion"]
@@ -97,7 +97,7 @@ async def _read(cluster: Cluster, resource: Resource, namespace: str, name: str)
 
 
 async def _taken(deletion: Awaitable[None]) -> bool:
-    """Whether the API server took a deletion; False if the object has changed since it was read."""
+    """Whether the object is deleted; False if it has changed since it was read."""
     try:
         await deletion
     except ApiError as refused:

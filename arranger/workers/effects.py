@@ -1,4 +1,4 @@
-"""The effects of an applier on the cluster: whether it may have any, and how many it has at once."""
+"""The effects of an applier on the cluster: whether they are allowed, and how many run at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,14 +7,14 @@ from arranger.errors import ClusterError
 from arranger.workers.identity import ForeignCluster
 from arranger.workers.parts import Parts
 
-#: An effect that the API server took is not repeated for so long, while the watch hasn't shown it yet.
+#: An accepted effect is not repeated for this long while the watch hasn't shown it yet.
 SETTLE_S = 10.0
-#: How soon to look again with a projection that wasn't fresh.
+#: Delay before another look if the projection wasn't fresh.
 STALE_S = 0.2
 
 
 class Effects:
-    """The cluster, and a number of slots for requests to it."""
+    """The cluster, with a limited number of concurrent requests."""
 
     def __init__(self, parts: Parts) -> None:
         assert parts.cluster is not None
@@ -24,12 +24,12 @@ class Effects:
         self._slots = asyncio.Semaphore(parts.settings.api_in_flight)
 
     def allowed(self) -> bool:
-        """Whether this process may write, and knows what is so: with the log away, or after a pause, its state may be
-        long past."""
+        """Whether this process may write and its state is fresh: without the log, or after a pause, it may be
+        outdated."""
         return self.parts.follower.fresh() and self.parts.may_write()
 
     async def carry_out(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
-        """Carry out one effect in one of the slots, and count it; ended while it waits for one, it never begins."""
+        """Carry out and count one effect in a request slot. If cancelled while it waits for a slot, it never begins."""
         async with self._slots:
             identity, of_log = self.parts.identity, self.parts.follower.cluster
             if identity is not None and identity.foreign(of_log):

@@ -1,8 +1,8 @@
-"""The follower: reads the log, folds it into this process's one projection, and tells the roles what was touched.
+"""The follower: reads the log, folds it into the process's one projection, and notifies the roles of changes.
 
-All roles of a process share its projection, and everything here runs on the event loop's thread, so nobody ever sees
-half a batch. A new epoch empties the projection and the fold begins again; a damaged or unknown entry stops it for
-good, because a fold that skips is worse than one that stands still.
+All roles of a process share its projection. Everything here runs on the event loop's thread, so no role sees half a
+batch. A new epoch empties the projection and restarts the fold. A damaged or unknown entry stops the fold permanently,
+because a fold that skips an entry is worse than one that stops.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
 
-#: How long one read waits for news; also how soon a lost log is noticed.
+#: How long one read waits for new entries; also the time to notice a lost log.
 _WAIT_S = 1.0
-#: A projection is fresh for so long after a read was asked for; while the log is there, one follows another and takes
-#: little more than `_WAIT_S`.
+#: A projection is fresh for this long after a read began. While the log is reachable, reads follow one another, and
+#: each takes little more than `_WAIT_S`.
 _FRESH_S = 4.0
-#: Entries folded before other tasks get their turn.
+#: The number of entries folded before other tasks can run.
 _AT_ONCE = 256
-#: A batch that the log's server finds too old, or too new, is stamped again so often: a pause may lie between a stamp
-#: and its arrival, a wrong clock shows again.
+#: How often a batch is stamped again if the log's server finds it too old or too new: a pause between stamp and arrival
+#: is temporary, a wrong clock is refused again.
 _LATE_TRIES = 3
 
 
@@ -50,27 +50,27 @@ class Listener(Protocol):
         ...
 
     def epoch_began(self) -> None:
-        """The projection was emptied: a new epoch, or a restart from a snapshot. Forget what was derived from it."""
+        """The projection was replaced: a new epoch, or a restart from a snapshot. Discard what was derived from it."""
         ...
 
 
 class Follower:
-    """One process's warm projection and how it keeps up with the log."""
+    """One process's warm projection, kept up to date with the log."""
 
     def __init__(self, log: Log, *, clock: Clock, metrics: Metrics, reader: str) -> None:
         self.log = log
         self.state = State()
         self.position = Position(0, 0, "")
-        #: Why the fold stands still for good, None while it doesn't.
+        #: Why the fold stopped permanently; None while it hasn't.
         self.stopped: DamagedEntry | None = None
-        #: Why the fold can't begin: the history is a later version's. None while it can.
+        #: Why the fold can't begin: the history belongs to a later version. None while it can.
         self.refused: LaterVersionAtWork | None = None
-        #: Whether the log's server takes what this process writes.
+        #: Whether the log's server accepts this process's writes.
         self.writes = Writes(metrics)
         #: Whether the last read reached the log.
         self.connected = False
         self.caught_up = False
-        #: The Kubernetes cluster whose log this is, as far as any epoch that was read here has told (`State.cluster`).
+        #: The Kubernetes cluster that the log belongs to, according to any epoch read so far (`State.cluster`).
         self.cluster = ""
         self._clock = clock
         self._metrics = metrics
@@ -78,18 +78,18 @@ class Follower:
         self._listeners: list[Listener] = []
         self._advanced = asyncio.Event()
         self._read_s = -math.inf
-        #: How far the fold was behind at the last measure: in events, and since when in seconds.
+        #: The lag of the fold at the last measurement, in events and in seconds.
         self.lag: tuple[int, float] = (0, 0.0)
-        #: Where the log ended at earlier measures, as far as that isn't folded yet: epoch, offset, and when that was.
+        #: The log's ends at earlier measurements, unless folded by now: epoch, offset, and time of the measurement.
         self._ends: deque[tuple[int, int, float]] = deque()
         self._own = OwnBatches()
 
     def listen(self, listener: Listener) -> None:
-        """Tell this role of everything that is folded from now on."""
+        """Notify this role of everything that is folded from now on."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Restore the newest snapshot and fold the tail; retries until the log answers."""
+        """Restore the newest snapshot and fold the tail; retries until the log is reachable."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -110,7 +110,7 @@ class Follower:
                 await self._begin_again(problem)
 
     async def run(self) -> None:
-        """Fold until cancelled. Raises `DamagedEntry` when it can't go on."""
+        """Fold until cancelled. Raises `DamagedEntry` when it can't continue."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -129,17 +129,17 @@ class Follower:
                 raise
 
     def fresh(self) -> bool:
-        """Whether the log was read a moment ago. A process that was paused knows only an old state until it reads."""
+        """Whether the log was read recently. A process that was paused has an old state until its next read."""
         return self._clock.monotonic_s() - self._read_s < _FRESH_S
 
     async def folded(self, epoch: int, offset: int) -> bool:
-        """Wait until this offset is folded; False when its epoch has ended instead."""
+        """Wait until this offset is folded; returns False if its epoch ends first."""
         while self.state.epoch == epoch and self.state.offset < offset:
             await self._advanced.wait()
         return self.state.epoch == epoch
 
     async def until(self, holds: Callable[[State], bool]) -> None:
-        """Wait until the projection is so; looked at after each step of the fold."""
+        """Wait until the condition holds; it is checked after each step of the fold."""
         while not holds(self.state):
             await self._advanced.wait()
 
@@ -148,15 +148,15 @@ class Follower:
         await self.until(lambda state: state.epoch != epoch)
 
     async def catch_up(self) -> bool:
-        """Wait until everything that is in the log now is folded; False when the epoch has ended instead."""
+        """Wait until everything now in the log is folded; returns False if the epoch ends first."""
         end = await self.log.end()
         return await self.folded(end.epoch, end.offset)
 
     async def measure_lag(self) -> None:
-        """Tell how far the fold is behind the end of the log; nothing while the log is away.
+        """Measure how far the fold is behind the end of the log; does nothing while the log is unavailable.
 
-        In seconds: since when the log is known to hold an event that isn't folded. One that has just come, after
-        however long a silence, is no lag.
+        The lag in seconds is the time since which the log is known to have an unfolded event. An event that was just
+        appended is no lag, however long the silence before it.
         """
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
@@ -172,7 +172,7 @@ class Follower:
         return epoch == self.state.epoch and offset <= self.state.offset
 
     async def _begin(self) -> None:
-        """From the newest usable snapshot, else from the start of the log. Raises `LaterVersionAtWork`."""
+        """Begin at the newest usable snapshot, else at the start of the log. Raises `LaterVersionAtWork`."""
         state, position = await self._beginning()
         state.epoch = state.epoch or position.epoch
         self.state, self.position, self.refused = state, position, None
@@ -191,7 +191,7 @@ class Follower:
                 await self._begin_without_history(problem)
 
     async def _begin_without_history(self, gone: HistoryGone) -> None:
-        """The last resort: nobody can fold what is there, so a new epoch begins, and the cluster is the source."""
+        """As a last resort, begin a new epoch from the cluster: no version can fold this log."""
         self.cluster = gone.cluster or self.cluster
         log_event(_log, "the log's history is lost, a new epoch begins", level=logging.WARNING, reason=gone)
         await self.begin_epoch(gone.start.epoch, str(gone))
@@ -204,7 +204,7 @@ class Follower:
         await backoff.wait()
 
     async def _begin_again(self, problem: Exception) -> None:
-        """The log isn't the one that was read: begin a new epoch if nobody has, and fold from its start."""
+        """The log isn't the one that was read: begin a new epoch unless one has begun, and fold from its start."""
         log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
         self.caught_up = False
         backoff = Backoff(self._clock)
@@ -217,7 +217,7 @@ class Follower:
             except LogUnavailable:
                 self.connected = False
                 await backoff.wait()
-            except ClockOff:  # another process begins it, or we do once the clock is right
+            except ClockOff:  # another process begins it, or this one once its clock is right
                 await backoff.wait()
             except LaterVersionAtWork as newer:
                 problem = newer
@@ -226,10 +226,10 @@ class Follower:
                 problem = again
 
     async def begin_epoch(self, lost: int, reason: str, *, fence: Fence | None = None) -> None:
-        """Begin a new epoch in place of `lost` if nobody has, of the same Kubernetes cluster.
+        """Begin a new epoch of the same Kubernetes cluster in place of `lost`, unless one has begun.
 
-        Raises `LogUnavailable`, and if nobody has: `ClockOff` where our clock must not number it, `WatchSuperseded`
-        where the fence's term isn't current.
+        Raises `LogUnavailable`, and if none has begun: `ClockOff` if our clock must not number it, `WatchSuperseded` if
+        the fence's term isn't current.
         """
         time_ms = self._clock.now_ms()
         await self.log.begin_epoch(lost=lost, reason=reason, time_ms=time_ms, fence=fence, cluster=self.cluster)
@@ -243,18 +243,18 @@ class Follower:
             self._fold(news)
         if not entries:
             self.caught_up = True
-        # An answer says what the log held when it was asked for: one that a pause lay upon is old when it is read. And
-        # one that may be cut short by a read's limits says nothing of the log's end.
+        # A read shows the log at the time of the request: after a pause the reply is already old. A reply that was cut
+        # short by a read's limits doesn't show the log's end.
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
             self._read_s = asked_s
         return len(entries)
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
-        """Fold a batch that this process has just appended, if it is the next one: the read that brings it takes as
-        long again. The log took it only because it holds what is folded here, so the chain goes on from there.
+        """Fold a batch that this process has just appended, if it is the next one, without another read. The log
+        accepted it only because it has the entries folded here, so the chain continues from there.
 
-        If it isn't the next one, it was read already or will be. Raises `EpochLost` if another stands in its place: the
-        log lost it before it was read here, and others have appended since.
+        If it isn't the next one, it was read already or will be. Raises `EpochLost` if another batch is in its place:
+        the log lost ours before it was read here, and other processes have appended since.
         """
         at = self.position
         if at.epoch != epoch or self.state.epoch != epoch:
@@ -288,7 +288,7 @@ class Follower:
             listener.changed(changes)
 
     def _note_cluster(self) -> None:
-        """Whose log this is outlives its epochs; a change is told, because nobody should take another's log over."""
+        """Keep the log's cluster across epochs, and log a change: no cluster should take over another's log."""
         now, before = self.state.cluster, self.cluster
         if now and before and now != before:
             log_event(_log, "the log is another cluster's now", level=logging.WARNING, before=before, now=now)
@@ -300,10 +300,10 @@ class Follower:
 
 
 class Writer:
-    """Appends one role's batches, each once: a batch whose answer was lost is sent again under the same identity.
+    """Appends one role's batches, each once: a batch whose reply was lost is sent again under the same identity.
 
-    Each try is stamped with the time of that try: how long a batch waited is no fault of its clock. What was decided by
-    a wrong clock is never sent, nor what that clock has met on its way: `ClockOff` leaves it to whoever decided.
+    Each try is stamped with its own time, because the time a batch waits is no fault of the clock. A batch is never
+    sent while the clock is wrong, even if it was decided before: the caller handles `ClockOff`.
     """
 
     def __init__(self, follower: Follower, *, name: str, clock: Clock, metrics: Metrics) -> None:
@@ -315,13 +315,13 @@ class Writer:
         self._turn = asyncio.Lock()
 
     async def append(self, events: Sequence[Event], *, fence: Fence | None = None) -> Appended:
-        """Append in the epoch that the projection is in; retries while the log is away.
+        """Append in the projection's epoch; retries while the log is unavailable.
 
         Raises `EpochLost`, `WatchSuperseded` for a fence whose term isn't the watch's current one, and `ClockOff` while
-        our clock is wrong: the batch may have been appended in an earlier try.
+        our clock is wrong: an earlier try may have appended the batch.
         """
         epoch = self._follower.state.epoch
-        self._clock.now_ms()  # before anything else happens: the events are of this moment
+        self._clock.now_ms()  # checks the clock first: the events are of this moment
         async with self._turn:
             self._seq += 1
             backoff, refused = Backoff(self._clock), 0
@@ -356,8 +356,8 @@ class Writer:
                     raise
 
     async def _begin_epoch(self, lost: int, reason: str) -> None:
-        """Begin the next epoch if nobody has: a tail that was appended and lost before it was folded isn't missed by
-        the fold, and who waits for the end of the epoch would wait for ever."""
+        """Begin the next epoch unless one has begun. The fold doesn't miss a tail that was lost before it was folded,
+        so a role that waits for the end of the epoch would wait forever."""
         backoff = Backoff(self._clock)
         while True:
             try:

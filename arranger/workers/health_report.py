@@ -1,4 +1,4 @@
-"""What a process tells of itself once a second: to `/healthz` and `/readyz`, and to the other members."""
+"""Reports the health of a process once a second: to `/healthz` and `/readyz`, and to the other members."""
 
 from arranger.errors import ClockOff
 from arranger.workers.api_check import NOT_ASKED, ApiCheck
@@ -8,12 +8,12 @@ from arranger.workers.member_problems import ProblemKind
 from arranger.workers.parts import Parts
 from arranger.workers.roles import Roles
 
-#: A watch that has said nothing for so long is beyond mending itself: the process is to be restarted.
+#: A watch that was silent for this long won't recover: the process is to be restarted.
 _DEAF_S = 300.0
 
 
 class HealthReport:
-    """Looks at the parts of a process and reports what it finds."""
+    """Checks the parts of a process and reports the results."""
 
     def __init__(self, parts: Parts, roles: Roles, health: Health) -> None:
         self._parts = parts
@@ -31,7 +31,7 @@ class HealthReport:
         follower = self._parts.follower
         self._health.set("log", follower.connected, "the log in Redis can't be reached")
         self._tell_clock()
-        # Not ready while Redis takes no writes: what is decided here arrives nowhere.
+        # Not ready while Redis refuses writes: no decision of this process is recorded.
         refused = follower.writes.problem
         self._health.set("writes", refused is None, str(refused))
         self._problems.tell(ProblemKind.WRITES_REFUSED, refused is not None, cause=str(refused or ""))
@@ -48,16 +48,16 @@ class HealthReport:
         self._parts.membership.progress(state.epoch, state.offset, lag=lag, problems=self._problems.present())
 
     def _tell_clock(self) -> None:
-        """Whether our clock is right, and how far it is off if not."""
+        """Report whether our clock is right, and its offset if not."""
         offset_ms, right = self._parts.time.offset_ms(), self._parts.time.right
         self._parts.metrics.clock_offset.set((offset_ms or 0) / 1000)
-        if offset_ms is not None:  # "not reported yet" before: the first comparison is told if it finds us wrong
+        if offset_ms is not None:  # the first comparison is logged if it finds the clock wrong
             self._health.set("clock", right, str(ClockOff(offset_ms)), passing=False)
         self._problems.tell(ProblemKind.CLOCK, offset_ms is not None and not right, off_ms=offset_ms or 0)
 
     def _tell_api(self, api: ApiCheck) -> None:
-        """Whether the API server answers as it should, and is that of the log's cluster; the others do our share while
-        it isn't."""
+        """Report whether the API server works as it should and belongs to the log's cluster. While it is another
+        cluster's, the other members do our share."""
         self._health.set("api", not api.problem, api.problem)
         self._problems.tell(ProblemKind.API, api.problem not in ("", NOT_ASKED), cause=api.problem)
         of_log, uid = self._parts.follower.cluster, api.identity.uid

@@ -1,8 +1,8 @@
-"""Health and metrics over HTTP: `/healthz`, `/readyz` and `/metrics`, read-only, on loopback unless told otherwise.
+"""Health and metrics over HTTP: `/healthz`, `/readyz` and `/metrics`, read-only, on loopback by default.
 
-`/healthz` answers 503 when the process can't get better by itself: a fold that stopped, a watch gone silent. That
-it answers at all shows that the event loop turns. `/readyz` answers 200 only while everything this process needs is
-connected and caught up; its body tells each check and its reason, so that "not ready" is never a riddle.
+`/healthz` returns 503 when the process can't recover by itself: after the fold stopped, or a watch went silent. Any
+response shows that the event loop runs. `/readyz` returns 200 only while everything this process needs is connected and
+caught up. Its body lists each check with its reason.
 """
 
 import errno
@@ -22,19 +22,19 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that must hold; `reason` says why it doesn't. `vital`: a failure calls for a restart."""
+    """One condition of health; `reason` says why it fails. `vital`: a failure calls for a restart."""
 
     ok: bool
     reason: str
     vital: bool
 
 
-#: A check that is expected.
+#: An expected check before its first report.
 _UNREPORTED = Check(ok=False, reason="not reported yet", vital=False)
 
 
 class Health:
-    """What the roles of this process report of themselves. Names given as `expected` are not ok until they report."""
+    """The checks that the roles of this process report. Those in `expected` are not ok until they are reported."""
 
     def __init__(self, expected: Iterable[str], metrics: Metrics) -> None:
         self._metrics = metrics
@@ -42,9 +42,9 @@ class Health:
         self._tell()
 
     def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False, passing: bool = True) -> None:
-        """Report a check. A change is logged, so the log tells when and why a process became unready.
+        """Report a check. Changes are logged, so the log shows when and why a process became unready.
 
-        Not `passing`: a failure won't go by itself while the process starts, so the first report of it is logged too.
+        Not `passing`: a failure won't resolve itself while the process starts, so the first report of it is logged too.
         """
         before, check = self._checks.get(name), Check(ok, "" if ok else reason, vital)
         if check == before:
@@ -73,7 +73,7 @@ class Health:
 
 
 class HttpServer:
-    """The HTTP side of one process, running from `start` to `stop`."""
+    """The HTTP server of one process, which runs from `start` to `stop`."""
 
     def __init__(self, health: Health, metrics: Metrics, *, host: str, port: int) -> None:
         self._health = health
@@ -90,7 +90,7 @@ class HttpServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:
-        """Listen. Raises `UsageError` when the address can't be had."""
+        """Listen. Raises `UsageError` if the address is unavailable."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._asked_port)
         try:
@@ -102,7 +102,7 @@ class HttpServer:
         log_event(_log, "listening", url=f"http://{self._host}:{self.port}", paths="/healthz /readyz /metrics")
 
     async def stop(self) -> None:
-        """Stop listening; requests under way get a second to end."""
+        """Stop listening; running requests get a second to finish."""
         await self._runner.cleanup()
 
     def _unusable(self, problem: OSError) -> UsageError:

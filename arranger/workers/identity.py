@@ -1,8 +1,8 @@
-"""Which Kubernetes cluster this process is connected to, and whether the log is that cluster's.
+"""The Kubernetes cluster that this process is connected to, and whether the log belongs to it.
 
-A cluster is known by the UID of its namespace kube-system, which nobody can delete. A process that observes one cluster
-and reads the log of another would take everything for gone, and have it deleted. So the log tells whose it is
-(`State.cluster`), and a process of another cluster writes neither to the log nor at its API server.
+The UID of the namespace kube-system, which can't be deleted, identifies a cluster. A process that observes one cluster
+and reads the log of another would consider every object deleted, and delete what belongs to it. So the log records its
+cluster (`State.cluster`), and a process of another cluster writes neither to the log nor to its API server.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -11,29 +11,29 @@ from contextlib import aclosing
 from arranger.errors import ClusterError, UsageError
 from arranger.kube.cluster import NAMESPACES, ApiError, Change, Cluster, ClusterUnavailable, Page, Resource
 
-#: The namespace whose UID tells clusters apart.
+#: The namespace whose UID identifies a cluster.
 SYSTEM = "kube-system"
 
 
 class ForeignCluster(ClusterError):
-    """The API server that answers isn't that of the log's cluster."""
+    """The connected API server isn't that of the log's cluster."""
 
     def __init__(self, connected: str, of_log: str) -> None:
         super().__init__(f"connected to the Kubernetes cluster {connected}, and the log is that of {of_log}")
 
 
 class ClusterIdentity:
-    """The cluster behind one connection, as it was at the last question."""
+    """The cluster behind one connection, as of the last request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: UID of its kube-system; empty while it isn't known.
+        #: UID of its kube-system; empty while unknown.
         self.uid = ""
-        #: Why it isn't known, or may have changed since; empty when it was told at the last question.
+        #: Why the UID is unknown or may have changed since; empty if the last request succeeded.
         self.problem = "not asked yet"
 
     async def ask(self) -> None:
-        """Ask the API server. Raises `ClusterError`; what was known before stays known then."""
+        """Request the UID from the API server. Raises `ClusterError`; the UID known before is kept then."""
         try:
             found = await self._cluster.get(NAMESPACES, None, SYSTEM)
         except ClusterError as problem:
@@ -43,25 +43,25 @@ class ClusterIdentity:
         self.uid, self.problem = found["metadata"]["uid"], ""
 
     def foreign(self, of_log: str) -> bool:
-        """Whether the log is known to be another cluster's; `of_log` is whose it is, empty if nobody has told."""
+        """Whether the log is known to be another cluster's; `of_log` is the log's cluster, empty if not recorded."""
         return bool(self.uid and of_log) and self.uid != of_log
 
     def ours(self, of_log: str) -> bool:
-        """Whether this process may write: its cluster is known, and isn't another than the log's."""
+        """Whether this process may write: its cluster is known, and doesn't differ from the log's."""
         return bool(self.uid) and not self.foreign(of_log)
 
     async def confirm(self, of_log: str) -> None:
-        """Ask, and raise `ForeignCluster` if it is another cluster's log. Raises `ClusterError` without an answer."""
+        """Request the UID. Raises `ForeignCluster` for another cluster's log, and `ClusterError` without a response."""
         await self.ask()
         if self.foreign(of_log):
             raise ForeignCluster(self.uid, of_log)
 
 
 class ConfirmedCluster:
-    """Lists and watches, and makes sure before and after each page, and before and after a watch was opened, that the
-    API server which answers is that of the log's cluster: another one at the same address holds none of its objects.
+    """Lists and watches, and confirms before and after each page, and before and after a watch opens, that the API
+    server belongs to the log's cluster: another one at the same address has none of its objects.
 
-    Raises `ForeignCluster` if it isn't, `ClusterUnavailable` if that can't be told. `of_log` tells whose log it is.
+    Raises `ForeignCluster` if it doesn't, `ClusterUnavailable` if that is unknown. `of_log` returns the log's cluster.
     """
 
     def __init__(self, cluster: Cluster, identity: ClusterIdentity, of_log: Callable[[], str]) -> None:
@@ -83,7 +83,7 @@ class ConfirmedCluster:
         async with aclosing(self._cluster.watch(resource, resource_version, timeout_s=timeout_s)) as batches:
             confirmed = False
             async for changes in batches:
-                if not confirmed:  # what was connected then stays so for as long as the watch is open
+                if not confirmed:  # an open watch stays connected to the same server
                     await self._confirm()
                     confirmed = True
                 yield changes
@@ -102,7 +102,7 @@ _FORBIDDEN = (
 
 
 def refusal(name: str, *, connected: str, of_log: str) -> UsageError:
-    """Why a process of the Kubernetes cluster `connected` doesn't start on the log `name` of the cluster `of_log`."""
+    """The error for a process of the Kubernetes cluster `connected` on the log `name` of the cluster `of_log`."""
     return UsageError(
         f"cluster: the log {name!r} in this Redis is that of another Kubernetes cluster (UID {of_log} of its {SYSTEM}; "
         f"connected to {connected})",

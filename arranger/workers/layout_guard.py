@@ -1,9 +1,9 @@
 """Whether a snapshot may be stored now: not while processes run, or may start, that couldn't read it.
 
-During a rolling upgrade processes of two releases work on one log. One of the earlier release that starts then must
-find a snapshot that it can read, or a log that still begins at its first event: else it has nothing to fold. The log is
-trimmed only behind snapshots, so it is enough that no process stores one of a later layout. The members tell which
-layout they read. A process that is just starting is no member yet, so some time must pass since the last one was seen.
+During a rolling upgrade, processes of two releases share one log. A process of the earlier release that starts then
+needs a snapshot that it can read, or a log that still begins at its first event. The log is trimmed only behind
+snapshots, so it is enough that no process stores one of a later layout. The members report the layout that they read. A
+process that is just starting isn't a member yet, so some time must pass after the last one was seen.
 """
 
 import math
@@ -17,9 +17,9 @@ from arranger.workers.parts import Parts
 
 
 class LayoutGuard:
-    """Asked before each snapshot. It tells a problem when the wait is longer than an upgrade should take.
+    """Checks before each snapshot, and reports a problem when the wait is longer than an upgrade should take.
 
-    `grace_s`: so many seconds after a process of an earlier release was last seen, none starts any more.
+    `grace_s`: after this many seconds without a process of an earlier release, no more of them are expected to start.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -27,22 +27,22 @@ class LayoutGuard:
         self._clock = parts.clock
         self._problems = parts.problems
         self.grace_s: float = parts.settings.upgrade_grace_s
-        #: When a process of an earlier release was last seen, or may have been at work; None: not asked yet.
+        #: When a process of an earlier release last ran, or may have run; None before the first check.
         self._seen_s: float | None = None
         self._waits_since_s = math.inf
 
     def forget(self) -> None:
-        """Another epoch has begun: look again what is there."""
+        """Another epoch has begun: check again."""
         self._seen_s = None
 
     async def allows(self, log: Log) -> bool:
-        """Whether every process that runs or may start reads what this one writes. Raises what the log raises."""
+        """Whether every process that runs or may start can read our snapshots. Raises the errors of the log."""
         older = [member.id for member in await self._members.live() if member.layout < self._members.layout]
         now_s = self._clock.monotonic_s()
         if older:
             self._seen_s = now_s
         elif self._seen_s is None:
-            # One may have been at work a moment ago, unless this release has stored a snapshot already.
+            # One may have run a moment ago, unless this release has already stored a snapshot.
             self._seen_s = -math.inf if await self._newest_is_ours(log) else now_s
         allowed = not older and now_s - self._seen_s >= self.grace_s
         self._waits_since_s = math.inf if allowed else min(self._waits_since_s, now_s)

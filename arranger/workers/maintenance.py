@@ -1,8 +1,8 @@
 """Maintenance: snapshots of the projection, and trimming of the log. Its tick comes through rq like the scheduler's.
 
 While processes of an earlier release run, no snapshot is stored that they couldn't read (`layout_guard`). The stream is
-trimmed only up to what a stored snapshot holds, every live member has folded and, where there is an archive, that has;
-the newest `keep_events` events stay in any case.
+trimmed only up to an offset that a stored snapshot covers, every live member has folded and the archive, if any, has
+reached; the newest `keep_events` events are kept in any case.
 """
 
 import logging
@@ -23,7 +23,7 @@ PERIOD_S = 5.0
 
 
 class Maintenance:
-    """Snapshots and trims when it is time; one tick at a time in the whole cluster."""
+    """Stores snapshots and trims when due; one tick at a time in the whole cluster."""
 
     def __init__(self, parts: Parts, guard: LayoutGuard, archive_writer: ArchiveWriter | None = None) -> None:
         self._follower = parts.follower
@@ -33,13 +33,13 @@ class Maintenance:
         self._settings = parts.settings
         self._guard = guard
         self._archive_writer = archive_writer
-        #: The newest snapshot that this process stored in this epoch: it trims behind those alone.
+        #: The newest snapshot that this process stored in this epoch; it trims only behind its own snapshots.
         self._stored_offset = 0
         self._trimmed_offset = 0
         self._stored_ms = parts.clock.now_ms()
 
     def changed(self, changes: Changes) -> None:
-        """Nothing to do: it looks when its tick comes."""
+        """Nothing to do: maintenance runs at its ticks only."""
 
     def epoch_began(self) -> None:
         """No snapshot of this epoch is known yet."""

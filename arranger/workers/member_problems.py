@@ -1,7 +1,7 @@
-"""What is wrong with one process, as facts: told with its heartbeat, put into words by whoever shows them.
+"""The problems of one process as facts, which its heartbeat reports and a reader puts into words.
 
-A problem is a kind and a few fields. `MemberProblems` remembers since when each is there, so that whoever finds one
-only says that it is there or that it is over.
+A problem is a kind and a few fields. `MemberProblems` records since when each exists, so that a check only reports that
+it exists or is over.
 """
 
 from enum import StrEnum
@@ -10,28 +10,28 @@ import msgspec
 
 from arranger.clock import Clock
 
-#: Characters of a cause that are told: it stands in every heartbeat.
+#: Characters of a cause that are reported: every heartbeat includes it.
 _CAUSE_CHARS = 300
 
 
 class ProblemKind(StrEnum):
-    """What can be wrong with a process that runs."""
+    """The kinds of problems of a running process."""
 
-    #: A watch is broken off, or nothing was heard of it for long. `subject` is the watched kind.
+    #: A watch is interrupted, or was silent for long. `subject` is the watched kind.
     WATCH = "Watch"
-    #: The API server doesn't answer, or refuses us.
+    #: The API server doesn't respond, or refuses our requests.
     API = "Api"
     #: Redis refuses this process's writes: it is full, or a replica.
     WRITES_REFUSED = "WritesRefused"
-    #: Nothing could be put into the archive.
+    #: Archiving fails.
     ARCHIVE = "Archive"
     #: Snapshots wait, because a process of an earlier release runs. `subject` is its member id.
     SNAPSHOTS_WAIT = "SnapshotsWait"
-    #: The process's clock is off from that of Redis by `off_ms`.
+    #: The process's clock differs from that of Redis by `off_ms`.
     CLOCK = "Clock"
-    #: The process is connected to another Kubernetes cluster than the log's. `subject` is the UID of its kube-system.
+    #: The process is connected to a Kubernetes cluster other than the log's. `subject` is the UID of its kube-system.
     CLUSTER = "Cluster"
-    #: Something that only another version has a name for.
+    #: A kind that only another version defines.
     OTHER = "Other"
 
     @classmethod
@@ -40,7 +40,7 @@ class ProblemKind(StrEnum):
 
 
 class MemberProblem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One problem. `lasts_ms` is since when it is there, `cause` what the other side said (an API server, a store)."""
+    """One problem. `lasts_ms` is its duration so far, `cause` the other side's message (an API server, a store)."""
 
     kind: ProblemKind
     subject: str = ""
@@ -50,7 +50,7 @@ class MemberProblem(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 
 
 class MemberProblems:
-    """The problems of this process, each since it was first found."""
+    """The problems of this process, each with the time when it was first found."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,9 +59,9 @@ class MemberProblems:
     def tell(
         self, kind: ProblemKind, there: bool, *, subject: str = "", off_ms: int = 0, cause: str = "", since_s: float = 0
     ) -> None:
-        """A problem of this kind and subject is there, or isn't (any more).
+        """Report that a problem of this kind and subject exists, or doesn't (any more).
 
-        `since_s` is for how many seconds it was there already when it was first found.
+        `since_s` is how many seconds it had existed when it was first found.
         """
         key = (kind, subject)
         if not there:
@@ -72,14 +72,14 @@ class MemberProblems:
         self._found[key] = first_s, problem
 
     def tell_one(self, kind: ProblemKind, subject: str | None, *, since_s: float = 0) -> None:
-        """The one problem of a kind has this subject now; None: there is none."""
+        """Report the subject of the one problem of a kind; None: no such problem exists."""
         for other in [key for key in self._found if key[0] == kind and key[1] != subject]:
             del self._found[other]
         if subject is not None:
             self.tell(kind, True, subject=subject, since_s=since_s)
 
     def present(self) -> tuple[MemberProblem, ...]:
-        """What is there now, by kind and subject."""
+        """The present problems, by kind and subject."""
         now_s = self._clock.monotonic_s()
         return tuple(
             msgspec.structs.replace(problem, lasts_ms=max(0, round((now_s - first_s) * 1000)))

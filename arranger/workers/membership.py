@@ -1,8 +1,8 @@
-"""Who is running, who works on what, and how far everyone has read: heartbeats, shares and leases in Redis.
+"""The running processes, their shares, and how far each has read: heartbeats and leases in Redis.
 
-All of it serves efficiency only. Two members that both believe a job is theirs, or two holders of one lease, cost
-some work done twice; the log decides whose decision counts. Expiry is judged by the Redis server's clock alone, so
-clocks of members may differ.
+All of this serves efficiency only. If two members both claim a job, or two processes hold one lease, some work is done
+twice; the log decides whose decision counts. Only the Redis server's clock judges expiry, so clocks of members may
+differ.
 
 Redis keys: the hash `arranger:<cluster>:members` (member id -> JSON and its expiry), and the string
 `arranger:<cluster>:lease:<name>` (the holder's id, with a time to live).
@@ -29,14 +29,13 @@ from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
 
-#: Every role, in the order of the way from Kubernetes through the log and back.
+#: Every role, in the order of the path from Kubernetes through the log and back.
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
-#: A member whose heartbeat is this many periods old is gone.
+#: A member whose heartbeat is this many periods old no longer counts as live.
 MISSED_BEATS = 3
 
-# KEYS: members. ARGV: own id, own record, milliseconds it is valid (0: leave; negative: only read).
-# Answers the server's time in milliseconds, then the records of all live members; what has expired, or is no record, is
-# removed on the way.
+# KEYS: members. ARGV: own id, own record, its validity in milliseconds (0: leave; negative: only read).
+# Returns the server's time in milliseconds, then the records of all live members. Removes expired and malformed ones.
 _BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -59,7 +58,7 @@ end
 return live
 """
 
-# KEYS: lease. ARGV: holder, milliseconds. Takes a free lease or renews one's own.
+# KEYS: lease. ARGV: holder, milliseconds. Takes a free lease or renews the holder's own.
 _TAKE = """
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
@@ -72,7 +71,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 
-# KEYS: lease. ARGV: holder. Gives back one's own lease, never another's.
+# KEYS: lease. ARGV: holder. Deletes the holder's own lease, never another's.
 _GIVE_BACK = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
@@ -85,8 +84,8 @@ class Member(msgspec.Struct, frozen=True):
     """One running process: its roles, and the epoch and offset up to which it has folded the log.
 
     Times in milliseconds: `lag_ms` since when it knows of events that it hasn't folded, `heartbeat_ms` its period.
-    `layout` is the latest layout of snapshots that it reads; the release that didn't tell it read up to layout 7.
-    `aside`: it may not write now (its clock, or its cluster), so its share of the jobs is the others'.
+    `layout` is the latest snapshot layout that it reads; a release that doesn't report it reads up to layout 7.
+    `aside`: it may not write now (because of its clock or its cluster), so other members take its share of the jobs.
     """
 
     id: str
@@ -103,20 +102,20 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def owner(key: str, members: Iterable[str]) -> str | None:
-    """The member that `key` belongs to (rendezvous hashing): the same for everyone who sees the same members.
+    """The member that owns `key` (rendezvous hashing): the same for every process that sees the same members.
 
-    A member that comes or goes moves only its own share of the keys. None when there are no members.
+    A member that joins or leaves moves only its own share of the keys. None without members.
     """
     return max(members, key=lambda member: (_weight(key, member), member), default=None)
 
 
 def _weight(key: str, member: str) -> bytes:
-    # The separator can't occur in a member id, so no two pairs run together.
+    # The separator can't occur in a member id, so no two pairs produce the same text.
     return hashlib.blake2b(f"{member}\x00{key}".encode(), digest_size=8).digest()
 
 
 class Membership:
-    """One process among the others of its cluster. Calls raise `LogUnavailable` while Redis can't be reached."""
+    """One process among the members of its cluster. Calls raise `LogUnavailable` while Redis is unreachable."""
 
     def __init__(
         self,
@@ -131,12 +130,12 @@ class Membership:
         timekeeper: Timekeeper | None = None,
         writes: Writes | None = None,
     ) -> None:
-        """`timekeeper` is told the server's time with each answer; while it finds our clock wrong we stand aside.
+        """`timekeeper` receives the server's time from each reply; while it finds our clock wrong, others do our share.
 
-        `writes` is told whether heartbeats are taken.
+        `writes` learns whether heartbeats are accepted.
         """
         self.member_id = member_id
-        #: The latest layout of snapshots that this process reads, which is the one that it writes.
+        #: The latest snapshot layout that this process reads; it also writes this one.
         self.layout = layout
         self._clock = clock
         self._heartbeat_s = heartbeat_s
@@ -158,19 +157,19 @@ class Membership:
         lag: tuple[int, float] = (0, 0.0),
         problems: tuple[MemberProblem, ...] = (),
     ) -> None:
-        """How far this process has folded, lags behind in events and seconds, and what is wrong with it; told with the
-        next heartbeat."""
+        """Set what the next heartbeat reports: how far this process has folded, its lag in events and seconds, and its
+        problems."""
         lag_events, lag_s = lag
         self._told = msgspec.structs.replace(
             self._told, epoch=epoch, offset=offset, lag_events=lag_events, lag_ms=round(lag_s * 1000), problems=problems
         )
 
     def stand_aside(self, aside: bool) -> None:
-        """Whether this process may not write for another reason than its clock; told with the next heartbeat."""
+        """Set whether this process may not write for a reason other than its clock; the next heartbeat reports it."""
         self._aside = aside
 
     async def compare_clocks(self) -> None:
-        """Ask for the server's time until it comes: nothing is written by a clock that nobody has compared."""
+        """Request the server's time until it arrives: nothing is written before the clocks were compared."""
         backoff = Backoff(self._clock)
         while self._timekeeper is not None and self._timekeeper.offset_ms() is None:
             try:
@@ -180,15 +179,15 @@ class Membership:
                 await backoff.wait()
 
     async def join(self) -> None:
-        """Beat once: from now on this member is seen, and what it hasn't folded is not trimmed."""
+        """Send one heartbeat: from now on this member is seen, and entries that it hasn't folded are not trimmed."""
         await self._exchange(int(self._heartbeat_s * MISSED_BEATS * 1000))
 
     async def leave(self) -> None:
-        """Be gone at once, without waiting for the expiry."""
+        """Leave at once, without waiting for the expiry."""
         await self._exchange(0)
 
     async def run(self) -> None:
-        """Beat until cancelled; an outage of Redis is logged once and ends by itself."""
+        """Send heartbeats until cancelled; an outage of Redis is logged once and retried."""
         reachable = True
         while True:
             try:
@@ -208,17 +207,17 @@ class Membership:
         return self.seen(role)
 
     def seen(self, role: str | None = None) -> tuple[Member, ...]:
-        """The members that were alive at the last exchange with Redis; costs nothing."""
+        """The members that were alive at the last exchange with Redis; sends no request."""
         return tuple(member for member in self._seen if role is None or role in member.roles)
 
     def owns(self, key: str, role: str) -> bool:
-        """Whether `key` is this member's share among the members of a role that may write, as far as it has seen."""
+        """Whether `key` is in this member's share, among the last seen members of a role that may write."""
         return owner(key, (member.id for member in self.seen(role) if not member.aside)) == self.member_id
 
     async def slowest_offset(self, epoch: int) -> int | None:
-        """The lowest offset that a live member has folded in this epoch: what comes after must not be trimmed.
+        """The lowest offset that a live member has folded in this epoch: later entries must not be trimmed.
 
-        A member that has joined and hasn't loaded anything yet (epoch 0) counts as offset 0. None without members.
+        A member that has joined but hasn't loaded a state yet (epoch 0) counts as offset 0. None without members.
         """
         members = await self.live()
         return min((m.offset for m in members if m.epoch in (0, epoch)), default=None)
@@ -251,7 +250,7 @@ def _members_key(cluster: str) -> str:
 
 
 def _decoded(content: bytes) -> Member | None:
-    """A member's record. One of another version may tell more, or other things: no reason to stop beating."""
+    """A member's record, None if unreadable: a record of another version must not stop the heartbeat."""
     try:
         return msgspec.json.decode(content, type=Member)
     except msgspec.DecodeError as problem:
@@ -287,7 +286,7 @@ def _lease_key(cluster: str, name: str) -> str:
 
 
 async def read_lease(client: redis.asyncio.Redis, cluster: str, name: str) -> tuple[str, int] | None:
-    """Who holds a lease and the milliseconds until it runs out; None when it is free. Raises `LogUnavailable`."""
+    """The holder of a lease and the milliseconds until it expires; None if it is free. Raises `LogUnavailable`."""
     key = _lease_key(cluster, name)
     try:
         async with client.pipeline(transaction=False) as pipe:
@@ -300,7 +299,7 @@ async def read_lease(client: redis.asyncio.Redis, cluster: str, name: str) -> tu
 
 
 class Lease:
-    """The right to do something alone for a while. A hint: whoever holds it may be paused and not notice its end."""
+    """The right to do something alone for a while. It is a hint: a paused holder may not notice its expiry."""
 
     def __init__(
         self, client: redis.asyncio.Redis, *, cluster: str, name: str, holder: str, clock: Clock, lease_s: float = 15.0
@@ -319,7 +318,7 @@ class Lease:
         return bool(await self._ask(self._take(keys=[self._key], args=[self.holder, int(self._lease_s * 1000)])))
 
     async def release(self) -> None:
-        """Give the lease back if it is ours. Raises `LogUnavailable`; it runs out by itself then."""
+        """Release the lease if it is ours. Raises `LogUnavailable`; the lease then expires by itself."""
         await self._ask(self._give_back(keys=[self._key], args=[self.holder]))
 
     async def _ask(self, request: Awaitable[Any]) -> Any:

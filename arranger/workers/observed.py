@@ -1,6 +1,6 @@
-"""What an object in the API server is to the log: its observation, whether the projection holds it, and what has gone.
+"""Compares objects of the API server with the projection: their observations, the news in them, and deletions.
 
-Nothing here reads or writes anything: the observer does, under its term.
+These functions read and write nothing: the observer does, under its term.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from arranger.model.job import ENDED, Stage
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State
 
-#: Stages in the order in which an attempt comes to them.
+#: Stages in the order in which an attempt reaches them.
 _ORDER: dict[str, int] = {
     Stage.PENDING: 0,
     Stage.RESCHEDULING: 0,
@@ -27,7 +27,7 @@ Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen
 
 
 def translate(item: Object, kind: k.Watched, term: int, *, with_status: bool, checks: Check) -> Seen:
-    """An object as the log tells it. The status of a TYJob counts only `with_status`: where the job may be new."""
+    """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new."""
     if kind == k.Watched.NODE:
         return node_seen(item, term)
     if kind == k.Watched.POD:
@@ -38,7 +38,7 @@ def translate(item: Object, kind: k.Watched, term: int, *, with_status: bool, ch
 
 
 def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check) -> list[k.Event]:
-    """The observations in some changes, without those that only repeat what the projection holds."""
+    """The observations in some changes, without those that repeat what the projection has."""
     events: list[k.Event] = []
     touched: set[str] = set()
     for change in changes:
@@ -54,7 +54,7 @@ def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *,
 
 
 def known(state: State, event: Seen) -> bool:
-    """Whether the projection holds just this; the term aside, and a resourceVersion that says no more."""
+    """Whether the projection has this observation already, apart from the term and an uninformative resourceVersion."""
     if isinstance(event, k.NodeSeen):
         row = state.nodes.rows.get(event.name)
         return row is not None and (state.nodes.uids[row], state.nodes.facts[row]) == (event.uid, event.facts)
@@ -65,13 +65,13 @@ def known(state: State, event: Seen) -> bool:
         quota = state.quotas.get(event.namespace, {}).get(event.name)
         return quota is not None and _same(quota, event, ("term", "resource_version"))
     job = state.jobs.get(event.uid)
-    # Who writes a status must know the TYJob's resourceVersion.
+    # A writer of a status needs the TYJob's latest resourceVersion.
     return job is not None and _same(job.seen, event, ("term", "status"))
 
 
 def _latest(events: list[k.Event], state: State) -> list[k.Event]:
-    """Without the sightings of a quota that another one follows, or that after others say what is known: what it counts
-    changes with each of many pods."""
+    """Drop observations of a quota that a later one in `events` replaces, or that repeat the projection: a quota's
+    usage changes with each of many pods."""
     last = {event.uid: number for number, event in enumerate(events) if isinstance(event, k.QuotaSeen)}
     gone = any(isinstance(event, k.QuotaGone) for event in events)
     return [
@@ -82,7 +82,7 @@ def _latest(events: list[k.Event], state: State) -> list[k.Event]:
 
 
 def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
-    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't come to.
+    """Whether a TYJob's status shows a stage or an attempt that the projection hasn't reached.
 
     A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet.
     """
@@ -94,7 +94,7 @@ def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
     if job is None:
         return not adopts
     if shown.stage in ENDED:
-        return shown.stage != job.stage  # final, whatever else was decided since
+        return shown.stage != job.stage  # an ended stage is final, whatever was decided since
     return (shown.attempt, _ORDER[shown.stage]) > (job.attempt, _ORDER[job.stage])
 
 

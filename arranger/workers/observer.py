@@ -1,8 +1,8 @@
-"""The observer: what a watcher does under one term. It lists, watches, compares, and appends what it sees.
+"""The observer: the work of a watcher under one term. It lists, watches, compares, and appends its observations.
 
-Everything it appends carries the term, and the log refuses it once another has claimed the watch. What it appends of
-changes carries the resourceVersion up to which the log then holds everything, in the same atomic step. So the
-projection and a listing as of that version must agree; a comparison once a minute makes up for what doesn't.
+Each append carries the term, and the log refuses it after another process has claimed the watch. An append of changes
+also carries the resourceVersion up to which the log is then complete, in the same atomic step. So the projection and a
+listing as of that version must agree; a comparison once a minute corrects any difference.
 """
 
 import logging
@@ -26,29 +26,29 @@ _log = logging.getLogger(__name__)
 
 RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS, k.Watched.QUOTA: QUOTAS}
 
-#: Changes that come this close together share one batch. The first after a silence goes at once.
+#: Changes this close together share one batch. The first after a silence is appended at once.
 _GATHER_S = 0.01
-#: A watch is asked to end after so long, or when the next comparison is due.
+#: A watch is requested for this long at most, and until the next comparison is due.
 _WATCH_S = 300.0
-#: A comparison is due this many times its duration after the last one: it takes 2 % of the time at most.
+#: The next comparison is due after this many times the duration of the last one: it takes 2 % of the time at most.
 _COMPARE_TIMES = 50
-#: It is not due before so many seconds.
+#: It is not due before this many seconds.
 _COMPARE_S = 60.0
-#: The cursor while a listing is being appended: pages are ahead of any version that a watch could go on from.
+#: The cursor during a listing: its pages are newer than any version from which a watch could continue.
 _LISTING = "-"
 
-#: Kinds that can be done without, and what an API server answers that doesn't let them be read or doesn't have them.
+#: Optional kinds, and the codes with which an API server refuses to read them or lacks them.
 _OPTIONAL = frozenset({k.Watched.QUOTA})
 _REFUSED = frozenset({403, 404, 405})
-#: After so long it is asked again for a kind that it refused.
+#: A kind that was refused is requested again after this time.
 _ASK_AGAIN_S = 300.0
 
 
 class Observer:
-    """Observes one kind of object under one term of its watch. `tell_problem` hears why the API server isn't heard.
+    """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`.
 
-    Each cursor begins with the UID of the cluster that is observed, if that is known. The log's fence knows no cluster:
-    the last claim may have been another cluster's, which the fold made void, and its cursor says nothing of ours.
+    Each cursor begins with the UID of the observed cluster, if that is known. The log's fence knows no clusters: the
+    last claim may have been another cluster's, which the fold voided, and its cursor doesn't apply to ours.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class Observer:
         self._clock = parts.time
         self._metrics = parts.metrics
         self._relist_s = parts.settings.relist_s
-        #: What a valid TYJob is, with the names of the policies installed.
+        #: The checks of a valid TYJob, with the names of the installed policies.
         self._checks = tyjob_checks(parts.installed.names)
         self._tell_problem = tell_problem
-        #: What every cursor of this cluster begins with.
+        #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
         version = cursor.removeprefix(self._ours) if cursor.startswith(self._ours) else ""
-        #: The resourceVersion up to which the log holds everything; empty where only a listing can tell.
+        #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
 
     async def run(self) -> None:
-        """Observe for as long as the API server lets us; what it refuses and can be done without is asked for later.
+        """Observe as long as the API server allows it; an optional kind that it refuses is requested again later.
 
-        Ends only by an exception: `WatchSuperseded`, `EpochLost`, or what the API server says.
+        Ends only by an exception: `WatchSuperseded`, `EpochLost`, or an error of the API server.
         """
         while True:
             try:
@@ -91,11 +91,11 @@ class Observer:
                 self._version = ""
 
     async def _list_and_watch(self) -> None:
-        """Go on where the last watcher stopped, or list; then watch, and compare once in a while."""
+        """Continue where the last watcher stopped, or list; then watch, and compare periodically."""
         if not self._version:
             await self._list("first listing")
         else:
-            self._compare_after(0.0)  # who goes on from a cursor compares soon too
+            self._compare_after(0.0)  # compare soon after continuing from a cursor
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -112,8 +112,8 @@ class Observer:
                 await backoff.wait()
 
     async def _tell_refused(self, refused: ApiError) -> None:
-        """The kind is unknown from here on, and nobody waits for it."""
-        self._tell_problem("")  # nothing is amiss: it is known that nothing can be known
+        """Record that the kind is unknown from here on, so that no process waits for it."""
+        self._tell_problem("")  # no problem: the refusal is known
         self._metrics.forget(self._kind)
         if self._follower.state.unwatched.get(self._kind) == refused.code:
             return
@@ -123,12 +123,12 @@ class Observer:
     # --- listing and comparing -----------------------------------------------------------------------------
 
     async def _list(self, reason: str) -> None:
-        """Append what differs between the API server and the projection, and go on from there."""
+        """Append the differences between the API server and the projection, and continue from that version."""
         self._metrics.relists.labels(self._kind, reason).inc()
         began_s = self._clock.monotonic_s()
         await self._append([k.ListingBegun(self._kind, self._term)], cursor=_LISTING)
         while True:
-            with suppress(Expired):  # the listing outlived its continuation
+            with suppress(Expired):  # the listing took longer than its continuation is valid
                 self._version, _, gone = await self._take_listing(begun=True)
                 break
         self._compare_after(self._clock.monotonic_s() - began_s)
@@ -136,10 +136,10 @@ class Observer:
         log_event(_log, "listed", kind=self._kind, objects=objects, gone=gone, reason=reason)
 
     async def _compare(self) -> None:
-        """Compare the projection with what the API server had at the version that the log holds everything up to.
+        """Compare the projection with the API server's objects at the version up to which the log is complete.
 
-        Both are of one moment, so whatever differs was missed: in a healthy cluster nothing is. Raises `Expired` when
-        the API server has forgotten that moment.
+        Both show the same moment, so any difference was missed: a healthy cluster has none. Raises `Expired` if the API
+        server no longer has that version.
         """
         self._metrics.relists.labels(self._kind, "periodic comparison").inc()
         began_s = self._clock.monotonic_s()
@@ -157,13 +157,13 @@ class Observer:
             log_event(_log, "a comparison found what the watch had missed", level=logging.WARNING, **told)
 
     def _compare_after(self, listing_s: float) -> None:
-        """When the next comparison is due, after a listing that took so many seconds."""
+        """Set when the next comparison is due, after a listing that took this long."""
         within_s = min(max(_COMPARE_TIMES * listing_s, _COMPARE_S), self._relist_s)
         self._compare_at_s = self._clock.monotonic_s() + within_s
 
     async def _take_listing(self, *, begun: bool = False, at: str = "") -> tuple[str, int, int]:
-        """Append what a listing shows otherwise than the projection: its version, how many changed, and how many are
-        gone. One that finds nothing appends nothing, unless it was `begun` in the log."""
+        """Append the differences between a listing and the projection. Returns its version and how many objects changed
+        and were deleted. Without differences it appends nothing, unless the log has its beginning (`begun`)."""
         there: set[str] = set()
         version, changed = at, 0
         async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at)) as pages:
@@ -204,32 +204,31 @@ class Observer:
                 events = news(changes, self._kind, self._term, self._follower.state, checks=self._checks)
                 if events:
                     await self._append(events, cursor=version)
-                self._version = version  # a watch that breaks off goes on from here: nothing is heard twice
+                self._version = version  # an interrupted watch continues from here: nothing is observed twice
                 if events:
                     await self._clock.sleep(_GATHER_S)
 
     # --- the log -------------------------------------------------------------------------------------------
 
     async def _append(self, events: Sequence[k.Event], *, cursor: str = "") -> None:
-        # Folded before the next comparison, so that "known" means known and not merely on its way.
+        # Folded before the next comparison, so that `known` covers everything appended.
         stored = f"{self._ours}{cursor}" if cursor else ""
         await self._writer.append_and_fold(events, fence=Fence(self._kind, self._term, stored))
         self._metrics.observations.labels(self._kind).inc(sum(type(event) in k.WATCHED for event in events))
 
     async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
-        """Notice a log that has lost its tail while nobody ran who had read it: a TYJob's status is ahead of it then.
+        """Detect a log tail lost while no process ran that had read it: a TYJob's status is then ahead of the log.
 
-        A status is written after the decision that it shows was folded, so the log as it is now must hold that, and the
-        projection once it has caught up with it. Where it doesn't, a new epoch begins, which takes the jobs over from
-        their statuses. Raises `EpochLost`, or `WatchSuperseded`: what was heard before another's claim says nothing
-        then, because the other may have seen the job go.
+        A status is written after the decision that it shows was folded, so the log must have that decision, and so must
+        the projection after catching up. Otherwise a new epoch begins, which takes the jobs over from their statuses.
+        Raises `EpochLost`, or `WatchSuperseded`: another process with a claim may have seen the job's deletion.
         """
         if self._kind != k.Watched.JOB or not self._ahead(items, listing):
             return
         if not await self._follower.catch_up():
             raise EpochLost(f"the epoch of term {self._term} has ended")
         self._check_term()
-        names = self._ahead(items, listing)  # in the projection as it is now, which may be another object
+        names = self._ahead(items, listing)  # `self._follower.state` may be a new object by now
         if names:
             reason = f"the status of TYJob {names[0]} shows a decision that the log doesn't hold: its tail was lost"
             log_event(_log, "the log has lost its tail", level=logging.WARNING, reason=reason)

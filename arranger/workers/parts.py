@@ -1,4 +1,4 @@
-"""What the roles of one process share."""
+"""The objects that the roles of one process share."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ from arranger.workers.timekeeping import Timekeeper
 
 @dataclass(kw_only=True)
 class Parts:
-    """The parts of a process. The roles decide and stamp by `time`, which gives none while `clock` is wrong.
+    """The parts of a process. The roles decide and stamp by `time`, which raises `ClockOff` while `clock` is wrong.
 
-    `cluster` is None for a process whose roles need no API server. `identity` tells whether it is the log's cluster.
+    `cluster` is None for a process whose roles need no API server. `identity` checks that it is the log's cluster.
     """
 
     settings: Settings
@@ -44,13 +44,13 @@ class Parts:
         return Writer(self.follower, name=f"{role}@{self.member_id}", clock=self.time, metrics=self.metrics)
 
     def lease(self, name: str) -> Lease:
-        """The right of one process of the cluster to do something alone."""
+        """A lease for work that only one process of the cluster does at a time."""
         holder, lease_s = self.member_id, self.settings.lease_s
         return Lease(
             self.redis, cluster=self.settings.cluster, name=name, holder=holder, clock=self.clock, lease_s=lease_s
         )
 
     def may_write(self) -> bool:
-        """Whether this process knows what time it is and whose log it reads: by a wrong clock jobs expire and nodes are
-        lost too early, and what another cluster's log wants is none of our API server's business."""
+        """Whether this process knows the time and the log's cluster. With a wrong clock, jobs expire and nodes are lost
+        too early; another cluster's log must not affect our API server."""
         return self.time.right and (self.identity is None or self.identity.ours(self.follower.cluster))

@@ -1,4 +1,4 @@
-"""The pod reconciler: creates the pods of a job that are missing, and deletes those that have to go."""
+"""The pod reconciler: creates the missing pods of a job, and deletes its surplus pods."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
-#: Pods whose TYJob is gone are Kubernetes' to delete for this long, in seconds, and ours after it.
+#: Kubernetes deletes the pods of a deleted TYJob within this many seconds; after that, the applier does.
 _COLLECTED_S = 10.0
 
 
 class PodReconciler:
-    """Makes the pods of a job what its accepted decisions want."""
+    """Makes the pods of a job match its accepted decisions."""
 
     def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
         self._effects = effects
@@ -39,7 +39,7 @@ class PodReconciler:
         self._lost_ms = effects.parts.settings.lost_node_s * 1000
 
     async def reconcile(self, look: Look) -> None:
-        """Close the difference between the pods wanted and those in the projection."""
+        """Close the difference between the desired pods and those in the projection."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
         progress.settling = {
             key: until_s
@@ -65,8 +65,8 @@ class PodReconciler:
         await _together(effects)
 
     async def _template(self, look: Look) -> Object | None:
-        """The TYJob itself, whose templates the pods are made from, just as the log has seen it: for other templates
-        nobody has decided on room. None if it is another one now."""
+        """The TYJob with the pod templates, in the generation that the log has seen: room was decided on for those
+        templates only. None if the object or its generation is another one now."""
         job, held = look.job, look.progress.template
         if held is None or held["metadata"]["generation"] != job.seen.generation:
             try:
@@ -84,7 +84,7 @@ class PodReconciler:
         return held
 
     async def _create(self, look: Look, slot: SlotKey, node: str, template: Object) -> bool:
-        if not look.current():  # this begins later than it was wanted: another attempt has other nodes
+        if not look.current():  # decided again while this waited: another attempt has other nodes
             return False
         job, (group, index) = look.job, slot
         attempt, address = job.attempt, job.leader.address
@@ -103,14 +103,14 @@ class PodReconciler:
         return done
 
     async def delete_orphans(self, uid: str, progress: Progress) -> None:
-        """Delete what a TYJob left behind, if it is gone: the log alone is no reason to delete its pods."""
+        """Delete the pods of a deleted TYJob, after a check of the API server: the log alone isn't enough."""
         gone = orphans(self._follower.state, uid, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         pods = [(pod, force) for chosen, force in ((gone.delete, False), (gone.force, True)) for pod in chosen]
         now_s = self._clock.monotonic_s()
         if progress.orphaned_s is None:
             progress.orphaned_s = now_s
         if pods and now_s < progress.orphaned_s + _COLLECTED_S:
-            # Or the TYJob is new, and its watch is later than that of the pods.
+            # Or the TYJob is new, and its watch is behind that of the pods.
             self._queue.look_again(uid, progress.orphaned_s + _COLLECTED_S - now_s)
             return
         pods = [(pod, force) for pod, force in pods if progress.settling.get(pod.uid, -math.inf) <= now_s]
@@ -121,14 +121,14 @@ class PodReconciler:
                 return
 
         def unknown() -> bool:
-            """Whether the log still doesn't know the TYJob: it may have learned of it since."""
+            """Whether the log still doesn't have the TYJob, which its watch may have recorded since."""
             return uid not in self._follower.state.jobs
 
         await _together([self._delete(uid, progress, pod, force=force, still=unknown) for pod, force in pods])
 
 
 async def _together(effects: list[Awaitable[bool]]) -> None:
-    """All at once; the first fault is raised when every one has ended."""
+    """Run all at once; raise the first error after every one has ended."""
     for result in await asyncio.gather(*effects, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -1,6 +1,6 @@
-"""One process: any mix of roles around one projection, from the first connection to the drained end.
+"""One process: any mix of roles around one projection, from the first connection to the end of the drain.
 
-At the end the roles stop before the follower does, so that what is in flight can still be seen to arrive.
+At the end the roles stop before the follower does, so that effects in flight can still be observed.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from arranger.workers.timekeeping import Timekeeper
 
 _log = logging.getLogger(__name__)
 
-#: Python looks for garbage cycles after so many new objects, and at all of them after 20 × 100 such looks. Ours are
-#: freed by counting references; with the usual numbers a large projection is walked through again and again.
+#: Python collects garbage after this many new objects, and fully after 20 × 100 collections. Reference counting frees
+#: our objects; with the default thresholds, a large projection is traversed again and again.
 _GC_THRESHOLDS = (10_000, 20, 100)
 
 
@@ -84,7 +84,7 @@ class Process:
         self._ticks: TickLoop | None = None
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT, or until the fold can't go on (raised). `UsageError`: bad settings."""
+        """Work until SIGTERM or SIGINT. Raises `UsageError` for bad settings, and the error that stops the fold."""
         parts, settings = self._parts, self._settings
         gc.set_threshold(*_GC_THRESHOLDS)
         stop = asyncio.Event()
@@ -107,7 +107,7 @@ class Process:
             await parts.redis.aclose()
 
     async def _until(self, stop: asyncio.Event, roles: Roles, report: HealthReport) -> None:
-        """Start, work, and drain once told to stop."""
+        """Start, work, and drain after the stop signal."""
         reporting = _task(report.run(), "report")
         stopping = asyncio.create_task(stop.wait())
         starting = _task(self._start(roles), "start")
@@ -121,7 +121,7 @@ class Process:
             await _first_end([*following, stopping, *roles.tasks.values()], report)
             log_event(_log, "draining", within_s=self._settings.drain_s)
         finally:
-            # A start that has missed the first word may have started every role meanwhile: they are drained too.
+            # A start that missed its first cancellation may have started every role meanwhile: they are drained too.
             tell_late(await end([starting], within_s=END_S))
             try:
                 if self._ticks is not None:
@@ -132,7 +132,7 @@ class Process:
                 tell_late(await end([*following, stopping, reporting], within_s=END_S))
 
     async def _start(self, roles: Roles) -> None:
-        """Start the roles, and answer ticks if a role of this process does."""
+        """Start the roles, and the tick loop if a role of this process handles ticks."""
         log_event(_log, "starting", member=self._parts.member_id, roles=",".join(self._roles))
         handlers = await roles.start(self._roles)
         if not handlers:
@@ -155,7 +155,7 @@ def _task(work: Coroutine[Any, Any, None], name: str) -> Task:
 
 
 async def _first_end(tasks: Iterable[Task], report: HealthReport) -> None:
-    """Wait for the first task that ends, and raise what it ended with: none but the stop should."""
+    """Wait for the first task that ends, and raise its exception: only the stop should end."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         problem = task.exception()
@@ -166,7 +166,7 @@ async def _first_end(tasks: Iterable[Task], report: HealthReport) -> None:
 
 
 def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
-    """The roles named, all of them if none is. Raises `UsageError` for a name that is no role."""
+    """The named roles, or all if none is named. Raises `UsageError` for an unknown role."""
     for name in names:
         if name not in ROLES:
             raise UsageError(f"no role {name!r}", hint="roles are " + ", ".join(ROLES))

@@ -1,11 +1,10 @@
-"""Kubernetes Events on TYJobs: the story that `kubectl describe tyj` tells.
+"""Kubernetes Events on TYJobs: the history that `kubectl describe tyj` shows.
 
-One Event for each decision on the stage. While a stage lasts, one each for what the job waits for, for the end of that,
-for workers that are replaced and for pods that the API server refuses, brought up to date when there is news (other
-numbers alone are none: the status has them). Names are a function of what an Event is about, so two appliers, or one
-that starts again, add to the same Event instead of a second one. They begin with the time of the decision, because
-Events are listed by name and their times have seconds only: so a listing tells the story in its order. Events are for
-people: a failure to record one is logged and never holds up anything else.
+Each decision on the stage has one Event. Within a stage, one Event each shows why the job waits, the end of that wait,
+replaced workers, and pods that the API server refuses. It is updated when something other than numbers changes (the
+status has the numbers). A name depends only on the Event's subject, so two appliers, or one after a restart, update the
+same Event. Names begin with the time of the decision, because Events are listed by name and their times have seconds
+only: so a listing is in order. Events are for people: a failure to record one is logged and never delays anything else.
 """
 
 import logging
@@ -32,44 +31,44 @@ _MESSAGE_LIMIT = 1000
 
 _NORMAL, _WARNING = "Normal", "Warning"
 
-#: What the Events that are brought up to date are about, as a part of their names.
+#: The subjects of updated Events, as a part of their names.
 _WAITING = "waiting"
 _WHOLE = "whole"
 _WORKERS = "workers"
 _REFUSED = "refused"
 
-#: Of Events with one time in their name, which comes first; those about a stage come after its own.
+#: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
 _LAST = 9
 _WITHIN = {"": 0, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _WHOLE: 2}
 
 
 class Told(msgspec.Struct):
-    """What this process has told of one job."""
+    """The Events of one job that this process has recorded."""
 
-    #: What the last decision on the stage that was told was based on; 0 for the beginning of the job or of its epoch.
+    #: `based_on` of the last reported decision on the stage; 0 for the beginning of the job or of its epoch.
     step: int | None = None
     waiting: tuple[ScheduleState | Reason, ...] = ()
     refused: str = ""
     replacements: int = 0
-    #: How often each Event that is brought up to date was told, by its name.
+    #: How often each updated Event was recorded, by its name.
     times: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def step_of(job: JobRecord) -> int:
-    """The decision that a job's stage stands for, as `Told.step` has it."""
+    """`based_on` of the decision behind a job's stage, as in `Told.step`."""
     return job.steps[-1][0].based_on if job.steps else 0
 
 
 class Reporter:
-    """Records Events. `told` is kept by the caller, one for each job."""
+    """Records Events. The caller keeps one `told` for each job."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
 
     async def report(self, job: JobRecord, told: Told) -> None:
-        """Tell a new stage, replaced workers, refused pods and a new kind of reason to wait, once that is stored."""
+        """Report a new stage, replaced workers, refused pods and a new kind of shortage, once stored."""
         if job.replaced.times > told.replacements:
             told.replacements = job.replaced.times
             await self._update(
@@ -86,7 +85,7 @@ class Reporter:
         await self._tell_waiting(job, told)
 
     async def _tell_steps(self, job: JobRecord, told: Told) -> None:
-        """Tell every decision on the stage since the last that was told; none of an epoch before."""
+        """Report every decision on the stage since the last reported one, but none of an earlier epoch."""
         last, told.step, steps = told.step, step_of(job), job.steps
         told.times.clear()
         if last is None and not job.adopted_at and not job.seen.invalid and len(steps) < STEPS_KEPT:
@@ -122,7 +121,7 @@ class Reporter:
     async def _update(
         self, job: JobRecord, told: Told, about: str, *, reason: str, message: str, kind: str = _WARNING
     ) -> bool:
-        """An Event that is told a first time, or once more with the present message. False if it couldn't be told."""
+        """Record an Event, or update it with the present message. Returns False if a new one couldn't be recorded."""
         stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)
         name, now_ms = _name(job, stage, since_ms, about), self._clock.now_ms()
         if about == _WORKERS:
@@ -136,7 +135,7 @@ class Reporter:
         try:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ClusterError as problem:
-            if getattr(problem, "code", 0) == 404:  # forgotten by the API server
+            if getattr(problem, "code", 0) == 404:  # expired in the API server
                 return await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind)
             self._complain(job, problem)
         return True
@@ -144,7 +143,7 @@ class Reporter:
     async def _create(
         self, job: JobRecord, name: str, *, reason: str, message: str, time_ms: int, kind: str = _NORMAL
     ) -> bool:
-        """Record an Event; False if there is one of that name already, or it can't be recorded."""
+        """Record an Event; returns False if one of that name exists already, or it can't be recorded."""
         seen, told = job.seen, rfc3339(time_ms)
         event: dict[str, Any] = {
             "apiVersion": "v1",
@@ -178,18 +177,18 @@ class Reporter:
 
 
 def _shown(message: str) -> str:
-    """A message that may hold others' text, as an Event takes it."""
+    """A message, which may contain foreign text, in the form that an Event accepts."""
     return one_line(message).encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
 
 
 def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
-    """The name of an Event on a stage, or on what goes on in it; it sorts by time, and before what comes later."""
+    """The name of an Event on a stage or on a subject within it; names sort in the order of the Events."""
     order = f"{_ORDER.get(stage, _LAST) + _WITHIN[about]:x}"
     return f"{job.seen.name}.{since_ms:011x}.{order}-{about or stage.lower()}.{job.uid[:8]}"
 
 
 def _replaced_in(job: JobRecord) -> tuple[Stage, int]:
-    """The stage in which workers were replaced last, and since when it lasted: the job may have ended by that."""
+    """The stage in which workers were last replaced, and when it began; never an ended stage."""
     found = [(Stage(step.stage), since_ms) for step, since_ms in job.steps if since_ms <= job.replaced.time_ms]
     lasting = [(stage, since_ms) for stage, since_ms in found if stage not in ENDED]
     return lasting[-1] if lasting else (job.stage, job.times.stage_ms)

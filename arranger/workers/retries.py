@@ -1,7 +1,7 @@
-"""When each of many keys whose work fails may be tried again: ever later, up to a bound, and never in step.
+"""When each of many keys whose work fails may be tried again: after growing, randomized delays, up to a bound.
 
-Work that comes for a key while it rests is put off, however it came: by the watch, by a sweep over all keys, by a
-timer. Otherwise whoever looks at all keys every few seconds would bring those that rest into step again.
+New work for a key during its back-off is deferred, whether it comes from the watch, a sweep over all keys, or a timer.
+Otherwise a periodic sweep would bring all failing keys into step again.
 """
 
 import msgspec
@@ -9,14 +9,14 @@ import msgspec
 from arranger.clock import Clock
 from arranger.workers.backoff import Backoff
 
-#: A key rests for so long at first, then ever longer, up to a bound.
+#: The first delay of a key, and the bound of its growth.
 _FIRST_S, _LONGEST_S = 1.0, 30.0
-#: A server that asks for a longer rest is mistaken: nothing here may stand still for hours by one answer.
+#: The bound of a delay that a server requests: a single reply must not stop work for hours.
 _LONGEST_ASKED_S = 120.0
 
 
 class _Rest(msgspec.Struct):
-    """Of one key: its back-off, until when it rests, and until when it does though there is news."""
+    """Of one key: its back-off, when its delay ends, and when the part ends that news doesn't shorten."""
 
     backoff: Backoff
     version: int
@@ -32,10 +32,10 @@ class Retries:
         self._rests: dict[str, _Rest] = {}
 
     def failed(self, key: str, *, version: int, asked_s: float = 0.0) -> float:
-        """Note a failure of work on that version of a key. Returns how long it rests now.
+        """Record a failure of work on that version of a key. Returns the delay in seconds.
 
-        `asked_s` is what the server asked to wait (Retry-After): the key rests for that, up to a bound, and for its
-        own wait, so that those who were asked the same don't come back together.
+        `asked_s` is the delay that the server requested (Retry-After). It is limited and added to the key's own delay,
+        so that clients with the same request don't return together.
         """
         asked_s = min(asked_s, _LONGEST_ASKED_S)
         rest = self._rests.get(key)
@@ -49,8 +49,8 @@ class Retries:
         return rest.until_s - now_s
 
     def rest_s(self, key: str, *, version: int) -> float:
-        """How long a key still rests; 0 if it may be tried. News, which is another version, ends what is our own wait
-        and not what the server asked for."""
+        """The remaining delay of a key in seconds; 0 if it may be tried. News, which is another version, ends our own
+        delay but not the one that the server requested."""
         rest = self._rests.get(key)
         if rest is None:
             return 0.0
@@ -58,11 +58,11 @@ class Retries:
         return max(0.0, until_s - self._clock.monotonic_s())
 
     def forget(self, key: str) -> None:
-        """The work on a key went well, or isn't ours any more."""
+        """The work on a key succeeded, or isn't ours any more."""
         self._rests.pop(key, None)
 
     def failing(self) -> list[str]:
-        """The keys that failed last."""
+        """The keys whose last try failed."""
         return list(self._rests)
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
-"""The roles of one process: which parts each is built with, how they start, and how they drain.
+"""The roles of one process: the parts of each, how they start, and how they drain.
 
-Every process is composed here: those of `arranger run`, and those of the simulation. Order matters twice. Nothing
-decides before the log is folded, and the process is a member only then, because its share of the jobs begins with that.
+Every process is composed here, both for `arranger run` and for the simulation. Order matters twice: no role decides
+before the log is folded, and the process joins the members only then, because its share of the jobs begins with that.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from arranger.workers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
-#: How long a task may take to end once it was told to, and has nothing to wait for otherwise.
+#: The time limit for a cancelled task to end if it has nothing to finish.
 END_S = 5.0
 
 Task = asyncio.Task[Any]
@@ -48,16 +48,16 @@ class Roles:
         self.api = ApiCheck(parts, parts.identity) if parts.identity is not None else None
 
     async def start(self, names: Sequence[str]) -> dict[str, Handler]:
-        """Fold what is there, join the members, and start these roles; returns what each tick does here."""
+        """Fold the log, join the members, and start these roles; returns the handler of each tick."""
         parts = self._parts
         comparing = asyncio.create_task(parts.membership.compare_clocks(), name="compare-clocks")
-        try:  # at once: a log that is empty waits for a right clock
+        try:  # concurrently: an empty log waits for a right clock
             await parts.follower.start()
             await comparing
         finally:
             await end([comparing])
         parts.membership.progress(parts.follower.state.epoch, parts.follower.state.offset)
-        with suppress(LogUnavailable):  # the heartbeat goes on trying
+        with suppress(LogUnavailable):  # the heartbeat tries again
             await parts.membership.join()
         handlers: dict[str, Handler] = {}
         for name in names:
@@ -68,12 +68,12 @@ class Roles:
         return handlers
 
     async def drain(self) -> None:
-        """Take nothing new, let what is in flight end, leave the members."""
-        # The applier, once told, lets its effects in flight end; everyone else just ends.
+        """Take no new work, let effects in flight end, and leave the members."""
+        # A cancelled applier finishes its effects in flight; every other task just ends.
         once = [task for name, task in self.tasks.items() if name == applier.ROLE]
         late = await end(self.tasks.values(), once=once, within_s=self._parts.settings.drain_s, again_s=1.0)
         tell_late(late)
-        tell_late(await end(late, within_s=END_S))  # effects that aren't finished now never will be
+        tell_late(await end(late, within_s=END_S))  # cancels unfinished effects
         with suppress(LogUnavailable):
             await self._parts.membership.leave()
 
@@ -119,7 +119,7 @@ class Roles:
 
 
 def tell_late(tasks: Sequence[Task]) -> None:
-    """Log which tasks haven't ended in their time, if any."""
+    """Log the tasks that haven't ended in time, if any."""
     if tasks:
         names = ", ".join(sorted(task.get_name() for task in tasks))
         log_event(_log, "not drained in time", level=logging.WARNING, tasks=names)

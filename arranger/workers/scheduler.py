@@ -1,8 +1,8 @@
-"""The scheduler: one cycle over the warm projection, at each tick and at once when something schedulable changed.
+"""The scheduler: one cycle over the warm projection, at each tick and right after a schedulable change.
 
-A tick comes through rq once a period, and any scheduler process may get it. A change is answered by the one member that
-owns it, without rq (docs/decisions/0015). The cycle decides, and appends its decisions and its own record in one step.
-Two cycles at once do no harm: the log takes the first, and the other is superseded as a whole.
+A tick comes through rq once a period, and any scheduler process may get it. The one member that owns changes reacts to
+them without rq (docs/decisions/0015). The cycle decides, and appends its decisions and its own record in one step. Two
+concurrent cycles do no harm: the log accepts the first, and the other is superseded as a whole.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 
 ROLE = "scheduler"
 TICK = "cycle"
-#: Changes that come this close together share one cycle.
+#: Changes this close together share one cycle.
 _GATHER_S = 0.02
 
 
 class Scheduler:
-    """Takes scheduling cycles: at ticks, and when the projection changed in a way that matters."""
+    """Runs scheduling cycles: at ticks, and when the projection changed in a way that matters."""
 
     def __init__(self, parts: Parts) -> None:
         policies = parts.installed.policies
@@ -38,17 +38,17 @@ class Scheduler:
         self._turn = asyncio.Lock()
 
     def changed(self, changes: Changes) -> None:
-        """Wake up if a job may now find a place."""
+        """Wake up if a job may now find room."""
         if changes.schedulable:
             self._woken.set()
 
     def epoch_began(self) -> None:
-        """The first cycle of an epoch comes when everything has been listed, which is a change like another."""
+        """The first cycle of an epoch follows its complete listing, which is a normal change."""
 
     async def run(self) -> None:
-        """Take a cycle at every change that matters, if this member owns them, until cancelled.
+        """Run a cycle after every change that matters, if this member owns them, until cancelled.
 
-        While members come and go, two or none may take a change for theirs: the next tick answers it then.
+        While members join and leave, two or none may react to a change; then the next tick covers it.
         """
         while True:
             await self._woken.wait()
@@ -57,16 +57,16 @@ class Scheduler:
             if self._membership.owns(TICK, ROLE):
                 try:
                     await self.cycle()
-                except Exception as problem:  # a policy of another package, say: the next change or tick tries again
+                except Exception as problem:  # e.g. in a plugin's policy: the next change or tick tries again
                     log_event(_log, "a cycle failed", level=logging.ERROR, exc_info=problem)
 
     async def cycle(self) -> None:
-        """One cycle; a second one in this process waits for it. A log that is away or has changed makes it void, and so
-        does a wrong clock; the next tick tries again."""
+        """Run one cycle; a second one in this process waits for it. A wrong clock, or a log that is unavailable or has
+        changed, voids the cycle; the next tick tries again."""
         async with self._turn:
             try:
-                # A projection that was read a moment ago is as good as one that asked again: either is half a round
-                # trip old when the cycle is taken, and the log judges what has changed since.
+                # A projection that was read a moment ago is as good as one that is read again: either is half a round
+                # trip old when the cycle runs, and the log judges whether anything has changed since.
                 if not self._follower.fresh() and not await self._follower.catch_up():
                     return
                 await self._take()

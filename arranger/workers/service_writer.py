@@ -1,4 +1,4 @@
-"""The service writer: has the Service that a job asks for before any pod of an attempt."""
+"""The service writer: creates the Service that a job requests, before any pod of an attempt."""
 
 from arranger.kube.cluster import SERVICES, Object
 from arranger.kube.manifests import leader_service
@@ -8,13 +8,13 @@ from arranger.workers.progress import Look
 
 
 class ServiceWriter:
-    """Creates the leaders' Services, once in each attempt."""
+    """Creates the leaders' Services, once per attempt."""
 
     def __init__(self, creation: Creation) -> None:
         self._creation = creation
 
     async def stands(self, look: Look, template: Object) -> bool:
-        """Whether the Service is there or isn't asked for, and the job wasn't decided again meanwhile."""
+        """Whether the Service exists or isn't requested, and the job wasn't decided on again meanwhile."""
         service, attempt, progress = leader_service(template), look.job.attempt, look.progress
         if service is None or progress.served == attempt:
             return True

@@ -1,7 +1,7 @@
-"""How a whole Arranger is doing: who runs and with which share of the jobs, who watches, how far everyone has read.
+"""The status of a whole Arranger: processes with their shares of the jobs, watches, and how far each has read.
 
-What the members tell of themselves comes from Redis, what they work on from the log. Nothing here changes anything. The
-judgement (`problems`) says what is missing and what to do next; it knows no clock, so that a test can ask it anything.
+The members' reports about themselves come from Redis, what they work on from the log. Nothing here changes anything.
+The judgement (`problems`) says what is missing and what to do next; it reads no clock, which makes it easy to test.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from arranger.workers.membership import ROLES, Member, owner, read_lease, read_m
 #: The roles whose members share the jobs among themselves.
 SHARING = (controller.ROLE, applier.ROLE)
 
-#: What stands still without a live member of a role.
+#: The consequence when a role has no live member.
 _WITHOUT = {
     "watcher": "nothing that happens in the cluster is seen",
     "controller": "no job comes to its next stage",
@@ -36,15 +36,15 @@ _WITHOUT = {
 
 
 class Share(msgspec.Struct, frozen=True, rename="camel"):
-    """The jobs that are one member's to work on in one role."""
+    """One member's share of the jobs in one role."""
 
     jobs: int
     percent: float
 
 
 class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One live process. `lag_*` and `problems` are what it told of itself with its last heartbeat; `shares` are by
-    role, `layout` is the latest layout of snapshots that it reads."""
+    """One live process. `lag_*` and `problems` are from its last heartbeat; `shares` are by role, `layout` is the
+    latest snapshot layout that it reads."""
 
     id: str
     roles: tuple[str, ...]
@@ -62,10 +62,10 @@ class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The watch of one kind of object. `held_ms` is when the holder began (None: before the log's beginning, or it
-    hasn't begun yet), `left_s` when its lease runs out unless it is renewed, `listed` whether the kind was listed.
+    """The watch of one kind of object. `held_ms` is when the holder claimed it (None: before the log's beginning, or
+    not yet), `left_s` the remaining time of its lease, `listed` whether the kind was listed.
 
-    `refused` is the HTTP status by which the API server keeps a kind back that can be done without, else 0.
+    `refused` is the HTTP status with which the API server refuses an optional kind, else 0.
     """
 
     kind: str
@@ -77,11 +77,11 @@ class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The log: its events `first` to `last` are in Redis, and the last was told at `time_ms`.
+    """The log: Redis has its events `first` to `last`, and `time_ms` is the time of the last.
 
-    `of_cluster` is the Kubernetes cluster whose log it is, by the UID of its namespace kube-system; empty if none has
-    told yet. `after_epoch` is the epoch that this one replaced, and `because` what was said of it; 0 and empty if the
-    log has only had this one, or its first event was trimmed away.
+    `of_cluster` is the UID of the namespace kube-system of the log's Kubernetes cluster; empty if none is recorded yet.
+    `after_epoch` is the epoch that this one replaced, and `because` the recorded reason; 0 and empty if this is the
+    log's first epoch, or its first event was trimmed.
     """
 
     epoch: int
@@ -95,14 +95,14 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
-    """An offset and when what stands there was told; None if that is no longer in the log."""
+    """An offset and the time of its event; None if that event is no longer in the log."""
 
     offset: int
     time_ms: int | None
 
 
 class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the Redis that holds the log says of itself: its memory in bytes (`max_bytes` 0: no bound), whether it is a
+    """The state of the Redis server with the log: its memory in bytes (`max_bytes` 0: no bound), whether it is a
     replica, and whether it fails to save to its disk."""
 
     used_bytes: int = 0
@@ -112,12 +112,12 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def full(self) -> bool:
-        """Whether writes are refused for want of memory: what connections hold comes and goes, hence the hundredth."""
+        """Whether writes are refused for lack of memory. The margin of 1 % covers the varying memory of connections."""
         return self.max_bytes > 0 and self.used_bytes * 100 >= self.max_bytes * 99
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything, as of `now_ms`. `snapshot` is the newest one's last event, `cycle` the last one recorded."""
+    """Everything, as of `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle."""
 
     cluster: str
     now_ms: int
@@ -147,9 +147,9 @@ async def read_status(
     snapshot: Moment | None,
     now_ms: int,
 ) -> Status:
-    """Ask Redis. `state` is the log's projection now, `snapshot` what it was restored from, if anything.
+    """Read the status from Redis. `state` is the log's projection now, `snapshot` the one it was restored from, if any.
 
-    Raises `LogUnavailable`, and `EpochLost` when the log was begun again meanwhile.
+    Raises `LogUnavailable`, and `EpochLost` if a new epoch began meanwhile.
     """
     start = await log.start()
     members = await read_members(client, cluster)
@@ -179,7 +179,7 @@ async def read_status(
 
 
 async def read_store(client: redis.asyncio.Redis) -> StoreStatus:
-    """Ask the server. Raises `LogUnavailable`."""
+    """Query the server. Raises `LogUnavailable`."""
     try:
         info: dict[str, Any] = {}
         for section in ("memory", "replication", "persistence"):
@@ -195,7 +195,7 @@ async def read_store(client: redis.asyncio.Redis) -> StoreStatus:
 
 
 def shares_of(job_uids: Iterable[str], members: Sequence[Member]) -> dict[str, dict[str, int]]:
-    """Role → member → how many of the jobs are its to work on, as the members themselves reckon."""
+    """Role → member → the number of jobs in its share, computed as the members do."""
     found: dict[str, dict[str, int]] = {}
     uids = list(job_uids)
     for role in SHARING:
@@ -209,7 +209,7 @@ def shares_of(job_uids: Iterable[str], members: Sequence[Member]) -> dict[str, d
 
 
 def _member(member: Member, age_ms: int, shares: dict[str, dict[str, int]]) -> MemberStatus:
-    # The id is host-pid-chance, and a host's name may have dashes of its own.
+    # The id is host-pid-random, and a host's name may contain dashes.
     host, _, rest = member.id.rpartition("-")[0].rpartition("-")
     of_member: dict[str, Share] = {}
     for role, counts in shares.items():
@@ -246,14 +246,14 @@ async def _watch(
 
 
 async def _begun(log: RedisLog, start: Position) -> EpochBegun | None:
-    """How the epoch began; None if that was trimmed away."""
+    """The event that began the epoch; None if it was trimmed."""
     batch = await _batch_after(log, start) if not start.offset else None
     first = batch.events[0] if batch is not None else None
     return first if isinstance(first, EpochBegun) else None
 
 
 async def _time_ms(log: RedisLog, start: Position, offset: int) -> int | None:
-    """When the event at this offset was told; None if it is no longer in the log."""
+    """The time of the event at this offset; None if it is no longer in the log."""
     if offset <= start.offset:
         return None
     batch = await _batch_after(log, start if offset == start.offset + 1 else Position(start.epoch, offset - 1, ""))
@@ -273,9 +273,9 @@ async def _batch_after(log: RedisLog, position: Position) -> Batch | None:
 
 
 def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
-    """What is missing, the gravest first: roles, watches, listings, and members that lag behind.
+    """What is missing, the most severe first: roles, watches, listings, and members that lag behind.
 
-    Nothing of that is known while Redis refuses writes: a process that can't beat only seems to be gone.
+    Empty while Redis refuses writes: without heartbeats, a live process looks dead.
     """
     store = status.store
     if store.full or store.replica or (store.disk_failing and not status.members):

@@ -1,7 +1,6 @@
 """The status writer: stores the TYJob's status that explains the pods, before any of these pods is created.
 
-What a new epoch needs to take the job over is written at once. Counts alone wait, and so does the position in the
-queue.
+What a new epoch needs to take the job over is written at once. Changes of counts and of the queue position are delayed.
 """
 
 import logging
@@ -25,17 +24,17 @@ from arranger.workers.work_queue import SWEEP_S, WorkQueue
 
 _log = logging.getLogger(__name__)
 
-#: After a conflict, the watch is given so long to show what was changed; longer after each further one, up to a sweep.
+#: After a conflict, the watch has this long to show the change; twice as long after each further one, up to a sweep.
 _CONFLICT_S = 0.1
-#: What the API server found invalid is tried again after so long.
+#: A status that the API server found invalid is tried again after this time.
 _INVALID_S = 60.0
-#: A job about which more is decided in a moment is told so once: its status waits for that so long.
+#: If the next decision on a job is imminent, its status waits this long, so that both are written at once.
 _PASSING_S = 1.0
 #: Statuses that differ in counts alone are written at most this often.
 _COUNTS_S = 0.5
-#: Jobs up to this position in the queue are told when it changes; all of them would be a storm.
+#: Jobs up to this position in the queue get a new status when it changes; for all jobs that would be a storm.
 _NEAR = 10
-#: The order of the queue is worked out at most this often.
+#: The order of the queue is computed at most this often.
 _QUEUE_S = 5.0
 
 #: Every field of the status; a merge patch clears one only if it is named.
@@ -44,7 +43,7 @@ _STATUS_FIELDS = (
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
     "completionTime", QUEUE_POSITION,
 )  # fmt: skip
-#: What a new epoch needs to take a job over, and what a user waits for: written at once.
+#: What a new epoch needs to take a job over, and what users wait for: written at once.
 _URGENT_FIELDS = (
     "stage", "scheduleState", "attempt", "restartsOfEarlierPods", "leaderAddress", "allocations", "message",
     "observedGeneration",
@@ -53,7 +52,7 @@ _URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class QueuePositions:
-    """Positions in the queue, worked out again once in a while. `order` gives the waiting jobs in their order."""
+    """Positions in the queue, recomputed periodically. `order` returns the waiting jobs in their order."""
 
     def __init__(self, order: Callable[[State], Sequence[JobRecord]]) -> None:
         self._order = order
@@ -71,7 +70,7 @@ class QueuePositions:
 
 
 class StatusWriter:
-    """Stores statuses, and has each told in Events once it is stored."""
+    """Stores statuses, and reports each in Events once it is stored."""
 
     def __init__(self, effects: Effects, queue: WorkQueue) -> None:
         parts = effects.parts
@@ -85,7 +84,7 @@ class StatusWriter:
         self._reporter = Reporter(effects.cluster, parts.time)
 
     async def stands(self, look: Look) -> bool:
-        """Store the status that explains the wanted pods; True once the projection's present one is stored."""
+        """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
         if _in_passing(job) and self._passes(look, now_s):
             return False
@@ -118,7 +117,7 @@ class StatusWriter:
         return True
 
     def _passes(self, look: Look, now_s: float) -> bool:
-        """Whether the next decision on a job in passing may still be awaited."""
+        """Whether to wait longer for the imminent decision on a new job."""
         if look.progress.passing[0] != look.version:
             look.progress.passing = (look.version, now_s)
         left_s = look.progress.passing[1] + _PASSING_S - now_s
@@ -127,10 +126,10 @@ class StatusWriter:
         return left_s > 0
 
     def _settled(self, look: Look, now_s: float) -> bool:
-        """Whether the watch has had its time to show the status that was stored last.
+        """Whether the watch has had enough time to show the status that was stored last.
 
-        It hasn't while it shows nothing new of the job, or does step by step: a watch that is late is a busy server's,
-        and the same status again would make that later still.
+        It hasn't while it shows nothing new of the job, or does step by step: a late watch means a busy server, and the
+        same status again would delay it further.
         """
         seen, progress = look.job.seen.resource_version, look.progress
         if seen == progress.based_on:
@@ -140,15 +139,15 @@ class StatusWriter:
         return now_s - max(progress.written_s, progress.seen[1]) >= SETTLE_S
 
     async def _patch(self, look: Look, status: Object, known: str) -> bool:
-        """Store a status unless the TYJob has changed since what we know of it: only then is ours the later one.
+        """Store a status unless the TYJob has changed since the version that we know: only then is ours the later one.
 
-        Whatever changed it stands in the log behind the decisions that it shows. Who has folded that far may write.
-        `known` is the resourceVersion that was known when the status was made, which may wait for its turn since.
+        Every such change is in the log after the decisions that it shows, so a process that has folded that far may
+        write. `known` is the resourceVersion known when the status was made, which may have waited for its turn since.
         """
         job, progress = look.job, look.progress
         seen = job.seen
         body = {
-            "metadata": {"uid": job.uid, "resourceVersion": known},  # never the status of another job of that name
+            "metadata": {"uid": job.uid, "resourceVersion": known},  # protects another job of that name
             "status": {name: status.get(name) for name in _STATUS_FIELDS},
         }
         try:
@@ -158,7 +157,7 @@ class StatusWriter:
                 progress.resource_version = ""
                 self._queue.look_again(job.uid, min(_CONFLICT_S * 2**progress.conflicts, SWEEP_S))
                 progress.conflicts += 1
-            if refused.code == 422:  # an object older than its schema may be beyond any write: then an Event tells it
+            if refused.code == 422:  # an object older than its schema may refuse any write: an Event reports it
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
                 log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
@@ -172,7 +171,7 @@ class StatusWriter:
 
 
 def _in_passing(job: JobRecord) -> bool:
-    """Whether a decision follows at once where all is well: on a job that is new.
+    """Whether the next decision follows at once unless something is wrong: the job is new.
 
     It has no pods to create or delete yet, and each status costs the API server as much as a pod.
     """
@@ -180,6 +179,6 @@ def _in_passing(job: JobRecord) -> bool:
 
 
 def _key(status: Object) -> str:
-    """What of a status must not wait; message numbers and counts may."""
+    """The parts of a status that must be written at once, as text to compare."""
     of_sets = [[of_set.get(name) for name in _URGENT_OF_A_SET] for of_set in status.get("workers", ())]
     return msgspec.json.encode([*(status.get(name) for name in _URGENT_FIELDS), of_sets]).decode()

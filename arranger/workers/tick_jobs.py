@@ -16,11 +16,11 @@ import rq.job
 import rq.queue
 import rq.serializers
 
-#: The function that a tick names, as it stands in Redis. Its name and its arguments never change.
+#: The function that a tick names in Redis. Its name and its arguments never change.
 FUNCTION = "arranger.workers.ticks.handle_tick"
-#: Seconds that rq's worker would give a handler; written for whoever looks with rq's tools.
+#: The time limit of a handler in seconds; in the record for people who use rq's tools.
 HANDLER_LIMIT_S = 120
-#: A tick that nobody fetched for so many seconds leaves Redis by itself.
+#: Redis expires a tick that no worker fetched for this many seconds.
 FORGOTTEN_AFTER_S = 300
 
 #: Limits of a tick's hash. The server does not send a larger one.
@@ -63,7 +63,7 @@ _data = msgspec.json.Decoder(tuple[str, None, tuple[str, str], dict[str, msgspec
 
 
 class Fault(StrEnum):
-    """Why a job in a queue of ticks is no tick."""
+    """Why a job in a queue of ticks is not a tick."""
 
     ID = "id"
     RECORD = "record"
@@ -74,7 +74,7 @@ class Fault(StrEnum):
 
 
 class NoTick(Exception):
-    """A job that is no tick: `fault` is the part that is wrong, `named` the function in it (cut; "" if unknown)."""
+    """A job that is not a tick: `fault` is the wrong part, `named` the function in it (cut; "" if unknown)."""
 
     def __init__(self, fault: Fault, named: str = "") -> None:
         super().__init__(fault)
@@ -92,14 +92,14 @@ def queue_key(cluster: str, tick: str) -> str:
 
 
 def job_key(job_id: bytes) -> bytes:
-    """The key in Redis of a job's hash. Raises `NoTick` for an id that none of ours has."""
+    """The key in Redis of a job's hash. Raises `NoTick` for an id longer than any of ours."""
     if len(job_id) > MAX_ID_BYTES:
         raise NoTick(Fault.ID)
     return rq.job.Job.redis_job_namespace_prefix.encode() + job_id
 
 
 def tick_job(function: Any, cluster: str, tick: str, unused: redis.Redis) -> rq.job.Job:
-    """A new tick as rq's record of a job. `unused` is a client that rq wants in hand and never calls."""
+    """A new tick as rq's record of a job. `unused` is a client that rq requires and never calls."""
     return rq.job.Job.create(
         function,
         args=(cluster, tick),
@@ -116,7 +116,7 @@ def tick_job(function: Any, cluster: str, tick: str, unused: redis.Redis) -> rq.
 
 
 def check_tick(answer: list[bytes], *, cluster: str, tick: str) -> bool:
-    """Whether the answer of `TAKE` is a tick of this cluster and name; False if its record has run out.
+    """Whether the reply of `TAKE` is a tick of this cluster and name; False if its record has expired.
 
     Raises `NoTick` for anything else.
     """
@@ -137,7 +137,7 @@ def check_tick(answer: list[bytes], *, cluster: str, tick: str) -> bool:
 
 
 def _called(packed: bytes) -> tuple[str, None, tuple[str, str], dict[str, msgspec.Raw]]:
-    """Function, instance, arguments and named arguments of a job's data: plain text, of which nothing is looked up."""
+    """Function, instance, arguments and named arguments in a job's data, as plain text: no name in it is resolved."""
     try:
         unpacked = zlib.decompressobj().decompress(packed, _MAX_DATA_BYTES)
         return _data.decode(unpacked)

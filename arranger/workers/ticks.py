@@ -1,12 +1,12 @@
-"""Ticks through rq: "take a scheduling cycle now", and nothing else.
+"""Ticks through rq: "run a scheduling cycle now", and nothing else.
 
-A tick is a hint. It holds the cluster's name and its own, as JSON; no truth lives in rq, so a lost, late or
+A tick is a hint. It contains the cluster's name and its own, as JSON; rq has no authoritative state, so a lost, late or
 duplicate tick is harmless. Each tick name has a queue of its own, `arranger:<cluster>:<name>`, and at most one
-tick waits in it, however many processes push and however long no worker is there. A tick that a killed worker had
-begun doesn't count as waiting, so it never holds up the next.
+tick waits in it, however many processes push and however long no worker runs. A tick that a killed worker had
+begun doesn't count as waiting, so it never delays the next.
 
-rq's worker is synchronous. It runs in a side thread and hands each tick to a coroutine on the event loop's thread,
-where the warm projection lives; a forking worker would lose that. It accepts ticks only: `tick_jobs` checks the raw
+rq's worker is synchronous. It runs in a side thread and passes each tick to a coroutine on the event loop's thread,
+which has the warm projection; a forking worker would lose that. It accepts ticks only: `tick_jobs` checks the raw
 hash of each job in its queues, and rq never loads, calls or cleans up a job.
 """
 
@@ -48,22 +48,22 @@ from arranger.workers.tick_jobs import (
 
 _log = logging.getLogger(__name__)
 
-#: What a tick does when it is handled.
+#: The work that a tick triggers.
 Handler = Callable[[], Awaitable[None]]
 
-#: How often the side thread looks whether it shall stop while a handler runs.
+#: How often the side thread checks for a stop while a handler runs.
 _LOOK_S = 0.05
 _LONGEST_WAIT_S = 5.0
-#: One blocking pop lasts so many seconds: how long a stop may take.
+#: Seconds of one blocking pop, which a stop may have to wait for.
 _POP_S = 1
-#: A pop that blocks ends within a second, and then the worker takes its name out of Redis.
+#: Time for the worker to finish its blocking pop and to remove its name from Redis.
 _GOODBYE_S = 2.0
-#: Seconds without an answer after which the connection is given up.
+#: Seconds without a reply after which the connection is closed.
 _SILENCE_S = 5
-#: A worker renews its record in Redis this often, in seconds; it runs out a minute after a handler's limit.
+#: A worker renews its record in Redis this often, in seconds; the record expires a minute after a handler's limit.
 _BEAT_S = 20.0
 _WORKER_TTL_S = HANDLER_LIMIT_S
-#: Names of workers that were killed are taken out of rq's sets this often, in seconds.
+#: Names of killed workers are removed from rq's sets this often, in seconds.
 _TIDY_S = 60.0
 #: Dropped jobs are logged at most this often, in seconds.
 _TELL_DROPPED_S = 60.0
@@ -83,18 +83,18 @@ return 1
 
 
 class Ticker:
-    """Pushes ticks. Redis being away is no error here: the next period pushes again."""
+    """Pushes ticks. An unavailable Redis is no error here: the next period pushes again."""
 
     def __init__(self, client: redis.asyncio.Redis, *, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._push = client.register_script(_PUSH)
         self._reachable = True
-        # rq composes its records with a synchronous client in hand; this one never connects.
+        # rq requires a synchronous client to create its records; this one never connects.
         self._unused = redis.Redis()
 
     async def push(self, tick: str) -> bool:
-        """Put a tick into its queue unless one waits there. False: one waits already, or Redis is away."""
+        """Put a tick into its queue unless one waits there. False: one waits already, or Redis is unavailable."""
         job = tick_job(handle_tick, self._cluster, tick, self._unused)
         pairs = [part for pair in job.to_dict().items() for part in pair]
         keys = [queue_key(self._cluster, tick), rq.queue.Queue.redis_queues_keys, job.key]
@@ -115,7 +115,7 @@ class Ticker:
 
 
 class TickLoop:
-    """Works the queues of some ticks in a side thread and runs their handlers on the event loop `loop`."""
+    """Processes the queues of some ticks in a side thread and runs their handlers on the event loop `loop`."""
 
     def __init__(
         self,
@@ -128,16 +128,15 @@ class TickLoop:
         told: Callable[[str, str], None] = lambda tick, result: None,
         dropped: Callable[[str], None] = lambda tick: None,
     ) -> None:
-        """`handlers` are listened for in their order: the first has precedence. `told(tick, result)` is called in
-        the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`, `dropped(tick)` for each job in
-        that tick's queue that is no tick.
+        """Earlier `handlers` have precedence. `told(tick, result)` is called in the side thread after each tick with
+        `ok`, `failed`, `timeout` or `stopped`, `dropped(tick)` for each job in that tick's queue that is not a tick.
 
-        Raises `UsageError` for a URL that can't be used."""
+        Raises `UsageError` for an unusable URL."""
         self._connection = sync_client(redis_url)
         self.cluster = cluster
         self.member_id = member_id
         self._handlers = dict(handlers)
-        #: The ticks that are taken, in the order of their precedence.
+        #: The names of the ticks in the order of their precedence.
         self.names = list(handlers)
         self._loop = loop
         self._told = told
@@ -151,13 +150,13 @@ class TickLoop:
         self._thread = threading.Thread(target=self._work, name="ticks", daemon=True)
 
     def start(self) -> None:
-        """Begin to work; Redis need not be there yet."""
+        """Begin to work; Redis need not be reachable yet."""
         self._thread.start()
 
     async def stop(self, *, drain_s: float = 10.0) -> None:
-        """Take no further tick; a handler that runs gets `drain_s` seconds to end and is cancelled then.
+        """Take no further tick; a running handler gets `drain_s` seconds to end and is then cancelled.
 
-        Without one it takes about a second, whatever Redis does.
+        Without a running handler it takes about a second, whatever Redis does.
         """
         self._drain_until_s = time.monotonic() + drain_s
         self.stopping.set()
@@ -165,9 +164,9 @@ class TickLoop:
             await asyncio.to_thread(self._await_end)
 
     def _await_end(self) -> None:
-        """Wait for the side thread, for a while after its last handler.
+        """Wait for the side thread, for a limited time after its last handler.
 
-        A Redis that hangs may hold it longer: it is a daemon, and does no more than say goodbye then.
+        A hanging Redis may block the thread longer, but it is a daemon and only unregisters its worker then.
         """
         handled_s = time.monotonic()
         while self._thread.is_alive() and time.monotonic() < handled_s + _GOODBYE_S:
@@ -176,7 +175,7 @@ class TickLoop:
                 handled_s = time.monotonic()
 
     def _work(self) -> None:
-        """The side thread: an rq worker, and another one whenever that gave up, until stopped."""
+        """The side thread: run an rq worker, and a new one whenever it fails, until stopped."""
         wait_s = 0.1
         while not self.stopping.is_set():
             began_s = time.monotonic()
@@ -193,7 +192,7 @@ class TickLoop:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     def drop(self, tick: str, problem: NoTick) -> None:
-        """In the side thread: count a job that is no tick, and log it at most once a minute."""
+        """In the side thread: count a job that is not a tick, and log such jobs at most once a minute."""
         self._dropped(tick)
         self._untold += 1
         now_s = time.monotonic()
@@ -245,7 +244,7 @@ class TickLoop:
 
 
 async def _awaited(handler: Handler) -> None:
-    """Run a handler to its end; cancelled meanwhile, cancel it until it has ended, even if it misses the first word."""
+    """Run a handler to its end. If cancelled meanwhile, cancel it until it has ended, even if it misses one."""
     handling = asyncio.ensure_future(handler())
     try:
         await asyncio.wait([handling])
@@ -255,24 +254,24 @@ async def _awaited(handler: Handler) -> None:
 
 
 def handle_tick(cluster: str, tick: str) -> None:
-    """What a tick names in Redis, as `arranger.workers.ticks.handle_tick`. Only workers that aren't ours call it."""
+    """The function that a tick names in Redis; only workers that aren't ours call it. Its name never changes."""
     log_event(
         _log, "a tick reached an rq worker that isn't Arranger's", level=logging.WARNING, tick=tick, cluster=cluster
     )
 
 
 class _Worker(rq.worker.SimpleWorker):
-    """A worker in the eyes of rq's tools: registered, alive, on its queues. Nothing else of rq's worker is used.
+    """A worker for rq's tools: registered, alive, on its queues. Nothing else of rq's worker is used.
 
-    It takes no commands over pub/sub, isn't suspended by a key, starts no scheduler and cleans no registries: each of
-    these acts on content of Redis, and some of them call functions that it names.
+    It takes no commands over pub/sub, can't be suspended by a key, starts no scheduler and cleans no registries: each
+    of these acts on content of Redis, and some of them call functions that it names.
     """
 
     ticks: TickLoop
 
     @classmethod
     def listening(cls, ticks: TickLoop, connection: redis.Redis) -> "_Worker":
-        """A worker on these queues under a name of its own: rq refuses a name that a killed worker left behind."""
+        """A worker on these queues under a unique name: rq refuses a name that a killed worker left behind."""
         worker = cls(
             [queue_name(ticks.cluster, tick) for tick in ticks.names],
             name=f"{ticks.member_id}.{uuid.uuid4().hex[:8]}",
@@ -285,11 +284,11 @@ class _Worker(rq.worker.SimpleWorker):
 
     @property
     def connection_timeout(self) -> int:
-        """Seconds without an answer after which the connection is given up."""
+        """Seconds without a reply after which the connection is closed."""
         return _SILENCE_S
 
     def work(self, *_arguments: Any, **_options: Any) -> bool:
-        """Take ticks until the loop is told to stop. Raises `RedisError` when Redis can't be reached."""
+        """Take ticks until the loop is stopped. Raises `RedisError` when Redis can't be reached."""
         take = self.connection.register_script(TAKE)
         ticks = {queue_key(self.ticks.cluster, tick).encode(): tick for tick in self.ticks.names}
         self.register_birth()  # type: ignore[no-untyped-call]
@@ -313,7 +312,7 @@ class _Worker(rq.worker.SimpleWorker):
         return True
 
     def _handle(self, tick: str, job_id: bytes, take: Callable[..., Any]) -> None:
-        """Handle what was popped if it is a tick, else drop it."""
+        """Handle a popped job if it is a tick, else drop it."""
         try:
             answer = take(keys=[job_key(job_id)], args=[MAX_FIELDS, MAX_BYTES])
             if check_tick(answer, cluster=self.ticks.cluster, tick=tick):
@@ -322,7 +321,7 @@ class _Worker(rq.worker.SimpleWorker):
             self.ticks.drop(tick, problem)
 
     def clean_registries(self) -> None:
-        """Take the names of workers that were killed out of rq's sets. No job is looked at."""
+        """Remove the names of killed workers from rq's sets. It reads no job."""
         for queue in self.queues:
             rq.worker_registration.clean_worker_registry(queue)
 

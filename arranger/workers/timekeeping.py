@@ -1,37 +1,37 @@
-"""How far this machine's clock is off from the log's server, known at any moment without asking.
+"""The offset of this machine's clock from that of the log's server, known at any moment without a request.
 
-Every heartbeat brings the server's time. It is kept beside the monotonic clock of this machine, so a wall clock that
-jumps between two heartbeats is noticed at once. A process whose clock is off by more than the bound must not write: the
-time of an entry is the time of every reader, and an effect that falls due by time alone would come at a wrong time.
+Every heartbeat brings the server's time. It is stored relative to this machine's monotonic clock, so a jump of the wall
+clock between two heartbeats is noticed at once. A process whose clock is off by more than the bound must not write:
+every reader uses the time of an entry, and an effect that falls due by time alone would come at a wrong time.
 """
 
 from arranger.clock import Clock
 from arranger.errors import ClockOff
 
-#: An answer that took longer than this says little about the server's time; an earlier one says more.
+#: A reply that took longer than this says less about the server's time than an earlier one.
 _TRIP_S = 1.0
 
 
 class Timekeeper:
-    """A `Clock` that knows whether it is right. Whoever decides or stamps by its time gets `ClockOff` when it isn't."""
+    """A `Clock` that knows whether it is right. It raises `ClockOff` instead of giving a wrong time."""
 
     def __init__(self, clock: Clock, *, bound_ms: int) -> None:
         self._clock = clock
         self._bound_ms = bound_ms
-        #: Least and greatest difference between the server's time and this machine's monotonic clock, milliseconds.
+        #: Minimum and maximum difference between the server's time and this machine's monotonic clock, milliseconds.
         self._between: tuple[float, float] | None = None
 
     def server_said(self, server_ms: int, *, asked_s: float) -> None:
-        """Take over the server's time from an answer that has just come to a question of monotonic time `asked_s`."""
+        """Record the server's time from a reply that has just arrived to a request of monotonic time `asked_s`."""
         heard_s = self._clock.monotonic_s()
         found = (server_ms - heard_s * 1000, server_ms - asked_s * 1000)
         known = self._between
-        # A process that was paused reads an answer late. A server with another clock (a failover) is believed at once.
+        # A process that was paused reads a reply late. A server with another clock (a failover) is believed at once.
         if known is None or heard_s - asked_s <= _TRIP_S or found[0] > known[1] or found[1] < known[0]:
             self._between = found
 
     def offset_ms(self) -> int | None:
-        """How far the wall clock is ahead of the server's at the least (negative: behind); None before any answer."""
+        """By how much the wall clock is at least ahead of the server's (negative: behind); None before any reply."""
         if self._between is None:
             return None
         wall_ms = self._clock.now_ms() - self._clock.monotonic_s() * 1000

@@ -1,8 +1,8 @@
-"""The watcher: has one kind of object observed whenever it holds the kind's lease, and claims the kind in the log.
+"""The watcher: observes one kind of object whenever it holds the kind's lease, and claims the kind in the log.
 
-One watcher per kind is active (a lease); taking over is a `WatchClaimed` in the log, whose offset is the term. The log
-refuses a predecessor's late appends from then on (`events/fence.py`) and returns the resourceVersion to go on from.
-What is done under a term is the observer's (`observer.py`), and no task of it outlives the term.
+One watcher per kind is active (a lease). A takeover is a `WatchClaimed` in the log, whose offset is the term. From then
+on the log refuses a predecessor's late appends (`events/fence.py`), and it returns the resourceVersion to continue
+from. The observer (`observer.py`) does the work under a term, and none of its tasks outlives the term.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
-#: How soon to look again whether it is known by now which cluster this is.
+#: Delay before checking again whether the identity of the cluster is known.
 _UNKNOWN_S = 0.1
 
 
@@ -39,12 +39,12 @@ class Watcher:
         self._lease = parts.lease(f"watch-{kind}")
         self._clock = parts.time
         self._lease_s = parts.settings.lease_s
-        #: Why the API server isn't heard now; empty when it is, or when another process watches this kind.
+        #: Why the API server can't be observed now; empty if it can, or if another process watches this kind.
         self.problem = ""
 
     async def run(self) -> None:
-        """Watch for as long as the lease is ours, stand by otherwise, until cancelled. What may not write leaves the
-        watch to others."""
+        """Watch while the lease is ours, stand by otherwise, until cancelled. A process that may not write leaves the
+        watch to other processes."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -80,7 +80,7 @@ class Watcher:
             self._parts.metrics.forget(self._kind)
 
     async def _active(self) -> None:
-        """Claim, then list and watch; a new epoch means a new claim."""
+        """Claim, then list and watch; a new epoch requires a new claim."""
         backoff = Backoff(self._clock)
         while True:
             epoch = self._follower.state.epoch
@@ -88,7 +88,7 @@ class Watcher:
                 cluster = self._identity.uid if self._identity else ""
                 claim = k.claim(self._kind, self._parts.member_id, cluster)
                 claimed = await self._writer.append_and_fold([claim], fence=Fence(self._kind, CLAIM))
-                if not self._parts.may_write():  # the log is another cluster's since a moment ago: this claim is void
+                if not self._parts.may_write():  # the log has just become another cluster's: this claim is void
                     return
                 log_event(_log, "watching", kind=self._kind, term=claimed.first, epoch=epoch)
                 await self._observe_in(epoch, claimed)
@@ -105,7 +105,7 @@ class Watcher:
     async def _observe_in(self, epoch: int, claimed: Appended) -> None:
         """Observe until the epoch or our term has ended, which a watch that has nothing to append wouldn't notice.
 
-        A term ends by the claim of another, who may have lost the lease since: then nobody would be heard.
+        Another process's claim ends a term. It may have lost the lease since; then no process would watch.
         """
         term = claimed.first
         observer = Observer(self._kind, self._parts, self._writer, claimed, tell_problem=self._tell_problem)

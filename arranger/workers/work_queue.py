@@ -1,7 +1,7 @@
 """The work queue of a role: which keys it looks at next.
 
-A key is looked at when it was touched, when a time that was planned for it has come, and once in a while in any case:
-shares change hands, and an effect may have been lost. The work on one key never runs twice at once.
+A key is looked at when it was touched, when a planned time has come, and periodically in any case: shares change, and
+an effect may have been lost. The work on one key never runs twice at once.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ SWEEP_S = 5.0
 
 
 class WorkQueue:
-    """The keys of one role. `all_keys` returns every key that is there; the queue calls it once in a sweep."""
+    """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep."""
 
     def __init__(self, clock: Clock, all_keys: Callable[[], Collection[str]]) -> None:
         self._clock = clock
         self._all_keys = all_keys
         self._touched: dict[str, None] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        #: Key → when it is looked at again, in `monotonic_s`. The heap has these times, and some that are outdated.
+        #: Key → when it is looked at again, in `monotonic_s`. The heap has these times, and outdated ones.
         self._planned: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._sweep_at_s = clock.monotonic_s() + SWEEP_S
@@ -41,7 +41,7 @@ class WorkQueue:
             self._woken.set()
 
     def look_again(self, key: str, after_s: float) -> None:
-        """Look at a key in a while, or sooner if that was planned before."""
+        """Look at a key after this delay, or earlier if that is already planned."""
         due_s = self._clock.monotonic_s() + after_s
         planned_s = self._planned.get(key)
         if planned_s is None or due_s < planned_s:
@@ -50,7 +50,7 @@ class WorkQueue:
             self._woken.set()  # the wait may end sooner now
 
     def sweep(self) -> None:
-        """Touch every key, and forget what was planned for keys that are gone."""
+        """Touch every key, and drop the plans for keys that no longer exist."""
         self._sweep_at_s = self._clock.monotonic_s() + SWEEP_S
         keys = dict.fromkeys(self._all_keys())
         self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
@@ -59,13 +59,13 @@ class WorkQueue:
         self.touch(keys)
 
     def clear(self) -> None:
-        """Forget every key. Work that runs goes on."""
+        """Forget every key. Running work continues."""
         self._touched.clear()
         self._planned.clear()
         self._heap.clear()
 
     def take(self) -> Iterator[str]:
-        """Take the keys to look at, one after the other. A key stays while the work on it runs."""
+        """Take the keys to look at, one by one. A key stays while the work on it runs."""
         self._touch_due()
         for key in [key for key in self._touched if key not in self._running]:
             del self._touched[key]

@@ -1,7 +1,7 @@
-"""Whether Redis takes what this process writes: known from its appends and its heartbeats, whichever came last.
+"""Whether Redis accepts this process's writes: known from its latest append or heartbeat.
 
-A server that is full, or a replica, goes on answering whoever reads. So a process that only looked at what it reads
-would call itself ready while nothing that it decides arrives anywhere.
+A server that is full, or a replica, still serves reads. So a process that only checked its reads would report itself
+ready while none of its decisions is recorded.
 """
 
 import logging
@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 class Writes:
-    """What Redis last said to a write of this process."""
+    """The result of this process's last write to Redis."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        #: How the last write was refused; None if it wasn't.
+        #: The refusal of the last write; None if it was accepted.
         self.problem: WritesRefused | None = None
 
     def taken(self) -> None:
@@ -27,7 +27,7 @@ class Writes:
         self._note(None)
 
     def failed(self, problem: LogUnavailable) -> None:
-        """A write didn't get through. A server that didn't answer says nothing of what it would have said."""
+        """A write failed. An unreachable server doesn't show whether it would accept writes, so only refusals count."""
         if isinstance(problem, WritesRefused):
             if self.problem is None:
                 log_event(_log, "Redis refuses writes", level=logging.WARNING, problem=problem)
