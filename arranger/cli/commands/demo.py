@@ -79,7 +79,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
       arranger demo --jobs my-jobs/ --nodes 16
     """  # noqa: D301 - the \b is for click, and must be that character
     try:
-        from arranger.sandbox import redis_server  # noqa: F401 - says early what is missing
+        from arranger.sandbox import redis_server  # noqa: F401 - reports a missing package early
     except ImportError as missing:
         raise UsageError(
             f"the demo needs {missing.name}, which isn't installed", hint="pip install 'arranger[sandbox]'"
@@ -321,7 +321,7 @@ class _Demo:
             say(f"      {why}")
 
     async def _waited_at(self, uid: str) -> int | None:
-        """The offset of the last entry that says why a job waits."""
+        """The offset of the last entry with the reason why a job waits."""
         log = FileLog(self._log, read_only=True)
         await log.open()
         found = None

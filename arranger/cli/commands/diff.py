@@ -163,7 +163,7 @@ class _SimulatedJob(msgspec.Struct, rename="camel"):
 class _PlanFile(msgspec.Struct):
     """The compared parts of the JSON output of either command."""
 
-    whatIf: Plan | None = None  # as it is written
+    whatIf: Plan | None = None  # the name in the JSON
     jobs: tuple[_SimulatedJob, ...] | None = None
 
 

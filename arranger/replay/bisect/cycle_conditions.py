@@ -160,7 +160,7 @@ class WouldBePlaced(_Configured):
         waiting = waiting_jobs(state, state.time_ms)
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
-            return False  # no cycle looks at it
+            return False  # it isn't in the queue
         if not others and job.active and not job.stands_still:
             return True
         asked = (self._room.times, others, self._config, state.job_changes if heeds_others(state, job) else 0)

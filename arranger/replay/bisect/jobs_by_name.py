@@ -29,7 +29,7 @@ class JobsByName:
             self._note(job.seen, 0)
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `UsageError` when two namespaces have a job of that name."""
+        """Read one entry. Raises `UsageError` if two namespaces have a job of that name."""
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.JobSeen:
                 self._note(event, offset)

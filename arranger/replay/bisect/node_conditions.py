@@ -9,7 +9,7 @@ from arranger.model.taints import taint_text
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 
-#: Signs of comparisons as the user types them, the longer ones first.
+#: Comparison signs in user input, the longer ones first.
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip

@@ -35,7 +35,7 @@ EARLIER = " (an earlier job of that name)"
 
 class Run(msgspec.Struct):
     """When one condition held in a segment. Entries are given by their first offset, 0 for none. The condition started
-    to hold first at `first` and last at `last`, and ended to hold last at `ended`. `over` are the completed intervals,
+    to hold first at `first` and last at `last`, and last stopped at `ended`. `over` are the completed intervals,
     each with the entry where it began and the last offset at which the condition held. `held_before`: the condition
     already held at `began`, the offset at which the segment was entered.
 

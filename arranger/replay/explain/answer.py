@@ -53,7 +53,7 @@ class Standing(msgspec.Struct, frozen=True):
     #: Restarts that count against the limit, by group, including those of containers in present pods.
     restarts_used: dict[str, int] = {}
     restart_limit: int = 0
-    #: The same in words.
+    #: The used restarts in words.
     budget: str = ""
     #: Offset of the decision that gave `message`, 0 if it wasn't read.
     message_at: int = 0

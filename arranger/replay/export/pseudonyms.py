@@ -291,7 +291,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.NodeSeen: {"name": _named("node"), **_UIDS},
     k.NodeGone: {"name": _named("node"), "uid": keep},
     k.PodSeen: {
-        "name": keep,  # by `pod_seen`
+        "name": keep,  # replaced by `pod_seen`
         **_NAMESPACED,
         "node": _named("node"),
         "phase": word,

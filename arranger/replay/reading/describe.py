@@ -123,7 +123,7 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # Kubernetes gives both times in whole seconds. If a pod ended in the second of its deletion request, the order is
     # unknown.
     reason = "told to go before it had ended or in that second" if event.reason == STOPPED else event.reason
-    message = first_line(event.message, POD_MESSAGE_LIMIT)  # an older log has more of what programs said
+    message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
     parts += [text for text in (event.waiting, reason, message) if text]
     return ", ".join(parts)
 

@@ -35,7 +35,7 @@ class Overrides(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The same in words: "queue_policy DRF, weights cpu=1"."""
+        """The replaced fields in words: "queue_policy DRF, weights cpu=1"."""
         parts = [f"{name.removesuffix('_ms')} {_words(value)}" for name, value in self.given.items()]
         return ", ".join(parts) + (" for every job" if self.every_job else "")
 

@@ -155,7 +155,7 @@ def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
 
 
 def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
-    """The last turn that changed one aspect of a node; None if the aspect never changed."""
+    """The last turn that changed one aspect of a node; None if no known turn did."""
     for number in range(len(turns) - 1, -1, -1):
         before, after = _before(turns, number), turns[number].after
         if before is not None and after is not None and getattr(before, aspect) != getattr(after, aspect):
