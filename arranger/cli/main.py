@@ -1,7 +1,7 @@
 """The `arranger` command: a table of subcommands whose modules are imported only when they are called.
 
-Every subcommand is a module with an attribute `command`. What goes wrong on purpose ends as one line on standard
-error, `arranger: …`, and an exit status: 2 for bad usage, 1 otherwise, 130 after Ctrl-C.
+Every subcommand is a module with an attribute `command`. An expected error gives one line on standard error,
+`arranger: …`, and an exit status: 2 for bad usage, 1 otherwise, 130 after Ctrl-C.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from arranger.cli.rendering.pager import paged
 from arranger.errors import ArrangerError
 from arranger.model.text import one_line
 
-#: Each subcommand, and the line that `arranger --help` says about it.
+#: Subcommand → its line in `arranger --help`.
 COMMANDS: dict[str, str] = {
     "demo": "Run the example jobs on an embedded cluster and watch them.",
     "run": "Run workers: watcher, controller, scheduler, applier, maintenance.",
@@ -40,40 +40,40 @@ COMMANDS: dict[str, str] = {
     "completion": "Print a script that completes arranger in a shell.",
 }
 
-#: Where the module of a command has another name.
+#: Subcommand → its module, if the names differ.
 _MODULES = {"import": "import_log"}
 
-#: Commands whose answers may be long: on a terminal they go through a pager, unless they follow what comes.
+#: Commands with long output: on a terminal, it goes through a pager, except with `--follow`.
 PAGED = frozenset({"events", "replay", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
 
 _FOLLOWS = re.compile(r"-f\w*|--foll?o?w?")
 
-#: What is left of a point such as `10m ago` or `2026-05-04 10:30` whose second word came without quotes.
+#: Click's error for the second word of an unquoted point such as `10m ago` or `2026-05-04 10:30`.
 _POINT_IN_PIECES = re.compile(r"unexpected extra arguments? \((ago|\d\d:\d\d\S*)\)")
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is called."""
+    """A group that knows its commands by name and imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now."""
+        """Import the command of that name."""
         if cmd_name not in COMMANDS:
             return None
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         command = importlib.import_module(f"arranger.cli.commands.{module}").command
         assert isinstance(command, click.Command)
-        # Click's mark for lines that keep their breaks is a backspace, which a raw docstring can only spell.
+        # Click's mark for preformatted lines is a backspace character, which a raw docstring can't contain.
         command.help = (command.help or "").replace("\\b\n", "\b\n")
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest names for one that doesn't exist."""
+        """As in click, but the error for an unknown command suggests a similar name."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], names, n=1)
@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `--help`, from the table, so that nothing is imported for it."""
+        """Write the list for `--help` from the table, without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([*COMMANDS.items()])
 
@@ -106,7 +106,7 @@ def run_as_plugin() -> None:
 def main(arguments: Sequence[str], *, prog_name: str) -> int:
     status = None
     try:
-        # What a command returns is its exit status; None is success.
+        # A command returns its exit status; None means success.
         with paged(asked=_paged(arguments)):
             status = cli.main(list(arguments), prog_name=prog_name, standalone_mode=False)
             sys.stdout.flush()
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it flushes at exit.
+        # The reader of our output has closed the pipe. Without this, Python reports the error again at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -133,7 +133,7 @@ def _paged(arguments: Sequence[str]) -> bool:
 
 
 def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_name: str) -> str:
-    """What was wrong, what is allowed, and the command whose help says more."""
+    """The error in one line: the problem, the allowed values, and the command with further help."""
     line = problem.format_message().rstrip(".")
     if not isinstance(problem, click.UsageError):
         return line
@@ -144,7 +144,7 @@ def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_na
         line = f"{line.partition(' is not ')[0]} is not a {noun} {first} {kind.max}"
     if _POINT_IN_PIECES.search(line):
         line += ": quote a point that has a space in it, as in --at '10m ago'"
-    # Click's parser doesn't say which command's option lacks its value.
+    # Click's parser doesn't report the command if an option lacks its value.
     command = next((word for word in arguments if word in COMMANDS), "")
     path = problem.ctx.command_path if problem.ctx else f"{prog_name} {command}".rstrip()
     return f"{line} (see {path} --help)"

@@ -1,1 +1,1 @@
-"""Time travel over a log: the state at a point, decisions explained and taken again. Pure; entries are fed in."""
+"""Time travel over a log: rebuild the state at a point, explain decisions and repeat them. Pure: the caller reads."""

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: a Redis of one's own, and an API server without leftovers of other tests."""
+"""Fixtures of the end-to-end tests: a separate Redis, and an API server without objects of other tests."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.servers import RealKube, RealRedis, real_redis
 
 @pytest.fixture
 def redis() -> Iterator[RealRedis]:
-    """A real Redis for this test alone, which may stop and empty it; its data outlives a stop."""
+    """A real Redis for this test only, which may stop and empty it. Its data survives a stop."""
     with _required(), real_redis(appendonly=True) as server:
         yield server
 

@@ -1,8 +1,8 @@
 """Worker processes, simulated kubelets and jobs for the end-to-end tests: real processes, killed for real.
 
-`Fleet` runs `arranger run` in processes of its own with their logs in files; a worker's HTTP port is read from its log.
-`Kubelets` run in a thread with an event loop of their own. Nothing here is timed: `eventually` waits generously,
-because the machine may be busy.
+`Fleet` runs `arranger run` in separate processes with their logs in files, and reads each HTTP port from the log.
+`Kubelets` run in a thread with their own event loop. No times are judged here: `eventually` waits long, because the
+machine may be busy.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _Found = TypeVar("_Found")
 
 
 def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIENCE_S, every_s: float = 0.1) -> _Found:
-    """What `look` answers once that is true; a failed assertion naming `what` when it never is."""
+    """The first true result of `look`. Fails with an assertion that names `what` if there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
         found = look()
@@ -51,7 +51,7 @@ def eventually(what: str, look: Callable[[], _Found], *, within_s: float = PATIE
 
 
 def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours that ends by itself, with nobody's settings but those given."""
+    """Run an `arranger` command that ends by itself, with only the given settings."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("ARRANGER_", "KUBE"))}
     return subprocess.run(
         [sys.executable, "-m", "arranger.cli.main", *arguments],
@@ -68,7 +68,7 @@ def arranger(*arguments: str, **environment: str) -> subprocess.CompletedProcess
 
 
 class Worker:
-    """One `arranger run` process that can be killed, frozen, stopped and started again."""
+    """An `arranger run` process that can be killed, frozen, stopped and restarted."""
 
     def __init__(
         self,
@@ -90,22 +90,20 @@ class Worker:
 
     @property
     def log_path(self) -> Path:
-        """The log of its present or last run."""
+        """The log of the present or last run."""
         return self._folder / f"{self.name}.{self._starts}.log"
 
     @property
     def pid(self) -> int:
-        """Its process ID."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, with a new log."""
+        """Start the process with a new log."""
         assert not self.running
         self._starts += 1
         with self.log_path.open("wb") as log:
@@ -120,19 +118,19 @@ class Worker:
             )
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to say anything."""
+        """Send SIGKILL, so that the process can't clean up."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self, *, within_s: float = 60.0) -> int:
-        """SIGTERM, and its exit status."""
+        """Send SIGTERM and return the exit status."""
         assert self._process is not None
         self._process.terminate()
         return self.wait(within_s=within_s)
 
     def wait(self, *, within_s: float = PATIENCE_S) -> int:
-        """The exit status of a process that ends by itself."""
+        """Wait until the process ends by itself, and return its exit status."""
         assert self._process is not None
         try:
             return self._process.wait(within_s)
@@ -140,15 +138,15 @@ class Worker:
             raise AssertionError(f"{self.name} doesn't end:\n{self.log_end()}") from None
 
     def freeze(self) -> None:
-        """SIGSTOP: it holds everything and does nothing."""
+        """Send SIGSTOP: the process keeps its resources but does nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def log(self, message: str = "") -> list[dict[str, Any]]:
-        """Its log lines so far, those of one message if given; what isn't JSON comes as `{"text": …}`."""
+        """The log lines so far, or only those with `message`. A line that isn't JSON becomes `{"text": …}`."""
         lines: list[dict[str, Any]] = []
         for raw in self.log_path.read_text(errors="replace").splitlines():
             try:
@@ -158,11 +156,11 @@ class Worker:
         return [line for line in lines if not message or line.get("message") == message]
 
     def log_end(self) -> str:
-        """The end of its log, for failed assertions."""
+        """The end of the log, for failed assertions."""
         return self.log_path.read_text(errors="replace")[-3000:]
 
     def get(self, path: str) -> tuple[int, str]:
-        """HTTP status and body of one of its pages; (0, "") while it doesn't answer."""
+        """The HTTP status and body of a page; (0, "") if the process doesn't respond."""
         listening = self.log("listening")
         if not listening:
             return 0, ""
@@ -178,35 +176,33 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether /readyz answers 200 now. A process that has ended fails the test."""
+        """Whether /readyz returns 200 now. Fails the test if the process has ended."""
         assert self.running, f"{self.name} has ended:\n{self.log_end()}"
         return self.get("/readyz")[0] == 200
 
     def wait_ready(self) -> None:
-        """Wait until it is ready."""
         try:
             eventually(f"{self.name} is ready", lambda: self.ready)
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.get('/readyz')[1]}\n{self.log_end()}") from None
 
     def metrics(self) -> dict[str, float]:
-        """Its metrics: `name{labels}` → value."""
+        """The metrics: `name{labels}` → value."""
         status, text = self.get("/metrics")
         assert status == 200
         samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
     def close(self) -> None:
-        """Leave nothing behind."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 class Fleet:
-    """Worker processes on one Redis and one API server. Settings are those of the tests unless given."""
+    """Worker processes on one Redis and one API server. `SETTINGS` are the defaults of their settings."""
 
-    #: Short enough that a test sees a take-over, long enough for a busy machine.
+    #: Short enough for a takeover within a test, long enough for a busy machine.
     SETTINGS: Mapping[str, str] = {
         "ARRANGER_LEASE_S": "4",
         "ARRANGER_HEARTBEAT_S": "1",
@@ -224,7 +220,7 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
 
     def start(self, *groups: Sequence[str], wait: bool = True) -> list[Worker]:
-        """One process for each group of roles, all ready when this returns (unless told not to wait)."""
+        """Start one process for each group of roles, and unless `wait` is False, wait until all are ready."""
         started = []
         for roles in groups or [()]:
             name = f"{'-'.join(roles) or 'all'}-{len(self.workers)}"
@@ -238,11 +234,11 @@ class Fleet:
         return started
 
     def of_role(self, role: str) -> list[Worker]:
-        """The processes of one role, in the order of their start."""
+        """The processes of one role, in start order."""
         return [worker for name, worker in self.workers.items() if name.startswith(role)]
 
     def tracebacks(self) -> list[str]:
-        """Lines of any log that tell of a bug: nothing that a test provokes may do that."""
+        """Log lines that indicate a bug; no test may cause any."""
         found = []
         for path in sorted(self._folder.glob("*.log")):
             lines = path.read_text(errors="replace").splitlines()
@@ -250,7 +246,7 @@ class Fleet:
         return found
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill all running processes."""
         for worker in self.workers.values():
             worker.close()
 
@@ -259,8 +255,8 @@ class Fleet:
 def fleet(
     *, redis_url: str, kube: KubeServer, folder: Path, verified: bool = True, **settings: object
 ) -> Iterator[Fleet]:
-    """A fleet that leaves nothing behind, whose processes told of no bug, and of whose log every cycle comes out the
-    same again. Not `verified`: the test leaves no log, or one that needs more than is installed here."""
+    """A fleet that leaves nothing behind. At the end, its processes must have logged no bug, and if `verified`, its log
+    must pass `verify`. Some tests leave no log, or one that needs policies that aren't installed."""
     workers = Fleet(redis_url=redis_url, kubeconfig=kube.kubeconfig, folder=folder, **settings)
     try:
         yield workers
@@ -272,11 +268,11 @@ def fleet(
         assert report.returncode == 0, report.stdout + report.stderr
 
 
-# --- things that run on an event loop of their own ---------------------------------------------------------
+# --- things that run on their own event loop ---------------------------------------------------------------
 
 
 class LoopThread:
-    """An event loop in a thread, for what is asyncio in tests that aren't."""
+    """An event loop in a thread, for asyncio code in synchronous tests."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -284,11 +280,10 @@ class LoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, _Found]) -> _Found:
-        """Run a coroutine there and wait for it."""
+        """Run a coroutine on the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def close(self) -> None:
-        """End the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -304,15 +299,14 @@ class Kubelets:
         self._thread.call(self._kubelets.start())
 
     def add(self, node: NodeTemplate) -> None:
-        """One more node."""
         self._thread.call(self._kubelets.add(node))
 
     def set_ready(self, name: str, *, ready: bool) -> None:
-        """A node is reported ready, or not."""
+        """Report a node as ready or not ready."""
         self._thread.call(self._kubelets.set_ready(name, ready))
 
     def close(self) -> None:
-        """Stop them; nodes and pods stay."""
+        """Stop the kubelets; nodes and pods stay."""
         self._thread.call(self._kubelets.stop())
         self._thread.call(self._cluster.close())
         self._thread.close()
@@ -320,7 +314,7 @@ class Kubelets:
 
 @contextlib.contextmanager
 def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
-    """Simulated nodes for the time of a test."""
+    """Simulated nodes for the duration of a test."""
     running = Kubelets(kube.kubeconfig, nodes)
     try:
         yield running
@@ -329,7 +323,7 @@ def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
 
 
 class EmbeddedKube(KubeServer):
-    """The embedded cluster, served from a thread, with the same handles as the real one."""
+    """The embedded cluster in a thread, with the same interface as the real one."""
 
     def __init__(self, folder: Path, *, crds: Sequence[Path] = (TYJOB_CRD,)) -> None:
         self.home = folder
@@ -340,18 +334,16 @@ class EmbeddedKube(KubeServer):
         self.token = self._cluster.token
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection to it."""
         address = urllib.parse.urlsplit(self._cluster.url)
         return http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
 
     def close(self) -> None:
-        """Stop it."""
         self._thread.call(self._cluster.__aexit__(None, None, None))
         self._thread.close()
 
 
 def kubectl_process(kube: KubeServer, *arguments: str) -> "subprocess.Popen[str]":
-    """A kubectl that runs on, such as `get -w`, with its output in a pipe."""
+    """A kubectl that doesn't end by itself, such as `get -w`, with its output in a pipe."""
     argv = [str(kube_assets() / "kubectl"), f"--kubeconfig={kube.kubeconfig}", *arguments]
     environment = {**os.environ, "HOME": str(kube.kubeconfig.parent)}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
@@ -361,7 +353,7 @@ def kubectl_process(kube: KubeServer, *arguments: str) -> "subprocess.Popen[str]
 
 
 def pod_template(*, cpu: str = "1", run_s: float | None = None, **annotations: object) -> dict[str, Any]:
-    """A pod of one container; it runs for so many seconds, or for ever. `fail="…"` and the like are annotations."""
+    """A pod with one container that runs for `run_s` seconds, or endlessly if None. `fail="…"` etc. are annotations."""
     notes = {f"sandbox.arranger.dev/{name.replace('_', '-')}": str(value) for name, value in annotations.items()}
     if run_s is not None:
         notes[RUN_SECONDS] = str(run_s)
@@ -373,7 +365,7 @@ def pod_template(*, cpu: str = "1", run_s: float | None = None, **annotations: o
 def job(
     name: str, *, workers: int = 2, least: int | None = None, run_s: float | None = None, cpu: str = "1", **spec: Any
 ) -> dict[str, Any]:
-    """A TYJob of a leader, which runs for `run_s` seconds, and `workers` workers; all of them needed unless `least`."""
+    """A TYJob of a leader that runs for `run_s` seconds, and `workers` workers; the quorum needs `least` or all."""
     sets = [{"name": "actors", "counts": workers, "template": pod_template(cpu=cpu)}] if workers else []
     return {
         "apiVersion": "arranger.dev/v1",
@@ -389,24 +381,24 @@ def job(
 
 
 def apply(kube: KubeServer, *jobs: Mapping[str, Any]) -> None:
-    """`kubectl apply` of some jobs in one go."""
+    """Apply some jobs with one `kubectl apply`."""
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobs))
 
 
 def status_of(kube: KubeServer, name: str) -> dict[str, Any]:
-    """The status of a job now; empty while it has none."""
+    """A job's present status; empty if it has none."""
     found: dict[str, Any] = kube.request("GET", f"{TYJOBS}/{name}")[1].get("status") or {}
     return found
 
 
 def stages(kube: KubeServer) -> dict[str, str]:
-    """Every job's stage now."""
+    """Job name → present stage."""
     items = kube.request("GET", TYJOBS)[1]["items"]
     return {item["metadata"]["name"]: (item.get("status") or {}).get("stage", "") for item in items}
 
 
 def await_stage(kube: KubeServer, stage: str, *names: str) -> None:
-    """Wait until these jobs are in this stage. Succeeded or Failed instead is a failed assertion at once."""
+    """Wait until these jobs are in this stage. Fails at once if one of them ends in another stage."""
 
     def look() -> bool:
         now = {name: status_of(kube, name) for name in names}
@@ -423,21 +415,21 @@ def await_stage(kube: KubeServer, stage: str, *names: str) -> None:
 
 
 def pods_of(kube: KubeServer, name: str) -> list[dict[str, Any]]:
-    """The pods of a job now."""
+    """The present pods of a job."""
     items = kube.request("GET", f"{PODS}?labelSelector=arranger.dev/job={name}")[1]["items"]
     found: list[dict[str, Any]] = items
     return found
 
 
 def finish_leader(kube: KubeServer, name: str) -> None:
-    """Let a job's leader, which runs for ever, end well now."""
+    """Let a job's leader, which runs endlessly, succeed now."""
     leader = next(pod for pod in pods_of(kube, name) if pod["metadata"]["labels"]["arranger.dev/role"] == "leader")
     path = f"{PODS}/{leader['metadata']['name']}/status"
     kube.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE)
 
 
 def finish_jobs(kube: KubeServer, *names: str) -> None:
-    """Let the leaders of running jobs end well, and wait until the jobs have succeeded and their pods are cleaned."""
+    """Let the leaders of running jobs succeed, and wait until the jobs have succeeded and their pods are deleted."""
     for name in names:
         finish_leader(kube, name)
     await_stage(kube, "Succeeded", *names)
@@ -445,14 +437,14 @@ def finish_jobs(kube: KubeServer, *names: str) -> None:
 
 
 class Leaders:
-    """Lets each leader end once its job is Running: real ones wait for their workers too, however late these are."""
+    """Ends each leader once its job is Running, as real leaders wait for their workers, even for late ones."""
 
     def __init__(self, kube: KubeServer) -> None:
         self._kube = kube
         self._told: set[str] = set()
 
     def all_ended(self) -> bool:
-        """End those that may; whether every job has ended."""
+        """End the leaders of Running jobs. Returns whether every job has ended."""
         now = stages(self._kube)
         for name, stage in now.items():
             if stage == "Running" and name not in self._told:
@@ -462,7 +454,7 @@ class Leaders:
 
 
 def epoch_of(redis: RealRedis) -> int:
-    """The epoch of the log in a Redis; 0 when it holds none."""
+    """The epoch of the log in a Redis; 0 if there is no log."""
     kind, _, rest = redis.command("HGET", "arranger:{default}:meta", "epoch").partition(b"\r\n")
     return int(rest) if kind != b"$-1" else 0
 

@@ -1,7 +1,7 @@
-"""The API server's own history of a test: a raw watch that the test keeps, and what must hold in it.
+"""The API server's history of a test: a raw watch by the test, and the rules that the history must obey.
 
-Independent of Arranger's code on purpose: its own reader of the watch protocol, its own reading of quantities, labels
-and statuses. Events of all kinds are put into the order of their resourceVersions, which one store counts.
+It is deliberately independent of Arranger's code: it has its own watch client, and parses quantities, labels and
+statuses itself. Events of all kinds are ordered by resourceVersion, because one store counts them.
 """
 
 import base64
@@ -31,7 +31,7 @@ Slot = tuple[str, int, str, str, int]
 
 @dataclass(frozen=True)
 class Event:
-    """One watch event; `at` is when it came, in seconds of this process's monotonic clock."""
+    """One watch event. `at` is its arrival time, in seconds of this process's monotonic clock."""
 
     version: int
     kind: str
@@ -41,15 +41,14 @@ class Event:
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return str(self.object["metadata"]["name"])
 
 
 class History:
-    """Records every event of pods, TYJobs and nodes from `start` on, across outages of the API server."""
+    """Records all events of pods, TYJobs and nodes since `start`, across outages of the API server."""
 
     def __init__(self, kubeconfig: Path, *, outages: bool = False) -> None:
-        """With `outages` the API server may start again and forget its past: then a listing fills the gap."""
+        """With `outages`, the API server may restart without its event history; a listing then fills the gap."""
         self._outages = outages
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -58,13 +57,13 @@ class History:
         authority = cluster.get("certificate-authority-data")
         self._tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode()) if authority else None
         self._events: list[Event] = []
-        #: What the record lacks; it must be empty for the record to prove anything.
+        #: Gaps in the record. With gaps, the record proves nothing.
         self.gaps: list[str] = []
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Take what is there as the beginning, and watch from there."""
+        """Record the present objects as the beginning, and start the watch."""
         for kind, path in _KINDS.items():
             listing = self._get(path)
             for item in listing["items"]:
@@ -75,7 +74,7 @@ class History:
             thread.start()
 
     def stop(self) -> None:
-        """Wait until the record has what the server holds now, then stop."""
+        """Wait until the record equals the server's present state, then stop."""
         deadline = time.monotonic() + 60
         while not all(self._caught_up(kind, path) for kind, path in _KINDS.items()):
             assert time.monotonic() < deadline, "the history doesn't catch up with the API server"
@@ -83,19 +82,19 @@ class History:
         self._stopping.set()
 
     def abandon(self) -> None:
-        """Stop, whatever the record lacks."""
+        """Stop even if the record is incomplete."""
         self._stopping.set()
 
     def events(self) -> list[Event]:
-        """What was recorded so far, in the server's order."""
+        """The events so far, in the server's order."""
         return sorted(self._events, key=lambda event: event.version)
 
     def since(self, count: int) -> list[Event]:
-        """What was recorded after the first so many events, in the order in which it came."""
+        """The events after the first `count`, in the order of arrival."""
         return self._events[count:]
 
     def created(self) -> list[Event]:
-        """The pods created so far."""
+        """The creations of pods so far."""
         return [event for event in self.events() if event.kind == "pod" and event.type == "ADDED"]
 
     # --- the reader ----------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ class History:
         self._events.append(Event(version, kind, change, item, time.monotonic()))
 
     def _listed(self, kind: str, path: str) -> str:
-        """Record what a listing tells that the watch hasn't; answers where to watch from."""
+        """Record the changes in a listing that the watch missed. Returns the version to watch from."""
         listing = self._get(path)
         version = listing["metadata"]["resourceVersion"]
         known = self._known(kind)
@@ -168,7 +167,7 @@ class History:
         return str(version)
 
     def _known(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The objects that are there by the record, by UID."""
+        """The existing objects by the record: UID → object."""
         there: dict[str, dict[str, Any]] = {}
         for event in self.events():
             uid = event.object["metadata"]["uid"]
@@ -186,10 +185,10 @@ class History:
     # --- the judge -----------------------------------------------------------------------------------------
 
     def faults(self, *, once: bool = True, unfinished: Collection[str] = ()) -> list[str]:
-        """Everything in the record that must never happen; empty is what a test wants.
+        """The violations of rules in the record; a test expects none.
 
-        `once`: nobody but Arranger took pods away and none failed, so each place had one pod in all. `unfinished`:
-        jobs by name that were ended from outside before their quorum could be whole.
+        `once`: only Arranger deleted pods and no pod failed, so each slot had exactly one pod. `unfinished`: names of
+        jobs that the test ended before their quorum was complete.
         """
         judge = _Judge(once=once)
         for event in self.events():
@@ -197,7 +196,7 @@ class History:
         return self.gaps + judge.faults + judge.quorums(unfinished)
 
     def story(self, name: str) -> str:
-        """What the record tells of the jobs of this name and their pods, line by line, for failed assertions."""
+        """The record of the jobs of this name and their pods, line by line, for failed assertions."""
         lines = []
         for event in self.events():
             metadata, status = event.object["metadata"], event.object.get("status") or {}
@@ -208,7 +207,7 @@ class History:
         return "\n".join(lines)
 
     def stages(self, name: str) -> list[str]:
-        """The stages that the jobs of this name went through, each once while it lasts."""
+        """The successive stages of the jobs of this name, without repetitions."""
         found: list[str] = []
         for event in self.events():
             stage = (event.object.get("status") or {}).get("stage")
@@ -219,7 +218,7 @@ class History:
 
 @dataclass
 class _Judge:
-    """Replays the record and notes every breach."""
+    """Replays the record and collects the violations."""
 
     once: bool
     faults: list[str] = field(default_factory=list)
@@ -227,7 +226,7 @@ class _Judge:
     nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     created: Counter[Slot] = field(default_factory=Counter)
-    #: (job UID, attempt) → the leader's address, once its pod had one.
+    #: (job UID, attempt) → the leader's address, as soon as known.
     addresses: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
@@ -286,7 +285,7 @@ class _Judge:
             self._told_the_leader(event, slot)
 
     def _explained(self, event: Event, slot: Slot, job: dict[str, Any]) -> None:
-        """Before a pod exists, the status names its node, and with it those of the whole quorum."""
+        """Check that before a pod exists, the status names its node and the nodes of the whole quorum."""
         status = job.get("status") or {}
         allocated = _allocated(status)
         role, of_set, index = slot[2:]
@@ -316,7 +315,7 @@ class _Judge:
                 self.faults.append(f"node {node} at {event.version}: {name} {amount} of {self.nodes[node].get(name)}")
 
     def quorums(self, unfinished: Collection[str]) -> list[str]:
-        """Attempts of which some pods came to exist and a quorum never did."""
+        """The attempts with some pods, but never a complete quorum."""
         found = []
         for uid, attempt in sorted({slot[:2] for slot in self.created}):
             job = self.jobs[uid]
@@ -354,7 +353,7 @@ def _requests(pod: dict[str, Any]) -> dict[str, int]:
 
 
 def _milli(quantity: str) -> int:
-    """Thousandths of a Kubernetes quantity, as far as these tests write them."""
+    """A Kubernetes quantity in thousandths, in the forms that these tests use."""
     for unit, thousandths in _UNITS.items():
         if quantity.endswith(unit):
             return int(quantity.removesuffix(unit)) * thousandths
@@ -362,7 +361,7 @@ def _milli(quantity: str) -> int:
 
 
 def _allocated(status: dict[str, Any]) -> dict[tuple[str, int], str]:
-    """(worker set or "leader", index) → node, from the status."""
+    """(worker set or "leader", index) → node, by the status."""
     found: dict[tuple[str, int], str] = {}
     for entry in status.get("allocations") or []:
         if entry.get("leader"):

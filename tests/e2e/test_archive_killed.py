@@ -1,4 +1,4 @@
-"""Whoever archives is killed in the middle of it, again and again: it goes on, and nothing lacks or comes twice."""
+"""A process that archives is killed again and again: archiving continues, and no event is missing or duplicated."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ KILLS = 5
 
 
 class Filling:
-    """A log that grows: what was appended is remembered."""
+    """A growing log that remembers the appended batches."""
 
     def __init__(self, url: str, cluster: str) -> None:
         self._url = url
@@ -33,7 +33,7 @@ class Filling:
         self.appended: list[k.Batch] = []
 
     def append(self, batches: int) -> None:
-        """So many batches more. In the first, everything was listed: snapshots are stored, and the log trimmed."""
+        """Append batches. The first one completes the listings, so that snapshots are stored and the log is trimmed."""
         asyncio.run(self._append(batches))
 
     async def _append(self, batches: int) -> None:
@@ -126,7 +126,7 @@ def _start(url: str, cluster: str) -> int:
     return asyncio.run(read())
 
 
-#: Runs a command whose export is killed at a call: of the writer of its file, or of the system.
+#: Runs a command whose export is killed at one call, of the file's writer or of the system.
 KILLED = """
 import os, signal, sys
 from arranger.cli.main import main

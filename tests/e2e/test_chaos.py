@@ -1,7 +1,7 @@
 """Chaos on real processes: hundreds of jobs, three controllers and three appliers, which are killed in turn.
 
-A real API server and a real Redis; a process of each role is killed with SIGKILL every few seconds and started again a
-moment later, as a Deployment would. The judge is a watch of the test's own, kept from the beginning.
+The API server and Redis are real. Every few seconds a process is killed with SIGKILL and restarted a moment later, as a
+Deployment would. The test judges by its own watch, which runs from the beginning.
 """
 
 import asyncio
@@ -39,37 +39,37 @@ from tests.e2e.test_whole_path import folded
 from tests.servers import RealKube, RealRedis
 
 JOBS = extent(150, soak=500)
-#: Every so many jobs, one whose leader fails: it is started again once, and then has failed.
+#: One of this many jobs has a failing leader: the job is restarted once and then fails.
 EVERY_FAILING = 25
 REPLICAS = {"watcher": 2, "controller": 3, "scheduler": 2, "applier": 3, "maintenance": 2}
-#: Who is killed in turn: a controller and an applier every five seconds, the others every ten.
+#: The roles to kill in turn: a controller and an applier every five seconds, the others every ten.
 VICTIMS = ("controller", "applier", "watcher", "controller", "applier", "scheduler", "maintenance")
 ROUND_S = 10.0
 KILLING_S = extent(30.0, soak=60.0)
-#: From a kill to the new process, as a kubelet takes to start a container again.
+#: The time from a kill to the new process, as a kubelet needs it to restart a container.
 BACK_AFTER_S = 2.0
-#: How long a leader works once its job is Running.
+#: How long a leader runs after its job is Running.
 WORK_S = 3.0
-#: Everything ends much sooner on a machine that isn't busy.
+#: On an idle machine, everything ends much sooner.
 PATIENCE_S = 900.0
 
 
 def the_job(number: int) -> dict[str, Any]:
-    """A leader and one worker; some leaders fail, and their jobs may be started again once."""
+    """A job of a leader and one worker. Some leaders fail, and their jobs may restart once."""
     if number % EVERY_FAILING:
         return job(f"job-{number:03}", workers=1)
     return job(f"fails-{number:03}", workers=1, restartLimit=1)
 
 
 def fails(name: str) -> bool:
-    """Whether the job of this name is one whose leaders fail."""
+    """Whether the leaders of this job fail."""
     return name.startswith("fails")
 
 
 class Users:
-    """Those who create the jobs, and the programs in the leaders, which end some time after their job is Running.
+    """Creates the jobs, and simulates the leaders' programs, which end some time after their job is Running.
 
-    They read the test's own record of the cluster, so they cost the API server one write each.
+    It reads the test's own record of the cluster, so each job costs the API server only one write.
     """
 
     def __init__(self, kube: RealKube, history: History) -> None:
@@ -78,13 +78,13 @@ class Users:
         self._thread = LoopThread()
         self._cluster = HttpCluster(find_access(kube.kubeconfig))
         self._leaders: dict[str, str] = {}
-        #: (job UID, attempt) of those that were seen Running, and when the leaders of some of them end.
+        #: (job UID, attempt) of jobs that were seen Running, and the end times of some of their leaders.
         self._running: set[tuple[str, int]] = set()
         self._due: dict[tuple[str, str], float] = {}
-        #: What ended the watch before its time.
+        #: The error that ended the watch early.
         self._problem: Exception | None = None
         self._stopping = threading.Event()
-        #: Each job's stage, by name.
+        #: Job name → stage.
         self.stages: dict[str, str] = {}
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
@@ -100,12 +100,11 @@ class Users:
 
     @property
     def ended(self) -> int:
-        """How many jobs have ended."""
+        """The number of ended jobs."""
         assert self._problem is None, repr(self._problem)
         return sum(stage in ("Succeeded", "Failed") for stage in list(self.stages.values()))
 
     def close(self) -> None:
-        """Let go of everything."""
         self._stopping.set()
         self._watching.join()
         self._thread.call(self._cluster.close())
@@ -148,7 +147,7 @@ class Users:
 
 
 async def _done(request: Callable[[], Awaitable[Object]]) -> None:
-    """Make a request until a busy server has answered it. What is there already, or gone, is what was wanted."""
+    """Repeat a request until a busy server has handled it. An object that already exists or is deleted is fine."""
     while True:
         try:
             await request()
@@ -163,7 +162,7 @@ async def _done(request: Callable[[], Awaitable[Object]]) -> None:
 
 
 class Killer:
-    """Kills one process after the other, those of a role in turn, and starts each again a moment later."""
+    """Kills one process after the other, those of a role in turn, and restarts each a moment later."""
 
     def __init__(self, workers: Fleet) -> None:
         self._workers = workers
@@ -171,7 +170,7 @@ class Killer:
         self.kills: Counter[str] = Counter()
 
     def kill(self, role: str) -> None:
-        """The next process of the role."""
+        """Kill the next process of the role."""
         of_role = self._workers.of_role(role)
         victim = of_role[self.kills[role] % len(of_role)]
         assert victim.running, f"{victim.name} has ended by itself:\n{victim.log_end()}"
@@ -180,7 +179,7 @@ class Killer:
         self._dead.append((time.monotonic() + BACK_AFTER_S, victim))
 
     def bring_back(self, *, all_of_them: bool = False) -> None:
-        """Start those again whose time has come."""
+        """Restart the processes that are due."""
         due = [one for one in self._dead if one[0] <= time.monotonic() or all_of_them]
         for one in due:
             self._dead.remove(one)
@@ -201,7 +200,7 @@ class Killer:
 
 
 def status(redis: RealRedis) -> dict[str, Any]:
-    """What `arranger status` tells programs."""
+    """The JSON output of `arranger status`."""
     done = arranger("status", "--log", redis.url, "--output", "json")
     assert done.returncode in (0, 1), done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -210,7 +209,7 @@ def status(redis: RealRedis) -> dict[str, Any]:
 
 
 def await_shares(redis: RealRedis, count: int) -> dict[str, dict[str, int]]:
-    """Wait until so many controllers and appliers share all jobs, each with some of them."""
+    """Wait until `count` controllers and appliers share all jobs, and each has some."""
     found: dict[str, dict[str, int]] = {}
 
     def look() -> bool:
@@ -225,14 +224,13 @@ def await_shares(redis: RealRedis, count: int) -> dict[str, dict[str, int]]:
 
 
 def told(redis: RealRedis, history: History, name: str) -> str:
-    """What the cluster and the log tell of a job, for a failed assertion."""
+    """What the cluster and the log have on a job, for a failed assertion."""
     explained = arranger("explain", name, "--log", redis.url, "--all")
     return f"{history.story(name)}\n{explained.stdout}{explained.stderr}"
 
 
 @contextlib.contextmanager
 def users(kube: RealKube, history: History) -> Iterator[Users]:
-    """Users for the time of a test."""
     found = Users(kube, history)
     try:
         yield found

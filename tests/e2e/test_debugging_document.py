@@ -1,4 +1,4 @@
-"""docs/debugging.md prints what its commands print: on the committed log of a real run, each is run again."""
+"""The output in docs/debugging.md is current: each command is run again on the committed log of a real run."""
 
 import re
 
@@ -9,7 +9,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 def _steady(text: str) -> list[str]:
-    """The text without what another library or another layout of snapshots may change: sizes and digests."""
+    """The text without sizes and digests, which depend on libraries and on the layout of snapshots."""
     return re.sub(r"[\d,]+ bytes|digest [0-9a-f]{32}", "…", text).splitlines()
 
 

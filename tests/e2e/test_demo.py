@@ -1,4 +1,4 @@
-"""The demo as its user sees it: it ends by itself, what it prints works, and Ctrl-C leaves nothing behind."""
+"""The demo from the user's view: it ends by itself, the printed commands work, and Ctrl-C leaves nothing behind."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def arranger(*arguments: str, check: bool = True) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a whole demo printed, and where it kept its log."""
+    """The output of a complete demo, and the path of its log."""
     folder = tmp_path_factory.mktemp("demo")
     return arranger("demo", "--folder", str(folder)), folder
 
@@ -134,7 +134,7 @@ def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_b
 
 
 def read_all(terminal: int, output: bytearray) -> None:
-    """What a terminal does: it takes whatever is written, until the other side is closed."""
+    """Read all output until the other side is closed, as a terminal does."""
     with contextlib.suppress(OSError):
         while chunk := os.read(terminal, 65536):
             output += chunk

@@ -1,4 +1,4 @@
-"""deploy/ on a real API server: it is accepted, and each process does its work with just the rights given there."""
+"""deploy/ on a real API server: it is accepted, and each process works with exactly the rights given there."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ Objects = list[dict[str, Any]]
 
 
 def rendered(kube: RealKube, folder: Path) -> Objects:
-    """What `kubectl kustomize` makes of a folder."""
+    """The output of `kubectl kustomize` for a folder."""
     return list(yaml.safe_load_all(kube.kubectl("kustomize", str(folder)).stdout))
 
 
@@ -41,7 +41,7 @@ def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def installed(kube: RealKube) -> Iterator[Objects]:
-    """deploy/ applied, and taken away again but for the definition of TYJobs and the namespace."""
+    """Apply deploy/, and delete it at the end except for the TYJob definition and the namespace."""
     kube.kubectl("apply", "-k", str(DEPLOY))
     objects = rendered(kube, DEPLOY)
     yield objects
@@ -61,7 +61,7 @@ def account_kubeconfig(kube: RealKube, account: str, folder: Path) -> Path:
 
 
 def deployed_worker(kube: RealKube, redis: RealRedis, deployment: dict[str, Any], folder: Path) -> Worker:
-    """A process with a Deployment's arguments and its account's token; without any access where none is mounted."""
+    """A process with a Deployment's arguments and its account's token; without access if no token is mounted."""
     spec = pod_spec(deployment)
     arguments = [*spec["containers"][0]["args"][1:], "--redis", redis.url, "--http-port", "0"]
     if spec["automountServiceAccountToken"]:
@@ -71,14 +71,14 @@ def deployed_worker(kube: RealKube, redis: RealRedis, deployment: dict[str, Any]
 
 
 def granted(objects: Objects, account: str) -> set[tuple[str, str]]:
-    """Verb and resource of each right of an account's ClusterRole; what admission alone asks for aside."""
+    """(verb, resource) of each right in an account's ClusterRole, without those that only admission needs."""
     rules = of_kind(objects, "ClusterRole").get(account, {}).get("rules", [])
     resources = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
     return {(verb, resource.partition("/")[0]) for verb, resource in resources - {("update", "tyjobs/finalizers")}}
 
 
 def asked(worker: Worker) -> dict[tuple[str, str], set[int]]:
-    """What a process has asked of the API server: verb and resource, and the codes answered."""
+    """The requests of a process to the API server: (verb, resource) → response codes."""
     found: dict[tuple[str, str], set[int]] = {}
     for sample in worker.metrics():
         match = REQUEST.fullmatch(sample)
@@ -98,7 +98,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
         with kubelets(kube, NodeTemplate("n1", cpu="8"), NodeTemplate("n2", cpu="8")):
             for worker in workers.values():
                 worker.wait_ready()
-            # A stranger's pod has the name of one of ours: it is looked at, left alone, and told of.
+            # A foreign pod has the name of one of ours: Arranger reads it, leaves it alone, and reports it.
             stranger = {"containers": [{"name": "main", "image": "stranger:1"}]}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken-learner-0"}, "spec": stranger}
             kube.request("POST", "/api/v1/namespaces/default/pods", pod)
@@ -107,7 +107,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             eventually("the taken name is told", lambda: "exists" in status_of(kube, "taken").get("message", ""))
             kube.request("DELETE", "/api/v1/namespaces/default/pods/taken-learner-0?gracePeriodSeconds=0")
             await_stage(kube, "Succeeded", "taken")
-            # So is a stranger's Service.
+            # The same applies to a foreign Service.
             taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "served-learner"}}
             kube.request("POST", SERVICES, {**taken, "spec": {"clusterIP": "None"}})
             served = job("served", run_s=1)
@@ -181,7 +181,7 @@ def test_the_pods_of_deploy_meet_the_restricted_standard_of_their_namespace(kube
     templates = of_kind(installed, "Deployment") | of_kind(rendered(kube, DEPLOY / "with-redis"), "StatefulSet")
     assert set(templates) == {*ACCOUNTS, "arranger-redis"}
     for name, item in templates.items():
-        # The pod itself, as its controller would create it: admission refuses it if it falls short.
+        # Create the pod as its controller would: admission refuses it if it violates the standard.
         spec = dict(pod_spec(item))
         if name == "arranger-redis":
             spec["volumes"] = [{"name": "data", "emptyDir": {}}]
@@ -195,7 +195,7 @@ def test_every_role_is_deployed_once_and_may_drain_before_it_is_killed(kube: Rea
     roles = [role for item in deployments for role in pod_spec(item)["containers"][0]["args"][1:]]
     assert sorted(roles) == sorted(ROLES)
     for item in deployments:
-        # First the ticks, then the tasks get drain_s.
+        # The ticks and then the tasks each get drain_s.
         assert pod_spec(item)["terminationGracePeriodSeconds"] > 2 * Settings().drain_s
         assert pod_spec(item)["enableServiceLinks"] is False
 
@@ -227,7 +227,7 @@ def test_services_budgets_and_monitors_choose_the_pods_that_they_are_for(kube: R
 
 
 def test_the_monitor_can_be_added_to_a_kustomization_of_ones_own(kube: RealKube, tmp_path: Path) -> None:
-    # Kustomize wants relative paths.
+    # Kustomize requires relative paths.
     own = {"resources": [relative(DEPLOY, tmp_path)], "components": [relative(DEPLOY / "podmonitor", tmp_path)]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
     assert "arranger" in of_kind(rendered(kube, tmp_path), "PodMonitor")

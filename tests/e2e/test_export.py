@@ -1,4 +1,4 @@
-"""Export and import: one portable file that gives the same answers, written and read as a user does it."""
+"""Export and import: one portable file that gives the same results, written and read as by a user."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def test_a_whole_log_is_exported_verified_and_replayed_alike(
 
 @pytest.fixture
 def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What concerns a job is cut out of short logs too."""
+    """Cut the part that concerns a job out of short logs too."""
     monkeypatch.setattr("arranger.cli.commands.export.FROM_THE_START", 0)
 
 
@@ -74,7 +74,7 @@ def test_what_concerns_a_job_gives_the_same_answers_on_it(
         )
         assert part.pop("began") == made["first"] - 1
         assert whole.pop("began") == 0
-        for remedy in (whole["waiting"] or {}).get("remedies", ()):  # an event from before isn't in the part
+        for remedy in (whole["waiting"] or {}).get("remedies", ()):  # earlier events aren't in the part
             remedy["undoes"] = remedy["undoes"] if remedy["undoes"] >= made["first"] else 0
         assert part == whole
 
@@ -233,7 +233,7 @@ def test_hashed_names_are_nowhere_in_the_file_and_verify_and_explain_still_answe
     for file in (target, part):
         copy = file.with_suffix(".log")
         assert Run(capsys, "import", str(file), "--to", str(copy)).status == 0
-        # UIDs stay, and those of this world are made of names, which a cluster's are not.
+        # UIDs stay. Those of this world contain names, but those of a cluster don't.
         assert b"secret" not in re.sub(rb"uid-secret[\w-]*", b"", copy.read_bytes())
         told = Run(capsys, "events", "--log", str(file), "-o", "json").out
         assert "secret" not in re.sub(r"uid-secret[\w-]*", "", told)

@@ -1,4 +1,4 @@
-"""The judge of histories finds what must never happen: a test that trusts it must know that it can say no."""
+"""The judge of histories finds violations: tests that rely on it need proof that it can fail."""
 
 import copy
 from collections.abc import Sequence

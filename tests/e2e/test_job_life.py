@@ -1,4 +1,4 @@
-"""What happens to running jobs, on a real API server: workers fail, nodes go, users change their minds."""
+"""The life of running jobs on a real API server: workers fail, nodes are deleted, users edit specs."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def by_name(kube: RealKube, name: str) -> dict[str, dict[str, Any]]:
 
 
 def running(kube: RealKube, name: str) -> dict[str, str]:
-    """Pod → UID of those that run."""
+    """Pod name → UID of the running pods."""
     pods = by_name(kube, name)
     return {
         pod: it["metadata"]["uid"] for pod, it in pods.items() if (it.get("status") or {}).get("phase") == "Running"
@@ -39,25 +39,25 @@ def running(kube: RealKube, name: str) -> dict[str, str]:
 
 
 def fail(kube: RealKube, pod: str, **status: str) -> None:
-    """A kubelet reports that a pod failed."""
+    """Report a pod as failed, as a kubelet does."""
     kube.request("PATCH", f"{PODS}/{pod}/status", {"status": {"phase": "Failed", **status}}, content_type=MERGE)
 
 
 def edit(kube: RealKube, name: str, **spec: Any) -> None:
-    """The user changes fields of a spec."""
+    """Change fields of a spec, as a user does."""
     code, answer = kube.request("PATCH", f"{TYJOBS}/{name}", {"spec": spec}, content_type=MERGE)
     assert code == 200, answer
 
 
 def resize(kube: RealKube, name: str, counts: int) -> None:
-    """The user changes the counts of the one worker set."""
+    """Change the count of the only worker set, as a user does."""
     change = [{"op": "replace", "path": "/spec/workerSets/0/counts", "value": counts}]
     code, answer = kube.request("PATCH", f"{TYJOBS}/{name}", change, content_type="application/json-patch+json")
     assert code == 200, answer
 
 
 def sound(redis: RealRedis) -> bool:
-    """Whether every recorded cycle comes out the same again."""
+    """Whether `verify` passes."""
     return arranger("verify", "--log", redis.url).returncode == 0
 
 
@@ -154,7 +154,7 @@ def test_pods_on_a_node_that_is_not_ready_for_long_are_replaced_elsewhere(
 
 
 def leader_told(kube: RealKube, name: str) -> set[str]:
-    """What a job's workers were told of where their leader is."""
+    """The leader's addresses that the job's workers have."""
     workers = [pod for pod in by_name(kube, name).values() if pod["metadata"]["labels"][ROLE_LABEL] == "worker"]
     environment = [entry for pod in workers for entry in pod["spec"]["containers"][0]["env"]]
     return {entry["value"] for entry in environment if entry["name"] == "TYJOB_LEADER_ADDRESS"}
@@ -187,7 +187,7 @@ def test_a_leader_behind_a_service_keeps_its_name_over_attempts(
         there = kube.request("GET", services)[1]
         assert there["metadata"]["uid"] == service["metadata"]["uid"]
         assert there["metadata"]["ownerReferences"][0]["name"] == "served"
-        # What it selects is the leader's pod of any attempt, and no other.
+        # It selects the leader's pod of any attempt, and no other pod.
         selector = ",".join(f"{key}={value}" for key, value in there["spec"]["selector"].items())
         found = kube.kubectl("get", "pods", "-l", selector, "-o", "name").stdout.split()
         assert found == ["pod/served-learner-0-r1"]

@@ -1,4 +1,4 @@
-"""A job's life as its user sees it through kubectl, on a real API server and on the embedded cluster alike."""
+"""A job's life as shown by kubectl, both on a real API server and on the embedded cluster."""
 
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ WAIT = ("--timeout=120s",)
 
 @dataclass
 class Scene:
-    """One process with all roles at work on a cluster of two nodes."""
+    """One process with all roles on a cluster of two nodes."""
 
     kube: KubeServer
     kubelets: Kubelets
@@ -44,18 +44,18 @@ class Scene:
         return self.kube.kubectl(*arguments).stdout
 
     def columns(self, name: str, *flags: str) -> dict[str, str]:
-        """The row that `kubectl get` prints, by the names of its columns."""
+        """The row that `kubectl get` prints: column → cell."""
         head, row = self.kubectl("get", "tyj", name, *flags).splitlines()
         starts = [found.start() for found in re.finditer(r"\S+(?: \S+)*", head)]
         ends = [*starts[1:], max(len(head), len(row))]
         return {head[a:b].strip(): row[a:b].strip() for a, b in zip(starts, ends, strict=True)}
 
     def phases(self, name: str) -> dict[str, str]:
-        """The job's pods and their phases."""
+        """Name → phase of the job's pods."""
         return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods_of(self.kube, name)}
 
     def forget(self, name: str) -> None:
-        """Delete a job and wait until its pods have gone, so that the next test has the room."""
+        """Delete a job and wait until its pods are deleted, so that the next test has room."""
         self.kubectl("delete", "tyj", name, *WAIT)
         eventually(f"the pods of {name} are gone", lambda: not pods_of(self.kube, name))
 
@@ -147,7 +147,7 @@ def test_the_clean_pod_policy_says_which_pods_stay(scene: Scene, policy: str, le
     finish_leader(scene.kube, "kept")
     await_stage(scene.kube, "Succeeded", "kept")
     eventually(f"{left} are left", lambda: scene.phases("kept") == left)
-    # What comes to pass after it doesn't change that: another job goes through all the same steps.
+    # Later events don't change that: another job goes through all the same steps.
     apply(scene.kube, job("other", workers=0, run_s=0.5))
     await_stage(scene.kube, "Succeeded", "other")
     assert scene.phases("kept") == left

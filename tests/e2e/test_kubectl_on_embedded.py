@@ -1,4 +1,4 @@
-"""Real kubectl against the embedded cluster, one command after the other as a user would type them."""
+"""The real kubectl against the embedded cluster, with commands as a user would type them."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ lastTimestamp: "2026-01-01T00:00:00Z"
 
 
 def found_kubectls() -> list[str]:
-    """Every kubectl that is here: the one of the real server's assets, and the one on the PATH."""
+    """The available kubectls: the one in the real server's assets, and the one on the PATH."""
     found = []
     try:
         found.append(str(kube_assets() / "kubectl"))
@@ -59,7 +59,7 @@ def found_kubectls() -> list[str]:
 
 @pytest.fixture(params=["assets", "path"])
 def kubectl(request: pytest.FixtureRequest) -> str:
-    """Each kubectl in turn; the one on the PATH may be missing."""
+    """Each available kubectl in turn; there may be none on the PATH."""
     found = found_kubectls()
     place = ["assets", "path"].index(request.param)
     if place < len(found):
@@ -77,7 +77,7 @@ class Kubectl:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
 
     async def start(self, *arguments: str, stdin: str | None = None) -> asyncio.subprocess.Process:
-        """A kubectl that runs on."""
+        """Start a kubectl without waiting for its end."""
         return await asyncio.create_subprocess_exec(
             self._program,
             *arguments,
@@ -88,7 +88,7 @@ class Kubectl:
         )
 
     async def __call__(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
-        """What a command prints, checked for its exit status."""
+        """Run a command, check its exit status, and return its output."""
         process = await self.start(*arguments, stdin=stdin)
         output, _ = await process.communicate(stdin.encode() if stdin is not None else None)
         assert (process.returncode != 0) is fails, f"kubectl {' '.join(arguments)}: {output.decode()}"

@@ -1,4 +1,4 @@
-"""Whole lives of jobs on a real API server, as kubectl tells them: how each goes and ends, and its Events in order."""
+"""Complete lives of jobs on a real API server, as shown by kubectl: how each runs and ends, and its Events in order."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ AGAIN = ["Scheduled", "WorkersReady"]
 
 @dataclass
 class Scene:
-    """One process with all roles at work on a real API server, and what a user and a machine may do there."""
+    """One process with all roles on a real API server, and the actions of users and machines there."""
 
     kube: RealKube
     kubelets: Kubelets
@@ -43,7 +43,7 @@ class Scene:
         return self.kube.kubectl(*arguments).stdout
 
     def run(self, made: dict[str, Any]) -> str:
-        """Apply a job and wait until it runs; its name."""
+        """Apply a job, wait until it runs, and return its name."""
         name: str = made["metadata"]["name"]
         apply(self.kube, made)
         self.kubectl("wait", f"tyj/{name}", "--for=condition=Running", WAIT)
@@ -53,12 +53,12 @@ class Scene:
         self.kubectl("patch", "tyj", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def story(self, name: str) -> list[str]:
-        """The reasons of a job's Events, in the order that kubectl lists them in."""
+        """The reasons of a job's Events, in kubectl's order."""
         chosen = f"--field-selector=involvedObject.kind=TYJob,involvedObject.name={name}"
         return self.kubectl("get", "events", chosen, "-o", "jsonpath={.items[*].reason}").split()
 
     def told(self, name: str, story: list[str]) -> None:
-        """The story comes to this end; Events follow the status that they tell of."""
+        """Wait for the last reason, because Events follow the status that they report, and check the whole story."""
         eventually(f"the story of {name} is {story}", lambda: self.story(name)[-1:] == story[-1:])
         assert self.story(name) == story
 
@@ -68,7 +68,7 @@ class Scene:
         return {pod["name"]: pod["uid"] for pod in pods if "deletionTimestamp" not in pod}
 
     def fail(self, pod: str) -> None:
-        """A kubelet reports that a pod failed."""
+        """Report a pod as failed, as a kubelet does."""
         self.kube.request("PATCH", f"{PODS}/{pod}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
 
     def await_restart(self, name: str, pod: str, uid: str) -> None:
@@ -76,7 +76,7 @@ class Scene:
         eventually("it is ready", lambda: status_of(self.kube, name)["readyWorkers"] == 2)
 
     def gone(self, *names: str) -> None:
-        """The TYJobs and their pods are gone."""
+        """Wait until the TYJobs and their pods are deleted."""
         for name in names:
             eventually(
                 f"{name} is gone", lambda name=name: self.kube.request("GET", f"{TYJOBS}/{name}", check=False)[0] == 404
@@ -220,7 +220,7 @@ def test_the_minimum_and_the_priority_of_a_running_job_can_be_changed(scene: Sce
         "patch", "tyj", name, "--type=merge", "-p", '{"spec":{"minWorkersNum":3}}', check=False
     )
     assert refused.returncode == 1 and "minWorkersNum" in refused.stderr
-    # One worker less would have done before; now it is another attempt.
+    # Before, one worker less was still a quorum; now it causes another attempt.
     evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
     scene.kube.request("PATCH", f"{PODS}/{name}-actors-1/status", evicted, content_type=MERGE)
     eventually("a next attempt", lambda: status_of(scene.kube, name)["attempt"] == 1)
@@ -234,7 +234,7 @@ def test_the_minimum_and_the_priority_of_a_running_job_can_be_changed(scene: Sce
 
 
 def in_every_stage(scene: Scene) -> dict[str, str]:
-    """A job in each stage: its name by the stage."""
+    """A job in each stage: stage → name."""
     slow = job("d-starting", workers=1)
     slow["spec"]["leader"]["template"] = pod_template(start_seconds=600)
     apply(
@@ -279,7 +279,7 @@ def owned(scene: Scene, name: str) -> list[dict[str, Any]]:
 
 
 def finalize(scene: Scene, name: str) -> None:
-    """What the garbage collector does last, once it has dealt with the pods."""
+    """Remove the finalizer, as the garbage collector does after it has handled the pods."""
     scene.kube.request("PATCH", f"{TYJOBS}/{name}", {"metadata": {"finalizers": None}}, content_type=MERGE)
 
 
@@ -287,7 +287,7 @@ def test_a_job_deleted_in_the_foreground_waits_for_its_pods(scene: Scene) -> Non
     name = scene.run(job("fore", workers=1))
     scene.kubectl("delete", "tyj", name, "--cascade=foreground", "--wait=false")
     assert "deletionTimestamp" in scene.kube.request("GET", f"{TYJOBS}/{name}")[1]["metadata"]
-    # There is no garbage collector beside this API server: here is what it does.
+    # No garbage collector runs here, so the test does its work.
     for pod in owned(scene, name):
         scene.kube.request("DELETE", f"{PODS}/{pod['metadata']['name']}")
     eventually("its pods are gone and no others come", lambda: not pods_of(scene.kube, name))
@@ -305,7 +305,7 @@ def test_the_pods_of_a_job_deleted_with_cascade_orphan_run_on(scene: Scene) -> N
         scene.kube.request("PATCH", f"{PODS}/{pod['metadata']['name']}", free, content_type=MERGE)
     finalize(scene, name)
     eventually("the TYJob is gone", lambda: scene.kube.request("GET", f"{TYJOBS}/{name}", check=False)[0] == 404)
-    other = scene.run(job("after", workers=1))  # whatever would still be done has been done by then
+    other = scene.run(job("after", workers=1))  # by then, all pending effects are done
     assert scene.pods(name) == before
     scene.kubectl("delete", "tyj", other, WAIT)
     scene.kubectl("delete", "pods", "-l", f"arranger.dev/job={name}", WAIT)

@@ -1,4 +1,4 @@
-"""The log is lost, in whole or its tail, or away for a while: the jobs go on and no pod notices."""
+"""The log loses everything or its tail, or is unreachable for a while: jobs and pods keep running."""
 
 import contextlib
 import shutil
@@ -64,13 +64,13 @@ def scene(kube: RealKube, redis: RealRedis, tmp_path: Path) -> Iterator[Scene]:
 
 
 def run_five(scene: Scene) -> None:
-    """Five jobs of a leader and three workers, all Running, that end when told to."""
+    """Start five endless jobs of a leader and three workers, and wait until all are Running."""
     apply(scene.kube, *[job(name, workers=3) for name in NAMES])
     await_stage(scene.kube, "Running", *NAMES)
 
 
 def end_well(scene: Scene, names: list[str] = NAMES) -> None:
-    """Nothing was taken from them so far; let the leaders end, and see that all is as it should be."""
+    """Check that no pod was deleted, end the leaders, and check the history."""
     assert scene.deleted() == []
     assert scene.created() == 4 * len(names)
     assert {scene.history.stages(name)[-1] for name in names} == {"Running"}
@@ -79,7 +79,7 @@ def end_well(scene: Scene, names: list[str] = NAMES) -> None:
 
 
 def await_created(scene: Scene, pods: int, leaders: Leaders) -> None:
-    """Wait until so many pods have been created, while jobs end."""
+    """Wait until `pods` pods have been created, while jobs end."""
     eventually(f"{pods} pods were created", lambda: leaders.all_ended() or scene.created() >= pods, every_s=0.01)
 
 

@@ -1,4 +1,4 @@
-"""The state at any point is what a worker had there: from stream and archive, the archive alone, and an export."""
+"""The state at any point equals the worker's state there: from stream and archive, the archive alone, and an export."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ class Alone:
 
 
 class Recorder:
-    """Notes the digest of a worker's state after everything that it folds."""
+    """Records the digest of a worker's state after every fold."""
 
     def __init__(self, follower: Follower) -> None:
         self.digests: dict[int, str] = {}
@@ -48,14 +48,14 @@ class Recorder:
 
 
 def _world() -> World:
-    """A long life: some two thousand events."""
+    """A world with about two thousand events."""
     chance = random.Random(11)
     names = sorted(_STEPS)
     return live_through([(chance.choice(names), chance.randrange(12), chance.randrange(12)) for _ in range(1100)])
 
 
 async def _lived(url: str, folder: Path, world: World) -> dict[int, str]:
-    """The world's log in Redis, followed, archived and trimmed as it grows; the digests that the follower had."""
+    """Append the world's log to Redis while it is followed, archived and trimmed. Returns the follower's digests."""
     log = RedisLog(url, CLUSTER, now_ms=lambda: 1)
     await log.open()
     clock = SystemClock()

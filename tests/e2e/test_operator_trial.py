@@ -1,6 +1,6 @@
-"""The operator's trial (`python -m tests.trial`), each scenario in short: leases of two seconds, pauses of a few.
+"""The operator's trial (`python -m tests.trial`) with short scenarios: leases of two seconds, pauses of a few seconds.
 
-Nothing here is judged by how long it took but where the scenario's own bound is far beyond a busy machine's delays.
+Durations are judged only if the scenario's limit is much longer than the delays of a busy machine.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two Kubernetes clusters under one name of Arranger: who comes second doesn't start, and nothing is deleted for it."""
+"""Two Kubernetes clusters under one cluster name: the second one's process doesn't start, and nothing is deleted."""
 
 import json
 from collections.abc import Iterator

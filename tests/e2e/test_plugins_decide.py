@@ -1,4 +1,4 @@
-"""Workers with another package's policies: the API server takes their names, they decide, the log can be verified."""
+"""Workers with another package's policies: the API server accepts the names, cycles use them, and `verify` passes."""
 
 import json
 from pathlib import Path

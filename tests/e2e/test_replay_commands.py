@@ -1,4 +1,4 @@
-"""The commands that read the log, run as a user runs them, on a log file and on a real Redis."""
+"""The commands that read the log, run as by a user, on a log file and on a real Redis."""
 
 import asyncio
 import datetime
@@ -35,7 +35,7 @@ Writer = Callable[..., list[str]]
 
 @pytest.fixture(params=["file", "redis"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Writer]:
-    """Writes a world's entries to a file or to a real Redis, and answers the options that name this log."""
+    """Writes a world's entries to a file or to a real Redis, and returns the options for this log."""
     if request.param == "file":
         yield lambda entries, **options: to_file(entries, tmp_path / "run.log", **options)
         return
@@ -51,7 +51,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Writer]:
 
 
 def _with_other_node(entries: list[Entry]) -> tuple[int, tuple[k.Event, ...]]:
-    """Number and events of the last placing entry, with one node's name altered."""
+    """The number and the events of the last entry with a placement, with one node's name changed."""
     number = entry_with(entries, k.Placed, last=True)
     events = list(entries[number].batch.events)
     at = next(i for i, event in enumerate(events) if isinstance(event, k.Placed))
@@ -613,7 +613,7 @@ def test_reading_writes_nothing_to_redis(
 
 
 def _changes(server: RealRedis) -> bytes:
-    """How many changes the server has made to its data since it started."""
+    """The number of changes to the server's data since its start."""
     info = server.command("INFO", "persistence")
     return next(line for line in info.splitlines() if line.startswith(b"rdb_changes_since_last_save"))
 

@@ -1,4 +1,4 @@
-"""No decision depends on how Arranger puts it: with every sentence rewritten, recorded cycles come out as they did."""
+"""No decision depends on the wording of messages: with all sentences rewritten, `verify` gives the same results."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def said(program: tuple[str, ...], *arguments: object) -> str:
 
 
 def same_whatever_is_said(log: Path) -> dict[str, Any]:
-    """What `arranger verify` answers of a log, with the sentences as they are and rewritten."""
+    """The output of `arranger verify` for a log, with the present sentences and with rewritten ones."""
     answers = [json.loads(said(program, "verify", "--log", log, "-o", "json")) for program in (PLAIN, REWRITTEN)]
     assert answers[0] == answers[1]
     events = [said(program, "events", "--log", log) for program in (PLAIN, REWRITTEN)]

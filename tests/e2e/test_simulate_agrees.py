@@ -1,4 +1,4 @@
-"""What pods get on a real API server is what `arranger simulate` says for the same nodes, pods and jobs beforehand."""
+"""The placements on a real API server equal the forecast of `arranger simulate` for the same nodes, pods and jobs."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ SIZES = (("16", "64Gi", 0), ("32", "128Gi", 2), ("64", "256Gi", 4), ("96", "384G
 
 
 def nodes() -> Iterator[NodeTemplate]:
-    """Mixed sizes, zones, every seventh node kept for infrastructure, every eleventh better left alone."""
+    """Nodes of mixed sizes and zones; every seventh is reserved for infrastructure, every eleventh better avoided."""
     for number in range(NODES):
         cpu, memory, gpus = SIZES[number % len(SIZES)]
         labels = {"zone": f"z{number % ZONES}", "topology.kubernetes.io/zone": f"z{number // 5 % ZONES}"}
@@ -31,7 +31,7 @@ def nodes() -> Iterator[NodeTemplate]:
 
 
 def template(chance: Random, *, leader: bool) -> dict[str, Any]:
-    """A pod of any size, some of them choosy about nodes."""
+    """A pod of random size; some pods restrict their nodes."""
     gpus = chance.choice((0, 1, 2, 4, 8) if leader else (0, 1, 1, 2, 4))
     requests: dict[str, Any] = {"cpu": f"{chance.randint(1, 40) * 250}m", "memory": f"{chance.randint(1, 48)}Gi"}
     resources: dict[str, Any] = {"requests": requests}
@@ -51,7 +51,7 @@ def template(chance: Random, *, leader: bool) -> dict[str, Any]:
 
 
 def jobs(chance: Random) -> Iterator[dict[str, Any]]:
-    """Every queue and pod policy, and none; gangs and elastic jobs; more than the cluster can hold."""
+    """Jobs with every queue and pod policy and without; gangs and elastic jobs; more than the cluster has room for."""
     for number in range(JOBS):
         sets = [
             {"name": name, "counts": chance.randint(1, 9), "template": template(chance, leader=False)}
@@ -77,7 +77,7 @@ def jobs(chance: Random) -> Iterator[dict[str, Any]]:
 
 
 def stranger(number: int) -> dict[str, Any]:
-    """A pod that nobody asked us about, on a node of its own choice."""
+    """A foreign pod with a fixed node."""
     resources = {"requests": {"cpu": "5", "memory": "20Gi"}}
     return {
         "apiVersion": "v1",
@@ -91,7 +91,7 @@ def stranger(number: int) -> dict[str, Any]:
 
 
 def placed_pods(kube: RealKube) -> dict[str, str]:
-    """Our pods that are there, with their nodes."""
+    """Name → node of our existing pods."""
     items = kube.request("GET", f"{PODS}?labelSelector=arranger.dev/job")[1]["items"]
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in items}
 
@@ -136,7 +136,7 @@ def test_pods_get_what_the_simulation_said(kube: RealKube, redis: RealRedis, tmp
 
 
 def _is_worth_comparing(plan: dict[str, Any], expected: dict[str, str], states: dict[str, str]) -> None:
-    """The cluster is full enough that order and policies matter, and every kind of outcome is there."""
+    """Check that the cluster is so full that order and policies matter, and that every kind of outcome occurs."""
     assert len(states) == JOBS
     assert set(states.values()) == {"ScheduledSucceed", "ScheduledPartly", "Unscheduled"}
     assert len(expected) > 150

@@ -1,4 +1,4 @@
-"""Bad input and trouble: everything says what is wrong, nothing is lost, doubled or disturbed."""
+"""Bad input and failures: every problem is reported, and nothing is lost, duplicated or disturbed."""
 
 import json
 import socket
@@ -41,12 +41,12 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tyjobs.arranger.d
 
 
 def checks(worker: Worker) -> dict[str, str]:
-    """What a process says against its being ready: check → reason."""
+    """Why a process isn't ready: check → reason."""
     _, body = worker.get("/readyz")
     return {name: check["reason"] for name, check in json.loads(body)["checks"].items() if not check["ok"]}
 
 
-# --- servers that are away ---------------------------------------------------------------------------------
+# --- unreachable servers -----------------------------------------------------------------------------------
 
 
 def test_redis_that_cant_be_reached_at_start_is_awaited(kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_cluster_without_the_tyjob_resource_is_told_how_to_get_it(redis: RealR
         kube.close()
 
 
-# --- what can't be used ------------------------------------------------------------------------------------
+# --- unusable input ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def busy_port() -> Iterator[int]:
 
 
 def refused(*arguments: str, **environment: str) -> str:
-    """The one line with which `arranger run` ends; what it logged before is left out."""
+    """The last line of `arranger run`, without the log lines before it."""
     done = arranger("run", *arguments, **environment)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert done.returncode == 2, done
@@ -256,7 +256,7 @@ def test_a_port_in_use_is_told(kube_server: RealKube, redis: RealRedis, busy_por
 
 
 def _unknown_kind(redis: RealRedis) -> None:
-    """Append what a newer version may write."""
+    """Append an event that only a newer version may write."""
     payload = msgspec.msgpack.encode(("newer", 1, 1, (("FutureEvent.1", "hello"),)))
     keys = [f"arranger:{{default}}:{name}" for name in ("log", "meta", "writers", "cursors", "snapshots")]
     with redis_py.Redis.from_url(redis.url) as client:
@@ -267,7 +267,7 @@ def _unknown_kind(redis: RealRedis) -> None:
 
 
 def _damage(redis: RealRedis) -> None:
-    """Append an entry whose payload isn't what its chain says."""
+    """Append an entry whose payload doesn't match its chain."""
     with redis_py.Redis.from_url(redis.url) as client:
         end: Any = client.hget("arranger:{default}:meta", "end")
         offset = int(end) + 1
@@ -291,7 +291,7 @@ def test_an_entry_that_cant_be_read_stops_the_fold_and_says_where(
         assert stop["offset"] > 1 and reason in stop["reason"]
         last = worker.log()[-1]["text"]
         assert last.startswith(f"arranger: log entry at offset {stop['offset']} can't be read: ") and reason in last
-        worker.start()  # it doesn't get past it either, and changes nothing
+        worker.start()  # the new process stops there too, and changes nothing
         assert worker.wait() == 1
         assert reason in worker.log()[-1]["text"]
         assert status_of(kube, "steady")["stage"] == "Running"
@@ -324,12 +324,12 @@ def test_sigterm_in_the_middle_leaves_nothing_half_done(kube: RealKube, redis: R
     assert history.faults() == []
 
 
-# --- jobs that can't be --------------------------------------------------------------------------------------
+# --- impossible jobs -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def loose_schema(kube: RealKube) -> Iterator[Callable[[], None]]:
-    """The TYJob resource takes anything; what it gives restores the schema."""
+    """Let the TYJob resource accept anything. Yields a function that restores the schema."""
     schema = yaml.safe_load(TYJOB_CRD.read_text())["spec"]["versions"][0]["schema"]
 
     def put(desired: dict[str, Any]) -> None:
@@ -354,7 +354,7 @@ def loose_schema(kube: RealKube) -> Iterator[Callable[[], None]]:
 
 
 def told_by_events(kube: RealKube, name: str) -> str:
-    """What the Kubernetes Events about a job say."""
+    """The messages of the Kubernetes Events about a job."""
     events = kube.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
     return " ".join(event["message"] for event in events if event["involvedObject"]["name"] == name)
 
@@ -376,7 +376,7 @@ def test_a_job_forced_past_the_schema_fails_and_disturbs_nothing(
     with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
         workers.start()
         apply(kube, job("good", run_s=1))
-        if restored:  # what the schema can't read takes no status any more, so an Event says it
+        if restored:  # an object that violates the schema accepts no status, so an Event reports the error
             for name, field in (("wrong-shape", "spec.leader"), ("wrong-leader", "containers")):
                 del wrong[name]
                 eventually("an Event says so", lambda name=name, field=field: field in told_by_events(kube, name))  # type: ignore[misc]
@@ -397,7 +397,7 @@ def test_a_pod_that_the_api_server_finds_invalid_fails_its_job_alone(
 ) -> None:
     bad = job("bad")
     bad["spec"]["workerSets"][0]["template"]["spec"]["dnsPolicy"] = (
-        "None"  # asks for a dnsConfig too: no schema says so
+        "None"  # also requires a dnsConfig, but no schema says so
     )
     with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path) as workers:
         (worker,) = workers.start()
@@ -413,7 +413,7 @@ def test_a_pod_that_the_api_server_finds_invalid_fails_its_job_alone(
 
 @contextmanager
 def a_quota(kube: RealKube, pods: int, **spec: Any) -> Iterator[Callable[[int], None]]:
-    """A quota in `default`, and who changes it. Nobody controls quotas here: what is used is what admission counts."""
+    """A quota in `default`, and a function that changes it. No quota controller runs here, so only admission counts."""
     quotas = "/api/v1/namespaces/default/resourcequotas"
 
     def hard(count: int) -> None:
@@ -453,7 +453,7 @@ def test_a_quorum_beyond_its_quota_is_told_so_and_gets_its_nodes_as_soon_as_the_
 def test_a_quota_that_is_not_known_beforehand_is_told_by_its_refusal_and_the_job_goes_on_when_there_is_room(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
-    # Whether a pod without a PriorityClass gets the cluster's default one isn't known.
+    # It is unknown whether a pod without a PriorityClass gets the cluster's default one.
     others = {"scopeName": "PriorityClass", "operator": "NotIn", "values": ["another"]}
     with (
         a_quota(kube, 2, scopeSelector={"matchExpressions": [others]}),
@@ -494,7 +494,7 @@ def test_a_job_whose_pods_are_refused_makes_room_says_until_when_and_comes_again
         enforce(None)
 
 
-# --- what a process tells ----------------------------------------------------------------------------------
+# --- reports of a process ----------------------------------------------------------------------------------
 
 
 def test_metrics_and_health_tell_what_a_process_does(kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The main job on real parts: kubectl, a real API server, a real Redis, two processes of each role, some killed."""
+"""The complete path on real parts: kubectl, API server, Redis, and two processes of each role, some of them killed."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.e2e.harness import (
 from tests.e2e.history import History
 from tests.servers import RealKube, RealRedis
 
-#: Prints offset and digest of the log's projection up to an offset; from the oldest snapshot, or from the start.
+#: Prints the offset and the digest of the projection at an offset, folded from the oldest snapshot or from the start.
 FOLD = """
 import asyncio, sys
 from arranger.events.log import entries
@@ -51,7 +51,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 
 def folded(redis: RealRedis, begin: str, until: int, *, hash_seed: int) -> tuple[int, int, str]:
-    """First offset before the fold, last offset and digest, as a new process has them."""
+    """The offset before the fold, the last offset and the digest, computed by a new process."""
     done = subprocess.run(
         [sys.executable, "-c", FOLD, redis.url, begin, str(until)],
         capture_output=True,
@@ -66,7 +66,7 @@ def folded(redis: RealRedis, begin: str, until: int, *, hash_seed: int) -> tuple
 
 
 def await_created(history: History, pods: int, leaders: Leaders) -> None:
-    """Wait until so many pods have been created, while jobs end and make room."""
+    """Wait until `pods` pods have been created, while jobs end and free room."""
     eventually(f"{pods} pods were created", lambda: leaders.all_ended() or len(history.created()) >= pods)
 
 
@@ -82,7 +82,7 @@ def test_twenty_jobs_run_through_while_one_process_of_each_role_is_killed(
         workers.start(*[(role,) for role in ROLES for _ in range(2)])
         apply(kube, *[job(name, workers=8) for name in names])
         for number, role in enumerate(ROLES):
-            # Spread over the run by progress, not by time: each dies in the middle of something.
+            # Spread the kills by progress, not by time, so that each interrupts some work.
             await_created(history, 10 + 30 * number, leaders)
             victim = workers.of_role(role)[0]
             victim.kill()

@@ -1,4 +1,4 @@
-"""A process whose clock is an hour ahead, in every role at once: no job is harmed, and it is told."""
+"""A process whose clock is an hour ahead, with all roles: no job is harmed, and the clock is reported."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ from tests.e2e.harness import (
 )
 from tests.servers import RealKube, RealRedis
 
-#: What a machine with a wrong clock would run: the command itself, an hour ahead.
+#: Runs the command as on a machine whose clock is an hour ahead.
 AHEAD = """
 import sys, time
 right = time.time_ns
@@ -34,18 +34,17 @@ class AheadWorker(Worker):
     """A process on a machine whose clock is an hour ahead."""
 
     def start(self) -> None:
-        """Start it."""
         self._argv = [sys.executable, "-c", AHEAD, *self._argv[3:]]
         super().start()
 
 
 def kept(name: str) -> dict[str, object]:
-    """A job that lives, and is kept, for longer than a wrong clock is ahead."""
+    """A job whose deadline and TTL are much longer than the test, but shorter than the clock's error."""
     return job(name, workers=1, activeDeadlineSeconds=1800, ttlSecondsAfterFinished=1800)
 
 
 def told_off(redis: RealRedis) -> list[int]:
-    """How far the clocks are off, in milliseconds, of those members that say so."""
+    """The clock errors that members report, in milliseconds."""
     members = json.loads(arranger("status", "--log", redis.url, "-o", "json").stdout)["members"]
     return [one["offMs"] for each in members for one in each["problems"] if one["kind"] == "Clock"]
 
@@ -72,7 +71,7 @@ def test_no_job_is_harmed_by_a_clock_that_is_an_hour_ahead_in_every_role(
         assert 3590 < ahead.metrics()["arranger_clock_offset_seconds"] < 3610
         told = [line for line in ahead.log("check fails") if line["check"] == "clock"]
         assert len(told) == 1, "once, not over and over"
-        # Ten seconds of sweeps by both: nothing has run out.
+        # After ten seconds of sweeps by both, nothing has expired.
         assert ahead.log("watching") == []
         assert stages(kube) == dict(zip(names, ["Succeeded"] * 2 + ["Running"] * 2, strict=True))
         assert len(kube.request("GET", TYJOBS)[1]["items"]) == 4

@@ -1,6 +1,6 @@
-"""An operator's trial: what broke a release on real servers, done again, with a verdict for each row of what was found.
+"""An operator's trial: repeat on real servers the failures that were found in releases, with one verdict per row.
 
-Real: kube-apiserver, etcd, a Redis server, and processes with the rights of `deploy/`. Simulated: the kubelets alone.
-The judges are a watch that the trial keeps itself (`tests.e2e.history`), and the log as it stands in Redis. One module
-a row or group of rows; `scene`, `streams`, `faults` and `readings` are what they are built of.
+Real: kube-apiserver, etcd, a Redis server, and processes with the rights of `deploy/`. Simulated: only the kubelets.
+The trial judges by its own watch (`tests.e2e.history`) and by the log in Redis. Each module has one row or a group of
+rows of the findings; `scene`, `streams`, `faults` and `readings` are shared parts.
 """

@@ -20,8 +20,7 @@ from tests.trial.verdicts import Verdict
 
 
 def main() -> int:
-    """Run the trial."""
-    # Who is told to end stops what it started.
+    # SIGTERM raises SystemExit, so that the processes that were started are stopped too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(prog="python -m tests.trial", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(dict.fromkeys(s.row for s in ROWS))}")
@@ -45,7 +44,7 @@ def main() -> int:
 
 
 def _tried(scenario: Scenario, code: Path, *, short: bool) -> Verdict:
-    """One scenario on servers of its own."""
+    """Run one scenario on its own servers."""
     began_s = time.monotonic()
     with real_kube(progress_notify_s=1) as kube, tempfile.TemporaryDirectory(prefix="arranger-trial-") as folder:
         kube.install_crd()

@@ -1,6 +1,6 @@
-"""Row C: a process with a clock an hour ahead or behind writes nothing, says so, and harms no job.
+"""Row C: a process whose clock is an hour ahead or behind writes nothing, reports that, and harms no job.
 
-It comes in each role in turn beside the right one, which then is killed, so that for a while nobody else has the role.
+The process runs in each role in turn, first beside a process with a correct clock, then alone after that one is killed.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(4)]
 HOUR_S = 3600
-#: Far beyond what the running jobs need, and far less than an hour.
+#: Much longer than the running jobs need, and much less than an hour.
 LIMIT_S = 1800
 
 
@@ -32,11 +32,11 @@ def wrong_clocks(
     jobs: int = 6,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """A shifted process in each role, alone for so long, with jobs that have a deadline and jobs that are kept."""
+    """Run a shifted process in each role, alone for `alone_s`, with jobs that have a deadline and jobs to be kept."""
     found = Verdict("C", "clocks an hour off")
     tls = ssl.create_default_context(cafile=str(lab.kube.ca_file))
     with (
-        # Certificates are made for the trial: to a clock that is behind they aren't valid yet.
+        # The trial's certificates are new, so they aren't valid yet for a clock that is behind.
         Wire(lab.kube.port, tls=tls) as plain,
         scene(lab, nodes=NODES, settings={"lease_s": 4, "heartbeat_s": 1, **(settings or {})}) as there,
     ):
@@ -68,7 +68,7 @@ def wrong_clocks(
 
 
 def _alone(there: Scene, right: Worker, shifted: Worker, *, for_s: float) -> bool:
-    """The right process dies, the shifted one is alone for a while, the right one comes back; whether it said so."""
+    """Kill the correct process, run the shifted one alone, restart the other; whether the shifted one reported it."""
     within(lambda: shifted.log("listening"), within_s=30)
     said = within(lambda: _says(there, shifted), within_s=for_s)
     right.kill()
@@ -80,7 +80,7 @@ def _alone(there: Scene, right: Worker, shifted: Worker, *, for_s: float) -> boo
 
 
 def _says(there: Scene, shifted: Worker) -> bool:
-    """Whether the process isn't ready for its clock's sake, logs it, and `arranger status` has it as a problem."""
+    """Whether the process isn't ready because of its clock, logs that, and `arranger status` lists the problem."""
     loud = [json.dumps(line).lower() for line in shifted.log() if line.get("level") in ("warning", "error")]
     code, _ = shifted.get("/readyz") if shifted.running else (503, "")
     _, told, _ = there.status()
@@ -88,10 +88,10 @@ def _says(there: Scene, shifted: Worker) -> bool:
 
 
 def _ahead_s(there: Scene) -> float:
-    """How far the time that the newest events tell is off from this machine's, at most, in seconds."""
+    """The maximum difference between the times of the newest events and this machine's clock, in seconds."""
     now_ms, last = time.time_ns() // 10**6, list(log_events(there))[-400:]
     ahead = max((event.time_ms - now_ms for event in last), default=0) / 1000
-    # Times told only grow in the fold: what is behind shows as one that comes after a later one.
+    # Times only grow in the fold, so an event with a clock behind follows one with a later time.
     behind, newest = 0.0, 0
     for event in last:
         newest = max(newest, event.time_ms)

@@ -1,4 +1,4 @@
-"""Row M: Redis far away, and an API server that is gone: how long jobs take, and how often is asked in vain."""
+"""Row M: a distant Redis, and an unreachable API server: how long jobs take, and how many requests fail."""
 
 import time
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from tests.trial.streams import Programs, Stream, create, percentile
 from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(4)]
-#: What may lie between asking for a job and its last pod at half a second a round trip.
+#: The maximum median time from a job's creation to its last pod, with round trips of half a second.
 FAR_P50_S = 4.0
-#: Requests in vain a second, of all effects together, once they have been tried for a while.
+#: The maximum number of failed requests per second, of all effects, after some retries.
 IN_VAIN_A_SECOND = 3.0
 
 
@@ -27,7 +27,7 @@ def redis_far(
     settings: Mapping[str, object] | None = None,
     timed: bool = True,
 ) -> Verdict:
-    """Every byte to and from Redis takes so long. Not `timed`: only that the jobs start."""
+    """Delay every byte to and from Redis by `one_way_s`. If not `timed`, the jobs only have to start."""
     found = Verdict("M", "Redis far away")
     with scene(lab, nodes=NODES, settings=settings, slow_redis_s=one_way_s) as there:
         there.start()
@@ -55,7 +55,7 @@ def api_gone(
     then_s: float = 45.0,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """The appliers' way to the API server is cut while all jobs end: how often they try, at first and later."""
+    """Cut the appliers' connections to the API server while all jobs end, and count their attempts, early and late."""
     found = Verdict("M", "API server gone")
     with (
         Wire(lab.kube.port) as wire,

@@ -1,4 +1,4 @@
-"""Row J: jobs whose leaders fail at once come again with back-off, and nobody beside them notices."""
+"""Row J: jobs whose leaders fail at once start again with back-off, and other jobs aren't affected."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from tests.trial.scene import Lab, Scene, scene, within
 from tests.trial.streams import Job, Programs, Stream, create, percentile
 from tests.trial.verdicts import Verdict
 
-#: The first pause before another attempt; it doubles.
+#: The first back-off before another attempt; it doubles each time.
 LEAST_S = 10.0
 
 
@@ -24,7 +24,7 @@ def failing_leaders(
     settings: Mapping[str, object] | None = None,
     timed: bool = True,
 ) -> Verdict:
-    """Tenant o's stream alone, then beside jobs whose leaders fail. Not `timed`: only attempts are counted."""
+    """Run tenant o's stream alone, then beside jobs with failing leaders. If not `timed`, only count attempts."""
     found = Verdict("J", "leaders that fail at once")
     nodes = [NodeTemplate(f"node-{number}", cpu="64") for number in range(4)]
     with scene(lab, nodes=nodes, settings=settings) as there:
@@ -51,7 +51,7 @@ def failing_leaders(
 
 
 def failing(name: str) -> Job:
-    """A job whose leader ends badly right after it began, and that may start again as often as it is let."""
+    """A job whose leader fails right after its start, with a high restart limit."""
     made = job(name, workers=1, restartLimit=1000)
     template = pod_template(run_s=0.1, exit_code=1)
     template["spec"]["restartPolicy"] = "Never"
@@ -93,7 +93,7 @@ def _judge(
 
 
 def most_attempts(within_s: float) -> int:
-    """How many attempts of one job begin in a time when the pauses between them double, and one more."""
+    """The number of attempts of one job in that time if the back-off doubles each time, plus one."""
     attempts, pause_s, spent_s = 1, LEAST_S, 0.0
     while spent_s + pause_s <= within_s:
         attempts, spent_s, pause_s = attempts + 1, spent_s + pause_s, 2 * pause_s

@@ -1,4 +1,4 @@
-"""What goes wrong: processes and servers that stand still, clocks that are off, wires that are slow, deaf or cut."""
+"""Faults: paused processes and servers, wrong clocks, and connections that are slow, silent or cut."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.servers import ServersUnavailable, free_port
 
 @contextlib.contextmanager
 def paused(*pids: int) -> Iterator[None]:
-    """These processes stand still (SIGSTOP), all together; they hold what they hold and go on afterwards."""
+    """Pause these processes together (SIGSTOP). They keep their resources and continue afterwards."""
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -29,9 +29,9 @@ def paused(*pids: int) -> Iterator[None]:
 
 
 def shifted_clock(seconds: int) -> dict[str, str]:
-    """The environment of a process whose wall clock is off by so many seconds; its monotonic clock goes as ever.
+    """The environment of a process whose wall clock is off by `seconds`; its monotonic clock isn't affected.
 
-    By libfaketime, which the dynamic linker loads first. Raises `ServersUnavailable` where that doesn't work.
+    The dynamic linker preloads libfaketime. Raises `ServersUnavailable` if that doesn't work.
     """
     try:
         import libfaketime
@@ -56,16 +56,16 @@ def shifted_clock(seconds: int) -> dict[str, str]:
 
 
 class Wire:
-    """A wire to a TCP port of this machine, which can be slow, deaf (what comes back is swallowed) or cut.
+    """A proxy to a TCP port of this machine that can be slow, deaf (it drops all responses) or cut.
 
-    With `tls`, the wire speaks TLS to the other end and plain text to its clients, for whom certificates don't matter.
+    With `tls`, the proxy speaks TLS to the server and plain text to its clients, so that clients need no certificates.
     """
 
     def __init__(self, target_port: int, *, delay_s: float = 0.0, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_port()
         self.delay_s = delay_s
         self.deaf = False
-        #: How many connections were begun, and how many of them while the wire was cut.
+        #: The number of connections, and of those that were opened while the wire was cut.
         self.connections = 0
         self.turned_away = 0
         self._target_port = target_port
@@ -77,11 +77,9 @@ class Wire:
 
     @property
     def redis_url(self) -> str:
-        """The URL of a Redis at the other end."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def url(self, scheme: str) -> str:
-        """The URL of an HTTP server at the other end."""
         return f"{scheme}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "Wire":
@@ -93,12 +91,12 @@ class Wire:
         self._thread.close()
 
     def cut(self) -> None:
-        """Break every connection, and each new one at once."""
+        """Close all connections, and every new one at once."""
         self._cut = True
         self._thread.call(self._break())
 
     def mend(self) -> None:
-        """Let new connections through again."""
+        """Accept new connections again."""
         self._cut = False
 
     async def _break(self) -> None:
@@ -138,7 +136,7 @@ class Wire:
             back.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
-        """Bytes of one direction, each chunk as late as the wire is slow."""
+        """Copy the bytes of one direction, each chunk after the wire's delay."""
         loop = asyncio.get_running_loop()
         underway: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 

@@ -1,7 +1,7 @@
-"""Rows E and F: what others write into Redis and into the cluster doesn't make Arranger run code or delete pods.
+"""Rows E and F: forged data in Redis or in the cluster doesn't make Arranger run code or delete foreign pods.
 
-Whoever can write to Redis can still do harm (the log isn't signed); but no forged job of rq's runs code, and no pod
-goes that its live object doesn't name as ours.
+A client that can write to Redis can still do harm, because the log isn't signed. But no forged rq job runs code, and a
+pod is deleted only if its live object names a TYJob as its owner.
 """
 
 import time
@@ -23,13 +23,13 @@ from tests.trial.streams import create, tyjobs
 from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(4)]
-#: Sooner than that, nothing that was forged has come to anybody's ears: a sweep of the applier's takes five seconds.
+#: Forged data takes effect within this time: the applier sweeps every five seconds.
 _EFFECT_S = 12.0
-#: Namespaces that come before ours in a listing.
+#: Namespaces that precede ours in a listing.
 STRANGERS = ("a-stranger", "b-stranger")
 _LOG = "arranger:{default}:"
 
-#: Appends a batch as any client can: the entry, its chain, and the record of the log's end.
+#: Appends a batch as any client could: the entry, its chain, and the record of the log's end.
 _APPEND = """
 local meta = redis.call('HMGET', KEYS[2], 'end', 'chain')
 local chain = redis.sha1hex(meta[2] .. ARGV[1])
@@ -41,7 +41,7 @@ return finish
 
 
 def forged_ticks(lab: Lab, *, settings: Mapping[str, object] | None = None, wait_s: float = _EFFECT_S) -> Verdict:
-    """Jobs of rq's that call what they shouldn't, in the queues of the ticks."""
+    """Put forged rq jobs that call other functions into the queues of the ticks."""
     found = Verdict("E", "forged rq jobs")
     with scene(lab, nodes=NODES, settings=settings) as there:
         there.start()
@@ -62,7 +62,7 @@ def forged_ticks(lab: Lab, *, settings: Mapping[str, object] | None = None, wait
 
 
 def calls(folder: Path) -> list[tuple[str, list[Any]]]:
-    """What the forged jobs call: each leaves a file of its own if it does."""
+    """The calls of the forged jobs: each creates its own file if it runs."""
 
     def touch(number: int) -> str:
         return f"touch {folder / f'canary-{number}'}"
@@ -77,7 +77,7 @@ def calls(folder: Path) -> list[tuple[str, list[Any]]]:
 
 
 def push(client: "redis.Redis[bytes]", tick: str, name: str, arguments: list[Any]) -> None:
-    """Put a job that calls `name` into a tick's queue, before what waits there."""
+    """Put a job that calls `name` at the head of a tick's queue."""
     queue = f"arranger:default:{tick}"
     forged = rq.job.Job.create(
         name, args=arguments, connection=client, serializer=rq.serializers.JSONSerializer, origin=queue
@@ -88,7 +88,7 @@ def push(client: "redis.Redis[bytes]", tick: str, name: str, arguments: list[Any
 
 
 def forged_entries(lab: Lab, *, settings: Mapping[str, object] | None = None, wait_s: float = _EFFECT_S) -> Verdict:
-    """Entries of the log that make strangers' pods those of a job that never was."""
+    """Append entries in which foreign pods belong to a job that never existed."""
     found = Verdict("E", "forged entries")
     with scene(lab, nodes=NODES, settings=settings) as there:
         there.start()
@@ -115,13 +115,13 @@ def forged_entries(lab: Lab, *, settings: Mapping[str, object] | None = None, wa
 
 
 def forge(client: "redis.Redis[bytes]", events: list[list[Any]], *, seq: int) -> None:
-    """Append a batch of a writer that nobody knows."""
+    """Append a batch of an unknown writer."""
     payload = msgspec.msgpack.encode(["forger", seq, time.time_ns() // 10**6, events])
     client.eval(_APPEND, 2, f"{_LOG}log", f"{_LOG}meta", payload, len(events))
 
 
 def last_term(client: "redis.Redis[bytes]", kind: str) -> int:
-    """The offset of the newest claim of a watch: the term that counts."""
+    """The offset of a watch's newest claim, which is the current term."""
     for number, fields in client.xrevrange(f"{_LOG}log"):
         events = msgspec.msgpack.decode(fields[b"p"])[3]
         last = int(number.partition(b"-")[0])
@@ -132,7 +132,7 @@ def last_term(client: "redis.Redis[bytes]", kind: str) -> int:
 
 
 def pod_seen(pod: dict[str, Any], *, term: int) -> list[Any]:
-    """A pod as the watcher would tell it, but for its owner: a job that never was."""
+    """A pod as the watcher would record it, but with a nonexistent job as its owner."""
     metadata, spec = pod["metadata"], pod["spec"]
     owner = [f"never-was-{metadata['uid']}", 0, "learner", True, 0]
     about = [metadata["namespace"], metadata["name"], metadata["uid"], metadata["resourceVersion"], spec["nodeName"]]
@@ -140,7 +140,7 @@ def pod_seen(pod: dict[str, Any], *, term: int) -> list[Any]:
 
 
 def stage(there: Scene, name: str, namespace: str = "default") -> str:
-    """A job's stage now; empty for one that has none or isn't there."""
+    """A job's present stage; empty if it has none or doesn't exist."""
     code, found = there.kube.request("GET", f"{tyjobs(namespace)}/{name}", check=False)
     return str((found.get("status") or {}).get("stage", "")) if code == 200 else ""
 
@@ -148,7 +148,7 @@ def stage(there: Scene, name: str, namespace: str = "default") -> str:
 def stranger(
     there: Scene, name: str, *, namespace: str = "strangers", node: str = "node-0", **metadata: object
 ) -> dict[str, Any]:
-    """A running pod that is nobody's business here; as the API server has it."""
+    """Create a running foreign pod. Returns it as the API server has it."""
     container = {"name": "main", "image": "stranger:1", "resources": {"requests": {"cpu": "100m"}}}
     body = {"metadata": {"name": name, **metadata}, "spec": {"nodeName": node, "containers": [container]}}
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -164,7 +164,7 @@ def stranger(
 def forged_pods(
     lab: Lab, *, jobs: int = 6, epochs: int = 3, settings: Mapping[str, object] | None = None, wait_s: float = _EFFECT_S
 ) -> Verdict:
-    """Pods that carry the names, the labels and the owners of ours in other namespaces; then the log is lost."""
+    """Create pods with the names, labels and owners of our pods in other namespaces, then lose the log."""
     found = Verdict("F", "forged pods in a new epoch")
     with scene(lab, nodes=NODES, settings=settings) as there:
         there.start()
@@ -202,7 +202,7 @@ def forged_pods(
 
 
 def leaders(there: Scene, names: list[str]) -> set[str]:
-    """The addresses of the leaders as they are now."""
+    """The present addresses of the leaders."""
     items = there.kube.request("GET", "/api/v1/namespaces/default/pods?labelSelector=arranger.dev/role=leader")[1][
         "items"
     ]
@@ -210,19 +210,19 @@ def leaders(there: Scene, names: list[str]) -> set[str]:
 
 
 def doubles(there: Scene, pod: dict[str, Any], *, node: str) -> None:
-    """The same pod by name, labels and owner in each of the strangers' namespaces."""
+    """Create a pod with the same name, labels and owner in each foreign namespace."""
     metadata = {"labels": pod["metadata"]["labels"], "ownerReferences": pod["metadata"]["ownerReferences"]}
     for namespace in STRANGERS:
         stranger(there, pod["metadata"]["name"], namespace=namespace, node=node, **metadata)
 
 
 def lose_log(there: Scene) -> None:
-    """Empty Redis while the watcher may not list TYJobs; it may again once it has listed the pods."""
+    """Empty Redis while the watcher has no right to list TYJobs. It gets the right back after it listed the pods."""
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/arranger-watcher"
     rules = there.kube.request("GET", role)[1]["rules"]
     without = [rule for rule in rules if "tyjobs" not in rule["resources"]]
     there.kube.request("PATCH", role, {"rules": without}, content_type=MERGE)
-    time.sleep(1.0)  # the API server's own memory of rights
+    time.sleep(1.0)  # the API server caches rights
     there.redis.command("FLUSHALL")
 
     def listed() -> bool:

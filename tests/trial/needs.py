@@ -1,6 +1,6 @@
-"""Row L: Redis that is full, an archive that can't be written, a watch that hears nothing: each is said.
+"""Row L: a full Redis, an archive that can't be written, and a silent watch are reported.
 
-In `arranger status`, in /readyz where a process can't do its work, and in metrics.
+They appear in `arranger status`, in the metrics, and in /readyz if a process can't do its work.
 """
 
 import shutil
@@ -18,7 +18,7 @@ NODES = [NodeTemplate("node-0", cpu="32")]
 
 
 def redis_full(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 45.0) -> Verdict:
-    """Redis at its maxmemory, which evicts nothing: it refuses whatever is written."""
+    """Redis is at its maxmemory and evicts nothing, so it refuses all writes."""
     found = Verdict("L", "Redis full")
     with scene(lab, nodes=NODES, settings=settings) as there:
         workers = there.start()
@@ -45,7 +45,7 @@ def redis_full(lab: Lab, *, settings: Mapping[str, object] | None = None, patien
 
 
 def archive_unwritable(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 240.0) -> Verdict:
-    """The archive's folder is gone, and a file stands in its place. Said once it has failed for two minutes."""
+    """A file replaces the archive's folder. The failure is reported after two minutes."""
     found = Verdict("L", "archive unwritable")
     often = {"archive_every_s": 1, "archive_every_events": 100, "snapshot_every_s": 1}
     with scene(lab, nodes=NODES, settings={**often, **(settings or {})}) as there:
@@ -67,7 +67,7 @@ def archive_unwritable(lab: Lab, *, settings: Mapping[str, object] | None = None
 
 
 def deaf_watch(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 420.0) -> Verdict:
-    """Between the watcher and the API server everything that comes back is swallowed; connections stay."""
+    """All responses from the API server to the watcher are dropped, but the connections stay open."""
     found = Verdict("L", "deaf watch")
     with (
         Wire(lab.kube.port) as wire,
@@ -95,7 +95,7 @@ def deaf_watch(lab: Lab, *, settings: Mapping[str, object] | None = None, patien
 
 
 def _status_says(there: Scene, *words: str, within_s: float) -> bool:
-    """Whether `arranger status` has a problem in which one of these words stands."""
+    """Whether `arranger status` reports a problem that contains one of these words."""
 
     def look() -> bool:
         code, _, document = there.status()
@@ -106,5 +106,5 @@ def _status_says(there: Scene, *words: str, within_s: float) -> bool:
 
 
 def _metric(worker: Worker, name: str, label: str) -> bool:
-    """Whether a counter with this label has counted anything."""
+    """Whether a counter with this label is above zero."""
     return any(of.startswith(name) and label in of and value > 0 for of, value in worker.metrics().items())

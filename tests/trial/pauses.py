@@ -1,7 +1,7 @@
-"""Rows B, G and I: processes, Redis and one watcher stand still for longer than any lease, with jobs streaming.
+"""Rows B, G and I: all processes, Redis or one watcher pause for longer than any lease while jobs stream.
 
-Nothing may be lost by that: every TYJob comes to its end and goes when its time is over, the projection equals the
-cluster, the epoch stays, and who was ousted appends nothing more.
+Nothing may be lost: every TYJob ends and is deleted after its TTL, the projection equals the cluster, the epoch stays,
+and a process that lost its term appends nothing more.
 """
 
 import time
@@ -20,9 +20,9 @@ from tests.trial.streams import Job, Programs, Stream, percentile
 from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(8)]
-#: Longer than this after another's claim, nobody may append in a term of its own: what was on its way may still come.
+#: The maximum time after a new claim in which appends of the old term may arrive, because they were under way.
 ZOMBIE_S = 15.0
-#: The comparison that notices what a watch has lost comes once a minute.
+#: The comparison that finds lost watch events runs once a minute.
 PATIENCE_S = 150.0
 
 
@@ -37,7 +37,7 @@ def everything_paused(
     replicas: int = 2,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """All processes stand still together."""
+    """Pause all processes together."""
 
     def trouble(there: Scene) -> None:
         with paused(*there.pids):
@@ -61,7 +61,7 @@ def redis_stalled(
     replicas: int = 2,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """Redis stands still: connections stay, nothing answers."""
+    """Pause Redis: connections stay open, but there are no responses."""
 
     def trouble(there: Scene) -> None:
         with paused(there.redis.pid):
@@ -84,11 +84,11 @@ def job_watcher_paused(
     ttl_s: int = 10,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """The process that watches the TYJobs stands still alone, while another takes the watch over."""
+    """Pause only the process that watches the TYJobs, while another process takes over the watch."""
 
     def trouble(there: Scene) -> None:
         holder = within(lambda: _holder(there, "watch-tyjob"), within_s=60)
-        # The processor that has the watch is one of ours: its ID stands in the member's.
+        # The member that has the watch is our process, and its name contains the process ID.
         with paused(int(str(holder).rsplit("-", 2)[1])) if holder else nullcontext():
             time.sleep(pause_s)
 
@@ -100,14 +100,14 @@ def job_watcher_paused(
 
 
 def _holder(there: Scene, lease: str) -> str:
-    """The member that holds a lease now."""
+    """The member that has the lease now."""
     with redis.Redis.from_url(there.redis.url) as client:
         held = client.get(f"arranger:default:lease:{lease}")
     return held.decode() if isinstance(held, bytes) else ""
 
 
 def streamed(name: str, *, ttl_s: int) -> Job:
-    """A leader and one worker; every second job goes by itself so long after its end."""
+    """A leader and one worker; every second job has `ttl_s` as its TTL after the end."""
     limits = {"ttlSecondsAfterFinished": ttl_s} if int(name[-1]) % 2 else {}
     return job(name, workers=1, **limits)
 
@@ -151,7 +151,7 @@ def _streaming(
 
 
 def judge(there: Scene, found: Verdict, stream: Stream) -> None:
-    """Whether every job came to its end, and the projection to what the cluster is."""
+    """Check that every job has ended, and that the projection equals the cluster."""
     within(lambda: not unfinished(there), within_s=PATIENCE_S, every_s=0.5)
     left = unfinished(there)
     found.told(jobs=len(stream.asked), unfinished=len(left))
@@ -170,7 +170,7 @@ def judge(there: Scene, found: Verdict, stream: Stream) -> None:
 
 
 def unfinished(there: Scene) -> dict[str, str]:
-    """The jobs that haven't ended, by name, with their stages; by the trial's own record."""
+    """Name → stage of the jobs that haven't ended, by the trial's own record."""
     found = {}
     for item in recorded(there):
         stage = (item.get("status") or {}).get("stage") or "Pending"
@@ -180,12 +180,12 @@ def unfinished(there: Scene) -> dict[str, str]:
 
 
 def overdue(there: Scene) -> list[str]:
-    """The jobs that have ended and should have gone by themselves."""
+    """The jobs that still exist after their TTL."""
     return [item["metadata"]["name"] for item in recorded(there) if "ttlSecondsAfterFinished" in item["spec"]]
 
 
 def recorded(there: Scene) -> list[Job]:
-    """The TYJobs that are there by the trial's record."""
+    """The TYJobs that exist by the trial's record."""
     items: dict[str, Job] = {}
     for event in there.history.since(0):
         uid = event.object["metadata"]["uid"]

@@ -1,5 +1,4 @@
-"""What the log in Redis holds, read without Arranger's code, and what its projection holds, read with that of the
-processes."""
+"""Read the log in Redis without Arranger's code, and the projection with the code of the tested processes."""
 
 import json
 import subprocess
@@ -15,7 +14,7 @@ import redis
 
 from tests.trial.scene import Scene
 
-#: Tag of a claim, and of the observations that count in the term of a claim only.
+#: The tags of claims and of observations; an observation counts only in the term of its claim.
 _CLAIM = "WatchClaimed."
 _OBSERVED = {"NodeSeen": "node", "NodeGone": "node", "PodSeen": "pod", "PodGone": "pod", "JobSeen": "tyjob", "JobGone": "tyjob"}  # fmt: skip  # noqa: E501
 
@@ -47,7 +46,7 @@ asyncio.run(main(sys.argv[1]))
 
 @dataclass(frozen=True)
 class LogEvent:
-    """One event in the log; `fields` without its tag."""
+    """One event in the log; `fields` doesn't include the tag."""
 
     offset: int
     writer: str
@@ -57,7 +56,7 @@ class LogEvent:
 
 
 def log_events(scene: Scene) -> Iterator[LogEvent]:
-    """Every event that Redis holds of the present epoch."""
+    """All events of the present epoch in Redis."""
     with redis.Redis.from_url(scene.redis.url) as client:
         first = "-"
         while True:
@@ -74,17 +73,17 @@ def log_events(scene: Scene) -> Iterator[LogEvent]:
 
 @dataclass
 class Terms:
-    """The watchers' claims, and what was appended under a term that had ended."""
+    """The watchers' claims, and the events that were appended under an ended term."""
 
     claims: int = 0
-    #: Observations under a term that had ended by then: they are void.
+    #: The number of observations under an ended term, which are void.
     void: int = 0
-    #: How long after another's claim the last of them was appended, by the writers' clocks.
+    #: The longest time from a new claim to such an observation, by the writers' clocks.
     zombie_s: float = 0.0
 
 
 def terms(scene: Scene) -> Terms:
-    """How the watchers took over from one another, by the log."""
+    """The takeovers of watches in the log."""
     found = Terms()
     current: dict[str, LogEvent] = {}
     for event in log_events(scene):
@@ -100,7 +99,7 @@ def terms(scene: Scene) -> Terms:
 
 
 def projection(scene: Scene) -> dict[str, dict[str, Any]]:
-    """Jobs (UID → name and stage) and pods (UID → phase) as Arranger has them at the end of the log."""
+    """Jobs (UID → name and stage) and pods (UID → phase) in Arranger's projection at the end of the log."""
     done = subprocess.run(
         [sys.executable, "-c", _PROJECTION, scene.redis.url],
         capture_output=True,
@@ -117,7 +116,7 @@ def projection(scene: Scene) -> dict[str, dict[str, Any]]:
 
 
 def cluster(scene: Scene) -> dict[str, dict[str, Any]]:
-    """The same as the API server has it; a job without a status is Pending."""
+    """The same from the API server; a job without a status counts as Pending."""
     jobs = listed(scene, "/apis/arranger.dev/v1/tyjobs")
     pods = listed(scene, "/api/v1/pods")
     return {
@@ -130,7 +129,7 @@ def cluster(scene: Scene) -> dict[str, dict[str, Any]]:
 
 
 def listed(scene: Scene, path: str) -> list[dict[str, Any]]:
-    """Everything of a kind, in pages that a busy server can answer in time."""
+    """All objects of a kind, in pages that even a busy server returns in time."""
     items: list[dict[str, Any]] = []
     more = ""
     while True:
@@ -143,7 +142,7 @@ def listed(scene: Scene, path: str) -> list[dict[str, Any]]:
 
 
 def differences(scene: Scene, *, within_s: float) -> list[str]:
-    """Where the projection differs from the cluster, if it still does after so long."""
+    """The differences between projection and cluster that remain after `within_s`."""
     deadline = time.monotonic() + within_s
     while True:
         ours, theirs = projection(scene), cluster(scene)

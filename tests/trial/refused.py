@@ -1,7 +1,7 @@
-"""Row A: a tenant whose pods the API server refuses (pod security, a quota) beside one whose jobs stream.
+"""Row A: tenants whose pods the API server refuses (pod security, a quota) beside a tenant whose jobs stream.
 
-The refused ask for every node there is. They may hold nodes for seconds, come back with back-off, and say why; the
-others must not wait for them.
+The refused jobs request all nodes. They may use nodes for some seconds, retry with back-off, and report the reason. The
+other tenant's jobs must not wait for them.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from tests.trial.verdicts import Verdict
 
 NODES = 8
 CPU = 16
-#: Everybody's pods are alike, so that what the refused hold nobody else gets: five on a node, forty in all.
+#: All pods are alike, so placements of refused jobs block other jobs: five pods per node, forty in all.
 POD_CPU = 3
-#: The refused tenants' jobs are two pods each, so many jobs of each tenant: more than there is room for.
+#: The number of two-pod jobs of each refused tenant: more than there is room for.
 REFUSED_JOBS = 12
-#: As long as others are let wait before that is called a standstill: far less than `quorum_grace_s`.
+#: The other tenant's jobs may wait this long before the trial reports a standstill; much less than `quorum_grace_s`.
 STANDSTILL_S = 60.0
-#: The back-off that 7-jobs.md promises: the least that lies between two attempts, doubling up to the most.
+#: The back-off that 7-jobs.md promises: the minimum between two attempts, doubling up to the maximum.
 LEAST_S, MOST_S = 10.0, 300.0
 
 
@@ -41,10 +41,10 @@ def refused_tenants(
     held_s: float = 10.0,
     timed: bool = True,
 ) -> Verdict:
-    """Tenants x (pod security) and q (a quota) come and go; tenant o's waits with and without them.
+    """Measure the waits of tenant o's jobs with and without tenants x (pod security) and q (a quota).
 
-    A refused job may hold nodes for `held_s` at a time. Not `timed`: nothing is expected of how long o's jobs took, but
-    that they all started while the refused were there.
+    A refused job may use nodes for `held_s` at a time. If not `timed`, o's jobs may take any time, but they all must
+    start while refused jobs exist.
     """
     found = Verdict("A", "refused tenants beside another")
     with scene(lab, nodes=[NodeTemplate(f"node-{n}", cpu=str(CPU)) for n in range(NODES)], settings=settings) as there:
@@ -79,18 +79,18 @@ def refused_tenants(
 
 @contextlib.contextmanager
 def span(into: list[tuple[float, float]]) -> Iterator[None]:
-    """Note from when to when this lasted."""
+    """Append the beginning and end of the `with` block."""
     began_s = time.monotonic()
     yield
     into.append((began_s, time.monotonic()))
 
 
 def tenants(there: Scene) -> None:
-    """The three namespaces. No controller manager runs here: what the quota counts is set by the trial."""
+    """Create the three namespaces. No controller manager runs here, so the trial sets the use of the quota."""
     there.namespace("tenant-o")
     there.namespace("tenant-x", **{RESTRICTED: "restricted"})
     there.namespace("tenant-q")
-    # A leader is let in, its worker isn't.
+    # The quota admits a leader, but not its worker.
     hard = {"requests.cpu": str(POD_CPU + 1), "pods": "20"}
     quota = {"metadata": {"name": "room"}, "spec": {"hard": hard}}
     path = "/api/v1/namespaces/tenant-q/resourcequotas"
@@ -101,7 +101,7 @@ def tenants(there: Scene) -> None:
 
 @contextlib.contextmanager
 def quota_controller(kube: RealKube, namespace: str) -> Iterator[None]:
-    """Keeps `status.used` of the namespace's quotas, as the quota controller does for pods that go."""
+    """Update `status.used` of the namespace's quotas, as the quota controller does for deleted pods."""
     stopping = threading.Event()
 
     def keep() -> None:
@@ -119,7 +119,7 @@ def quota_controller(kube: RealKube, namespace: str) -> Iterator[None]:
 
 
 def count_usage(kube: RealKube, namespace: str) -> None:
-    """Write what the namespace's pods use into its quota, unless it stands there."""
+    """Write the use by the namespace's pods into its quota, unless it is already there."""
     path = f"/api/v1/namespaces/{namespace}"
     (quota,) = kube.request("GET", f"{path}/resourcequotas")[1]["items"]
     pods = [pod for pod in kube.request("GET", f"{path}/pods")[1]["items"] if live(pod)]
@@ -132,12 +132,11 @@ def count_usage(kube: RealKube, namespace: str) -> None:
 
 
 def live(pod: dict[str, Any]) -> bool:
-    """Whether a pod counts against a quota."""
     return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
 def refusals(there: Scene, found: Verdict, stream: Stream, number: int, lasts_s: float) -> dict[str, set[str]]:
-    """The jobs of both tenants for a while, which ask for more than all nodes; what their statuses said last."""
+    """Create the jobs of both tenants, which request more than all nodes, for a while. Returns their last messages."""
     names = [(f"tenant-{of}", f"{of}{number}{index}") for index in range(REFUSED_JOBS) for of in "xq"]
     for namespace, name in names:
         create(there.kube, namespace, job(name, workers=1, cpu=str(POD_CPU)))
@@ -154,7 +153,7 @@ def refusals(there: Scene, found: Verdict, stream: Stream, number: int, lasts_s:
 
 
 def waiting(there: Scene, stream: Stream) -> set[str]:
-    """The jobs whose pods aren't all there."""
+    """The jobs whose pods don't all exist."""
     return {wait.name for wait in stream.waits(there.history) if wait.whole_s is None}
 
 
@@ -167,7 +166,7 @@ def judged(
     held_s: float,
     timed: bool,
 ) -> None:
-    """How long o's jobs took in each kind of span, and how the refused held nodes meanwhile."""
+    """Judge how long o's jobs took in each kind of span, and how long refused jobs used nodes meanwhile."""
     there.history.stop()
     waits = stream.waits(there.history)
     late = {}
@@ -193,7 +192,7 @@ def judged(
 
 
 def stuck_s(waits: list[Wait], spans: list[tuple[float, float]]) -> float:
-    """The longest stretch of a span in which no job got its pods."""
+    """The longest part of a span in which no job got its pods."""
     longest = 0.0
     for begin, end in spans:
         moments = sorted(wait.whole_s for wait in waits if wait.whole_s is not None and begin < wait.whole_s < end)
@@ -202,7 +201,7 @@ def stuck_s(waits: list[Wait], spans: list[tuple[float, float]]) -> float:
 
 
 def held(there: Scene) -> tuple[float, int, list[str]]:
-    """The longest time for which a refused job's status named nodes, how often that was, and what came too soon."""
+    """The longest time in which a refused job's status named nodes, the number of such times, and early retries."""
     since: dict[str, float] = {}
     ended: dict[str, list[float]] = defaultdict(list)
     longest, attempts, hasty = 0.0, 0, []
@@ -215,7 +214,7 @@ def held(there: Scene) -> tuple[float, int, list[str]]:
             since[name] = event.at
             attempts += 1
             wait_s = min(MOST_S, LEAST_S * 2 ** (len(ended[name]) - 1))
-            # The watch of statuses may be late by some of that, on a busy machine.
+            # On a busy machine, the watch of statuses may be late.
             if ended[name] and event.at - ended[name][-1] < 0.7 * wait_s:
                 hasty.append(f"{name} came back {event.at - ended[name][-1]:.1f} s after its nodes were given up")
         elif not holds and name in since:
@@ -225,11 +224,11 @@ def held(there: Scene) -> tuple[float, int, list[str]]:
 
 
 def told_why(found: Verdict, told: Mapping[str, set[str]]) -> None:
-    """Whether the statuses of the refused name what refuses them."""
+    """Check that the statuses of the refused jobs name the reason of the refusal."""
     reasons: dict[str, Callable[[str], bool]] = {
         "tenant-x": lambda text: "podsecurity" in text.lower().replace(" ", ""),
         "tenant-q": lambda text: "quota" in text.lower(),
     }
     for namespace, names in reasons.items():
-        # One that other refused jobs leave no room says that.
+        # A job without room, because of other refused jobs, reports that instead.
         found.expect(any(map(names, told[namespace])), f"{namespace} isn't told why: {sorted(told[namespace])[:2]}")

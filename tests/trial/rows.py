@@ -1,4 +1,4 @@
-"""Every scenario, by the row of what was found, with what makes a short one of it."""
+"""All scenarios by row of the findings, with the arguments of their short versions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from tests.trial.strangers import another_cluster
 from tests.trial.upgrades import rolling_upgrade
 from tests.trial.verdicts import Verdict
 
-#: Who is silent for two seconds has lost what it held.
+#: A process that is silent for two seconds loses its leases.
 BRISK: Mapping[str, object] = {"lease_s": 2, "heartbeat_s": 0.5}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario: what runs it, what it is given to be short, and whether `make test` runs it then: not what has to
-    wait for minutes of silence."""
+    """One scenario: its function, the arguments of its short version, and whether `make test` runs that. It doesn't run
+    scenarios that need minutes of silence."""
 
     row: str
     run: Callable[..., Verdict]

@@ -1,5 +1,5 @@
-"""The servers and processes of one scenario: a Redis of its own, nodes, a watch as the judge, and Arranger's processes
-as `deploy/` starts them, each with the roles, the account and the rights that it has there."""
+"""The servers and processes of one scenario: its own Redis, nodes, a watch as the judge, and Arranger's processes with
+the roles, accounts and rights of `deploy/`."""
 
 import contextlib
 import json
@@ -25,14 +25,14 @@ DEPLOYED: Mapping[str, tuple[tuple[str, ...], str | None]] = {
     "watcher": (("watcher",), "arranger-watcher"),
     "decider": (("controller", "scheduler", "maintenance"), None),
     "applier": (("applier",), "arranger-applier"),
-    # A process for each role, for trials that trouble one role alone.
+    # A process for each role, for trials that disturb only one role.
     "controller": (("controller",), None),
     "scheduler": (("scheduler",), None),
     "maintenance": (("maintenance",), None),
 }
 NAMESPACE = "arranger-system"
 RESTRICTED = "pod-security.kubernetes.io/enforce"
-#: What of deploy/ is applied: whose rights the processes have.
+#: The kinds of objects in deploy/ that are applied: they give the processes their rights.
 _RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 _Found = TypeVar("_Found")
@@ -40,14 +40,14 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True)
 class Lab:
-    """What scenarios use one after the other: an API server, a folder for their logs, and whose code they run."""
+    """Shared by successive scenarios: an API server, a folder for logs, and the code that they run."""
 
     kube: RealKube
     folder: Path
     code: Path = REPOSITORY
 
     def clean(self) -> None:
-        """Leave nothing of an earlier scenario on the API server."""
+        """Delete everything of earlier scenarios from the API server."""
         self.kube.clear()
         for namespace in self.kube.request("GET", "/api/v1/namespaces")[1]["items"]:
             name = namespace["metadata"]["name"]
@@ -57,7 +57,7 @@ class Lab:
 
 
 def account_kubeconfig(kube: RealKube, account: str | None, path: Path, *, server: str = "") -> Path:
-    """A kubeconfig with a token of one of the accounts of deploy/; `server` if it is reached another way."""
+    """A kubeconfig with a token of an account in deploy/. `server` is another URL of the API server, if not empty."""
     document = yaml.safe_load(kube.kubeconfig.read_text())
     token = kube.kubectl("create", "token", str(account), "--namespace", NAMESPACE, "--duration=8h").stdout.strip()
     document["users"][0]["user"] = {"token": token}
@@ -71,7 +71,7 @@ def account_kubeconfig(kube: RealKube, account: str | None, path: Path, *, serve
 
 
 def grant(kube: RealKube, code: Path) -> None:
-    """Apply accounts and rights of the `deploy/` that belongs to this code."""
+    """Apply the accounts and rights in the `deploy/` of this code."""
     objects = yaml.safe_load_all(kube.kubectl("kustomize", str(code / "deploy")).stdout)
     rights = [item for item in objects if item["kind"] in _RIGHTS]
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
@@ -87,7 +87,7 @@ class Scene:
     kubelets: Kubelets
     folder: Path
     settings: dict[str, object] = field(default_factory=dict)
-    #: How Redis is reached, if another way than directly; the same for the API server.
+    #: The URL of Redis, if not the direct one; the same for the API server.
     redis_url: str = ""
     api_url: str = ""
     processes: list[Worker] = field(default_factory=list)
@@ -95,7 +95,6 @@ class Scene:
 
     @property
     def kube(self) -> RealKube:
-        """The API server."""
         return self.lab.kube
 
     # --- processes -----------------------------------------------------------------------------------------
@@ -109,9 +108,9 @@ class Scene:
         api_url: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> list[Worker]:
-        """One process for each group of `DEPLOYED`, all ready when this returns unless told not to wait.
+        """Start one process for each group of `DEPLOYED`, and unless `wait` is False, wait until all are ready.
 
-        `environment` comes on top of the settings; `kube` and `api_url` are for processes that reach another server.
+        `environment` is added to the settings; `kube` and `api_url` are for processes that use another server.
         """
         started = []
         for group in groups or ("watcher", "decider", "applier"):
@@ -145,17 +144,17 @@ class Scene:
 
     @property
     def pids(self) -> list[int]:
-        """The process IDs of all that run."""
+        """The process IDs of all running processes."""
         return [worker.pid for worker in self.processes if worker.running]
 
     def wait_ready(self) -> None:
-        """Wait until every process that runs is ready."""
+        """Wait until all running processes are ready."""
         for worker in self.processes:
             if worker.running:
                 worker.wait_ready()
 
     def said(self, *words: str) -> list[str]:
-        """The log lines of all processes, warnings or worse, in which one of these words stands."""
+        """The warnings and errors in the logs of all processes that contain one of these words."""
         found = []
         for worker in self.processes:
             for line in worker.log():
@@ -166,14 +165,14 @@ class Scene:
         return found
 
     def tracebacks(self) -> list[str]:
-        """Log lines that tell of a bug."""
+        """Log lines that indicate a bug."""
         lines = [(path.name, line) for path in sorted(self.folder.glob("*.log")) for line in _lines(path)]
         return [f"{name}: {line[:600]}" for name, line in lines if "Traceback" in line]
 
-    # --- what is asked of it -------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------
 
     def arranger(self, *arguments: str, code: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """One of our commands on this scene's log."""
+        """Run an `arranger` command on this scene's log."""
         return subprocess.run(
             [sys.executable, "-m", "arranger.cli.main", *arguments, "--log", self.redis.url],
             capture_output=True,
@@ -185,7 +184,7 @@ class Scene:
         )
 
     def status(self) -> tuple[int, str, dict[str, Any]]:
-        """What `arranger status` says: its exit status, its text, and what it has for programs ({} if nothing)."""
+        """The exit status of `arranger status`, its text, and its JSON ({} if there is none)."""
         done = self.arranger("status", "--output", "json")
         try:
             document = json.loads(done.stdout)
@@ -194,7 +193,7 @@ class Scene:
         return done.returncode, done.stdout + done.stderr, document
 
     def namespace(self, name: str, **labels: str) -> str:
-        """A namespace with these labels, made if it isn't there."""
+        """A namespace with these labels, created if it doesn't exist."""
         body = {"metadata": {"name": name, "labels": {**labels, "trial": "yes"}}}
         if self.kube.request("POST", "/api/v1/namespaces", body, check=False)[0] == 409:
             path = f"/api/v1/namespaces/{name}"
@@ -208,7 +207,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def within(look: Callable[[], _Found], *, within_s: float, every_s: float = 0.1) -> _Found | None:
-    """What `look` answers once that is true; None when it never is: a figure, not a failure."""
+    """The first true result of `look`; None if there is none in time, because that is a figure, not a failure."""
     with contextlib.suppress(AssertionError):
         return eventually("it is so", look, within_s=within_s, every_s=every_s)
     return None
@@ -223,8 +222,8 @@ def scene(
     outages: bool = False,
     slow_redis_s: float | None = None,
 ) -> Iterator[Scene]:
-    """A scene with nothing but nodes; it leaves no process behind. `slow_redis_s`: Redis behind a wire that is so
-    slow each way."""
+    """A scene with only nodes, which leaves no process behind. `slow_redis_s` is the delay of Redis in each
+    direction."""
     lab.clean()
     grant(lab.kube, lab.code)
     folder = lab.folder / f"scene-{time.time_ns()}"

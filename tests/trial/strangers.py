@@ -1,4 +1,4 @@
-"""Row D: a process of another cluster under the same name and with the same Redis does nothing to ours."""
+"""Row D: a process of another Kubernetes cluster with the same name and the same Redis does no harm to ours."""
 
 import json
 import time
@@ -19,7 +19,7 @@ NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(4)]
 def another_cluster(
     lab: Lab, *, jobs: int = 11, stays_s: float = 60.0, settings: Mapping[str, object] | None = None
 ) -> Verdict:
-    """Watcher, decider and applier of another cluster come, one after the other, while ours run and after they went."""
+    """Start another cluster's watcher, decider and applier in turn, while ours run and after ours have stopped."""
     found = Verdict("D", "another cluster's processes under the same name")
     with real_kube(progress_notify_s=1) as other, scene(lab, nodes=NODES, settings=settings) as there:
         other.install_crd()
@@ -32,7 +32,7 @@ def another_cluster(
         epoch, offset = epoch_of(there.redis), max(event.offset for event in log_events(there))
         with kubelets(other, NodeTemplate("strange-0", cpu="32")):
             strangers = there.start("watcher", "applier", wait=False, kube=other)
-            # Ours stop, as they do when they are put on other nodes: whoever is there may take over.
+            # Our processes stop, as when they move to other nodes, so that any other process may take over.
             time.sleep(stays_s / 2)
             ours[0].kill()
             time.sleep(stays_s / 2)
@@ -64,6 +64,6 @@ def another_cluster(
 
 
 def _spoke(worker: object) -> bool:
-    """Whether a process named the other cluster in a warning, or where it ended."""
+    """Whether a process named the other cluster in a warning or in its last error."""
     lines = worker.log()  # type: ignore[attr-defined]
     return any("cluster" in json.dumps(line).lower() and line.get("level") != "info" for line in lines)

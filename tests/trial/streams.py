@@ -1,4 +1,4 @@
-"""Tenants: somebody who creates one job after the other, and how long each waited until all of its pods were there."""
+"""Tenants: create one job after the other, and measure how long each waits until all its pods exist."""
 
 import contextlib
 import http.client
@@ -16,41 +16,40 @@ Job = dict[str, Any]
 
 
 def tyjobs(namespace: str) -> str:
-    """The path of a namespace's TYJobs."""
+    """The API path of a namespace's TYJobs."""
     return f"/apis/arranger.dev/v1/namespaces/{namespace}/tyjobs"
 
 
 def create(kube: RealKube, namespace: str, job: Mapping[str, Any]) -> None:
-    """Create a job in a namespace."""
     there = {**job, "metadata": {**job["metadata"], "namespace": namespace}}
     kube.request("POST", tyjobs(namespace), there)
 
 
 @dataclass(frozen=True)
 class Wait:
-    """One job's way: when it was asked for, and when its last pod was created (None: not yet), by this clock."""
+    """The wait of one job: the times of its creation and of its last pod's (None: not yet), by this machine's clock."""
 
     name: str
     asked_s: float
     whole_s: float | None
 
     def lasted_s(self, until_s: float) -> float:
-        """How long it took; at least so long, for one that still waits."""
+        """The duration of the wait; if the job still waits, the time so far."""
         return (self.whole_s if self.whole_s is not None else until_s) - self.asked_s
 
 
 class Stream:
-    """A tenant who asks for a job every `every_s` seconds, from `start` to `stop`."""
+    """A tenant that creates a job every `every_s` seconds, from `start` to `stop`."""
 
     def __init__(
         self, kube: RealKube, namespace: str, make: Callable[[str], Job], *, every_s: float, pods: int, prefix: str
     ) -> None:
-        """`make` gives the job of a name; `pods` is how many it has in all."""
+        """`make` returns the job for a name; `pods` is the job's number of pods."""
         self.namespace = namespace
         self.pods = pods
-        #: Name → when it was asked for.
+        #: Name → the time of its creation.
         self.asked: dict[str, float] = {}
-        #: Why it couldn't ask, if so.
+        #: The error that stopped the stream, if any.
         self.problem: Exception | None = None
         self._kube = kube
         self._make = make
@@ -60,12 +59,10 @@ class Stream:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> "Stream":
-        """Begin to ask."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Ask for nothing more."""
         self._stopping.set()
         self._thread.join()
         if self.problem is not None:
@@ -84,7 +81,7 @@ class Stream:
             self.problem = problem
 
     def waits(self, history: History) -> list[Wait]:
-        """How long each of its jobs waited, by the record."""
+        """The waits of all its jobs, by the record."""
         created: dict[str, list[float]] = defaultdict(list)
         for event in history.since(0):
             metadata = event.object["metadata"]
@@ -95,17 +92,17 @@ class Stream:
 
 
 def percentile(of: list[float], percent: float) -> float:
-    """The value below which so many percent lie (the nearest rank); 0 of nothing."""
+    """The percentile by nearest rank; 0 for an empty list."""
     ranked = sorted(of)
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))] if ranked else 0.0
 
 
 class Programs:
-    """The programs in the leaders: each ends well so long after its job was Running, as real ones do once their workers
-    have come. They know of the cluster by the trial's own record."""
+    """Simulates the leaders' programs: each succeeds `work_s` after its job is Running, as a real one does after its
+    workers have joined. It reads the cluster from the trial's own record."""
 
     def __init__(self, kube: RealKube, history: History, *, work_s: float = 1.0, spare: frozenset[str] = frozenset()):
-        """The leaders of the namespaces in `spare` run on."""
+        """Leaders in the namespaces `spare` don't end."""
         self._kube = kube
         self._history = history
         self._work_s = work_s

@@ -1,4 +1,4 @@
-"""Row H: a rolling upgrade from the release before keeps epoch and history, on a trimmed log without an archive."""
+"""Row H: a rolling upgrade from the previous release keeps epoch and history, on a trimmed log without an archive."""
 
 import subprocess
 import time
@@ -18,12 +18,12 @@ from tests.trial.streams import Programs, Stream, create
 from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate(f"node-{number}", cpu="32") for number in range(8)]
-#: The release before, with the snapshots of an earlier layout.
+#: The previous release, which has an earlier layout of snapshots.
 PREVIOUS = "738198f"
 
 
 def release(commit: str, folder: Path) -> Path:
-    """The code of a commit. Raises `ServersUnavailable` where the history isn't there, as in a shallow clone."""
+    """Extract the code of a commit. Raises `ServersUnavailable` if the commit is missing, as in a shallow clone."""
     archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, capture_output=True, check=False)
     if archive.returncode:
         said = archive.stderr.decode(errors="replace").strip()
@@ -42,7 +42,7 @@ def rolling_upgrade(
     between_s: float = 8.0,
     settings: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """Processes of the release before are replaced one by one while jobs stream; one of them is killed on the way."""
+    """Replace the processes of the previous release one by one while jobs stream, and kill one of them meanwhile."""
     found = Verdict("H", f"rolling upgrade from {previous}")
     old = release(previous, lab.folder / "previous")
     trimming = {"keep_events": 300, "snapshot_every_s": 1, "snapshot_every_events": 100, **(settings or {})}
@@ -84,7 +84,7 @@ def _trimmed(there: Scene) -> bool:
 
 
 def _judge(there: Scene, found: Verdict, epoch: int) -> None:
-    """Whether the epoch stayed, and whether what the log holds can be read."""
+    """Check that the epoch stayed, and that the log can be read."""
     now = epoch_of(there.redis)
     restarts = sum(event.kind == "EpochBegun" for event in log_events(there))
     found.told(new_epoch=now != epoch, epoch_events=restarts)
@@ -93,7 +93,7 @@ def _judge(there: Scene, found: Verdict, epoch: int) -> None:
 
 
 def _readable(there: Scene, found: Verdict) -> None:
-    """Whether what the log holds can be read, from its oldest snapshot on. Nobody writes meanwhile."""
+    """Check that the log can be read from its oldest snapshot on. No process writes meanwhile."""
     for worker in there.processes:
         worker.close()
     with redis.Redis.from_url(there.redis.url) as client:

@@ -1,1 +1,1 @@
-"""One module for each command of `arranger`."""
+"""The subcommands of `arranger`, one module each."""

@@ -1,4 +1,4 @@
-"""`arranger bisect`: the event at which a condition starts to hold, or the first cycle that two plans disagree on."""
+"""`arranger bisect`: find the event at which a condition starts to hold, or the first cycle with different plans."""
 
 import asyncio
 import re
@@ -45,7 +45,7 @@ from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import Settings
 
-#: Tests on a job and on a node, by parameter: those that are flags, and those that take a value.
+#: Parameters that test a job or a node.
 _JOB_TESTS = ("stage", "schedule", "waits", "reason", "placed", "fits", "would_place", "blocked")
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
@@ -141,7 +141,7 @@ def command(
 
 
 class _Question:
-    """What is sought, checked."""
+    """The checked search options."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -166,7 +166,7 @@ class _Question:
                 _comparison(name, options[name])
 
     def check_subject(self, other: Overrides) -> None:
-        """Refuse options that name no subject, or more than one."""
+        """Raise `click.UsageError` if the options name no subject, or more than one."""
         if other and (self.job or self.node):
             raise click.UsageError("--job and --node seek events, another configuration seeks cycles: leave one out")
         if not other and bool(self.job) == bool(self.node):
@@ -174,7 +174,7 @@ class _Question:
             raise click.UsageError(f"name what to seek: {known}")
 
     def conditions(self, job: k.JobSeen | None) -> list[Condition]:
-        """New conditions, for one reading; `job` is how the job was first seen, None for a node."""
+        """New conditions for one pass over the log. `job` is the job as first seen, None for a node."""
         if job is not None and self.blocked:
             hypothetical = HypotheticalJob(job, installed())
             room = QuorumFits(hypothetical)
@@ -280,7 +280,7 @@ def _print_answer(answer: Answer, output: str) -> int:
 
 
 def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
-    """Which condition answers: the first that holds at the end, or else the one that held last."""
+    """The decisive condition and its number: the first that holds at the end, or else the one that held last."""
     for number, run in enumerate(runs):
         if run.holds:
             return number, run
@@ -288,7 +288,7 @@ def _chosen(runs: Sequence[Run]) -> tuple[int, Run]:
 
 
 async def _refinement(log: Log, begun: tuple[State, Position], condition: Condition, at: int) -> Found:
-    """The event in the entry at that offset. What takes cycles begins with the search: it is told of configurations."""
+    """The event in the entry `at`. A condition that takes cycles must be `begun` as early as the search."""
     state, position = begun
     refinement = Refinement(state, condition, at)
     await feed(log, position, refinement.feed, until=Point(offset=at), doing="looking closer")
@@ -297,7 +297,7 @@ async def _refinement(log: Log, begun: tuple[State, Position], condition: Condit
 
 
 async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
-    """The newest job of the name that is asked for, up to the end of the stretch; says if it isn't the only one."""
+    """The newest job of the requested name, up to the end of the segment. Prints a note if there are several."""
     state, position = await begin_early(log, None)
     jobs_by_name = JobsByName(asked.job, state)
     await feed(log, position, jobs_by_name.feed, until=span.last, doing="looking for the job")
@@ -312,7 +312,7 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
 
 
 def _while_there(asked: _Question, job: FirstSeen, span: Span) -> Span:
-    """The stretch up to where the job went. Raises `NotFound` for one that no cycle could place."""
+    """The segment up to the job's deletion. Raises `NotFound` for a job that was never valid."""
     if job.seen.spec is None:
         raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
     if not job.went:

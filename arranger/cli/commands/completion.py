@@ -1,4 +1,4 @@
-"""`arranger completion`: the script that completes the command in a shell, and how to install it."""
+"""`arranger completion`: print the shell's completion script, and how to install it."""
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -18,5 +18,5 @@ def command(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     complete = kind(ctx.find_root().command, {}, "arranger", "_ARRANGER_COMPLETE")
-    # The script alone: bash's own class first runs bash to ask its version, and this may be printed elsewhere.
+    # Click's class for bash would also run bash to check its version, but the script may be for another machine.
     click.echo(ShellComplete.source(complete))

@@ -1,8 +1,8 @@
-"""`arranger demo`: the main job on embedded parts, from the applied YAML to the cleaned-up pods, watched live.
+"""`arranger demo`: run the example jobs on embedded parts, from the applied YAML to the deleted pods, in a live table.
 
-It starts a private Redis, the embedded cluster with simulated GPU nodes, and two processes that each run all workers;
-applies the jobs; acts as their user; and shows a table until all have ended. The log is kept in a file, so that what
-was just seen can be explained and replayed. With `--keep` it stays up for kubectl.
+The demo starts a private Redis, the embedded cluster with simulated GPU nodes, and two processes that each run all
+workers. It applies the jobs, acts as their user, and shows a table until all jobs have ended. It keeps the log in a
+file for `explain` and `replay`. With `--keep`, the cluster stays up for kubectl.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
 from arranger.model.text import counted
 
-#: What the demo reads from a TYJob; nothing else does.
+#: Annotations of TYJobs that only the demo reads.
 EXPECT = "demo.arranger.dev/expect"
 TERMINATE_AFTER = "demo.arranger.dev/terminate-after-seconds"
 REFUSED = "Refused"
 ENDED = ("Succeeded", "Failed", REFUSED)
 
 PROCESSES = 2
-#: Beyond this the demo gives up: a job that can't end is a failed demo, not an endless one.
+#: After this time the demo stops and fails, in case a job doesn't end.
 LIMIT_S = 110.0
-#: How long the last pods are waited for.
+#: The maximum wait for the deletion of the last pods.
 CLEAN_S = 5.0
 _LOOK_S = 0.2
 
-#: Short graces, so that a demo needs no patience; everything else is as in production.
+#: Grace periods are short to keep the demo short. All other settings are as in production.
 _SETTINGS = {"ARRANGER_INFEASIBLE_GRACE_S": "8", "ARRANGER_LEASE_S": "5", "ARRANGER_HTTP_PORT": "0"}
-#: What an API server adds to every refusal with another cause; true and of no use here.
+#: An API server adds this useless text to every refusal that has another cause.
 _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules were not checked[^]]*")
 
 
@@ -79,7 +79,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
       arranger demo --jobs my-jobs/ --nodes 16
     """  # noqa: D301 - the \b is for click, and must be that character
     try:
-        from arranger.sandbox import redis_server  # noqa: F401 - says early what is missing
+        from arranger.sandbox import redis_server  # noqa: F401 - reports a missing package early
     except ImportError as missing:
         raise UsageError(
             f"the demo needs {missing.name}, which isn't installed", hint="pip install 'arranger[sandbox]'"
@@ -103,14 +103,14 @@ class _Demo:
         self._earlier_log = folder / "log.before"
         self._kubeconfig = folder / "kubeconfig"
         self._rows: dict[str, JobRow] = {}
-        #: Those of jobs that their user deleted.
+        #: Rows of jobs that the user deleted.
         self._deleted: list[JobRow] = []
         self._terminated: set[str] = set()
         self._stop = asyncio.Event()
         self._began_s = time.monotonic()
 
     async def run(self) -> int:
-        """Start everything, watch until all jobs have ended, sum up, stop everything."""
+        """Start everything, watch until all jobs have ended, stop everything, and print a summary."""
         from arranger.sandbox.embedded import EmbeddedCluster
         from arranger.sandbox.nodes import NodeTemplate
         from arranger.sandbox.redis_server import private_redis
@@ -142,7 +142,7 @@ class _Demo:
 
     @contextlib.asynccontextmanager
     async def _workers(self, redis_url: str, kubeconfig: Path) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-        """Two processes, each with all five roles, as they would run in production."""
+        """Run two processes with all five roles each, as in production."""
         from arranger.sandbox.redis_server import end_with_parent
 
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
@@ -170,7 +170,7 @@ class _Demo:
         return self._folder / f"workers-{number + 1}.log"
 
     async def _until_ready(self, processes: list[asyncio.subprocess.Process]) -> None:
-        """Until every process has said that its watches, its log and its projection stand."""
+        """Wait until every process reports that its watches, its log and its projection are ready."""
         while not self._stop.is_set():
             self._check_alive(processes)
             texts = [self._output(number).read_text() for number in range(len(processes))]
@@ -192,7 +192,7 @@ class _Demo:
                 )
 
     async def _keep_log(self, redis_url: str) -> int:
-        """Copy the log into the file; answers its last offset. That of the demo before is kept, under another name."""
+        """Copy the log into the file and return its last offset. The log of the previous demo is renamed."""
         if self._log.exists():
             for outdated in self._folder.glob(f"{self._earlier_log.name}*"):
                 outdated.unlink()
@@ -207,7 +207,7 @@ class _Demo:
     # --- the user ------------------------------------------------------------------------------------------
 
     async def _apply(self, cluster: Cluster) -> None:
-        """What kubectl apply would do; a refusal is shown, as kubectl shows it."""
+        """Create the jobs as `kubectl apply` would; refusals are shown as kubectl shows them."""
         for manifest in self._manifests:
             name = manifest["metadata"]["name"]
             row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
@@ -218,7 +218,7 @@ class _Demo:
                 row.stage, row.message = REFUSED, _NOT_CHECKED.sub("", refused.detail)
 
     async def _act(self, cluster: Cluster, job: Object, row: JobRow) -> None:
-        """End a job whose annotation asks for it, as its user would with kubectl patch."""
+        """Terminate a job as its annotation says, as a user would with `kubectl patch`."""
         after = (job["metadata"].get("annotations") or {}).get(TERMINATE_AFTER)
         if after is None or row.stage != "Running" or row.uid in self._terminated:
             return
@@ -230,7 +230,7 @@ class _Demo:
     # --- watching ------------------------------------------------------------------------------------------
 
     async def _watch(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
-        """Show the table until every job has ended or the time is up; with `--keep`, until told to stop."""
+        """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
         deadline_s = time.monotonic() + (float("inf") if self._keep else LIMIT_S)
         with Screen(self._rows, gpus=self._nodes * self._gpus) as screen:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
@@ -239,7 +239,7 @@ class _Demo:
                 if not self._keep and all(row.stage in ENDED for row in self._rows.values()):
                     return
                 await asyncio.sleep(_LOOK_S)
-            await self._look(cluster, processes)  # what its user did just before the end
+            await self._look(cluster, processes)  # changes just before the end
             screen.show()
 
     async def _look(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
@@ -250,7 +250,7 @@ class _Demo:
                 name = job["metadata"]["name"]
                 there.add(name)
                 row = self._rows.setdefault(name, JobRow(name))
-                if row.uid not in ("", job["metadata"]["uid"]):  # deleted, and there again since the last look
+                if row.uid not in ("", job["metadata"]["uid"]):  # deleted and created again since the last look
                     self._deleted.append(row)
                     row = self._rows[name] = JobRow(name)
                 row.update(job)
@@ -260,12 +260,12 @@ class _Demo:
             self._deleted.append(self._rows.pop(name))
 
     async def _until_clean(self, cluster: Cluster) -> None:
-        """Until the pods of ended jobs are gone as their cleanPodPolicy says, so that the log tells it too."""
+        """Wait until the pods of ended jobs are deleted by their cleanPodPolicy, so that the log records it too."""
         until_s = time.monotonic() + CLEAN_S
         while not self._stop.is_set() and time.monotonic() < until_s:
             pods = [pod async for page in cluster.listing(PODS) for pod in page.items]
             if not any(pod["metadata"].get("deletionTimestamp") or _runs(pod) for pod in pods):
-                await asyncio.sleep(_LOOK_S)  # for the watch to have it
+                await asyncio.sleep(_LOOK_S)  # until the watch has recorded it
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -285,7 +285,7 @@ class _Demo:
         say()
 
     async def _sum_up(self, events: int) -> int:
-        """The end: who ended how, and how to go on from here."""
+        """Print how the jobs ended and which commands come next. Returns the exit status."""
         rows = list(self._rows.values())
         wrong = [row for row in rows if row.expected and row.stage != row.expected]
         jobs = _jobs_text([*(row.stage or "without a stage" for row in rows), *("deleted" for _ in self._deleted)])
@@ -321,7 +321,7 @@ class _Demo:
             say(f"      {why}")
 
     async def _waited_at(self, uid: str) -> int | None:
-        """The offset of the last entry that says why a job waits."""
+        """The offset of the last entry with the reason why a job waits."""
         log = FileLog(self._log)
         await log.open()
         found = None
@@ -333,7 +333,7 @@ class _Demo:
 
 
 def _jobs_text(stages: Sequence[str]) -> str:
-    """How many jobs there were, and how many of them in each stage."""
+    """The number of jobs in total and in each stage, in words."""
     counts = [f"{stages.count(stage)} {stage}" for stage in dict.fromkeys(stages)]
     jobs = counted(len(stages), "job")
     return f"{jobs}: {', '.join(counts)}" if counts else jobs
@@ -344,12 +344,12 @@ def _runs(pod: Object) -> bool:
 
 
 def _program() -> str:
-    """How the program was called, short."""
+    """The program's name as it was called, shortened."""
     return _shown(Path(sys.argv[0])) if os.sep in sys.argv[0] else "arranger"
 
 
 def _shown(path: Path) -> str:
-    """A path as short as it can be typed here."""
+    """The shortest form of a path, relative to the working directory or the home directory."""
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         with contextlib.suppress(ValueError):
             return f"{prefix}{path.relative_to(base)}"
@@ -385,15 +385,14 @@ def _crd() -> Path:
 
 
 def _state_folder() -> Path:
-    """Where programs keep what is worth keeping for a while (XDG base directories); the next demo but one replaces
-    it."""
+    """The default folder (XDG base directories). It keeps the logs of the last two demos."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "arranger" / "demo"
 
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[Path]:
-    """The folder, for one demo at a time. Raises `UsageError` while another one is up there."""
+    """Lock the folder for one demo. Raises `UsageError` if another demo runs there."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         try:

@@ -1,4 +1,4 @@
-"""`arranger diff`: what changed between two points of a log, or between two plans."""
+"""`arranger diff`: show the changes between two points of a log, or between two plans."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,7 @@ from arranger.replay.what_if.one_cycle import JobPlan, Plan, differences
 from arranger.replay.what_if.simulation import PlacedPod
 from arranger.settings import Settings
 
-#: Names that are shown of a group of jobs or nodes, and of a queue.
+#: The number of names shown of a group of jobs or nodes, and of a queue.
 _NAMED = 6
 
 
@@ -77,7 +77,7 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
 
 
 async def _diff(target: str | None, settings: Settings, points: Sequence[Point]) -> Difference:
-    """What differs between the states at two points, whichever of them is earlier."""
+    """The changes from the state at the first point to that at the second; either point may be earlier."""
     async with opened(target, settings) as log:
         first = await _picture(log, points[0])
         second = await _picture(log, points[1])
@@ -161,9 +161,9 @@ class _SimulatedJob(msgspec.Struct, rename="camel"):
 
 
 class _PlanFile(msgspec.Struct):
-    """Either of the two commands' JSON, as far as it is compared."""
+    """The compared parts of the JSON output of either command."""
 
-    whatIf: Plan | None = None  # as it is written
+    whatIf: Plan | None = None  # the name in the JSON
     jobs: tuple[_SimulatedJob, ...] | None = None
 
 

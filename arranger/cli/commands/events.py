@@ -1,4 +1,4 @@
-"""`arranger events`: list and follow the log."""
+"""`arranger events`: list and follow the events of a log."""
 
 import asyncio
 import difflib
@@ -26,24 +26,24 @@ from arranger.replay.reading.history import END
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.settings import Settings
 
-#: How long one read waits for news while following.
+#: How long one read waits for new events with `--follow`.
 _WAIT_S = 1.0
-#: Rows of one table: a long list is several, so that it begins at once and needs little memory.
+#: Rows of one table. A long list is several tables, so that it starts at once and needs little memory.
 _AT_ONCE = 5000
 _COLUMNS = ("offset", "time", "kind", "subject", "verdict", "text")
-#: Widths of a row that is printed before the next ones are known: piped, and on a terminal.
+#: Column widths of rows that are printed one at a time: piped, and on a terminal.
 _FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
 _FOLLOW_FITTING = (6, 12, 15, 28, 8, 30)
 
 
 class KindType(click.Choice[str]):
-    """A kind of event by name, however it is capitalised."""
+    """A kind of event by name; the case of letters doesn't matter."""
 
     def __init__(self) -> None:
         super().__init__([kind.__name__ for kind in get_args(kinds.Event)], case_sensitive=False)
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The kind as it is written; click's error names the flag."""
+        """The kind with its proper capitals. Otherwise fails with click's error, which names the flag."""
         names = {name.lower(): str(name) for name in self.choices}
         kind = names.get(value.lower())
         if kind is None:
@@ -139,7 +139,7 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
 
 
 async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
-    """An empty listing of a job that there was is an answer; one of a job that nobody knows is a mistake."""
+    """Report that no events were found. Raises `NotFound` if the log doesn't have the job at all."""
     if asked.job and not listing.knows(asked.job):
         job_index = await job_index_of(log, END)
         within, _, name = asked.job.rpartition("/")
@@ -149,7 +149,7 @@ async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
 
 
 class _Printer:
-    """Prints lines in tables, or each as it comes."""
+    """Prints lines as tables, or one at a time."""
 
     def __init__(self, output: str) -> None:
         self._json = output == "json"
@@ -160,7 +160,7 @@ class _Printer:
         print_table(_COLUMNS, map(_cells, lines), right=("offset",), times=self._times(lines))
 
     def begin(self) -> None:
-        """The names of the columns, before lines that come one by one."""
+        """Print the column names before lines that are printed one at a time."""
         if not self._json:
             self._row([column.upper() for column in _COLUMNS])
 
@@ -175,7 +175,7 @@ class _Printer:
             self._row([one_line(str(cell)) for cell in cells])
 
     def _times(self, lines: list[Line]) -> Times:
-        """How their moments are shown; on a terminal the date is said when it is another one than before."""
+        """The format for the times of these lines. On a terminal, a changed date is printed first."""
         times = Times.of(line.time_ms for line in lines)
         if self._fitting and times.heading not in ("", self._said):
             say(times.heading)

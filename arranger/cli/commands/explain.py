@@ -1,4 +1,4 @@
-"""`arranger explain`: why a job waits, or why its pods are where they are."""
+"""`arranger explain`: show why a job waits, or why its pods are on their nodes."""
 
 import asyncio
 import shlex
@@ -72,7 +72,7 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
 
 
 def _again() -> str:
-    """The command line that asks the same of another point, up to the value of --at."""
+    """The command line for the same question at another point, up to the value of `--at`."""
     context = click.get_current_context()
     words = [*context.command_path.split(), context.params["job"]]
     for option in ("target", "cluster", "config", "namespace"):
@@ -82,16 +82,16 @@ def _again() -> str:
 
 
 class _Reading:
-    """The log read once up to a point, for one question."""
+    """One pass over the log up to a point, for one question."""
 
     def __init__(self, state: State, asked: Asked) -> None:
-        #: Jobs of the name that went on the way: the offset, and the answer as it stood just before.
+        #: Deleted jobs of the name: the offset of the deletion, and the explanation just before it.
         self.gone: list[tuple[int, Explanation | NotFound]] = []
         self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
         self._asked = asked
 
     def answer(self) -> Explanation | None:
-        """The answer on the job that is there at the end of the reading, else on the last that went; None if none."""
+        """The explanation of the job that exists at the end, or else of the last deleted one; None if there is none."""
         found = jobs_named(self.job_histories.state, self._asked.name, self._asked.namespace)
         if len(found) > 1:
             labels = ", ".join(label(job) for job in found)
@@ -127,7 +127,7 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
         answer = reading.answer()
         if answer is not None:
             return answer
-        # It may have gone before the snapshot with which this reading began.
+        # The job may have been deleted before the snapshot from which this pass began.
         went = await _last_gone(log, asked, point, reading.job_histories.state)
         answer = (await _read(log, asked, Point(offset=went - 1))).answer()
         if answer is None:
@@ -146,7 +146,7 @@ async def _read(log: Log, asked: Asked, point: Point) -> _Reading:
 
 
 async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
-    """Where the last job of that name went, of those that are not in the state at the point any more."""
+    """The offset at which the last job of that name was deleted. Raises `NotFound` if there was none."""
     if not state.offset:
         raise await before_beginning(log)
     job_index = await job_index_of(log, point)

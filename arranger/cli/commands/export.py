@@ -1,4 +1,4 @@
-"""`arranger export`: a log, a stretch of it, or what concerns one job, as one portable file."""
+"""`arranger export`: write a log, a segment of it, or the part that concerns one job, into one portable file."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,15 +40,15 @@ from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 from arranger.workers.archive_writer import ArchiveWriter, Source
 
-#: Events of one stretch of an export, and from one of its snapshots to the next.
+#: Events in one segment of an export, and between two of its snapshots.
 _A_SEGMENT = 100_000
 
-#: What concerns a job that came so early is exported with all that came before.
+#: The export for a job whose first offset is at most this begins at the log's start.
 FROM_THE_START = 100_000
 
 
 class _Asked(msgspec.Struct):
-    """The part that is to be exported, as it was asked for."""
+    """The requested part of the log."""
 
     job: str
     namespace: str | None
@@ -57,7 +57,7 @@ class _Asked(msgspec.Struct):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was exported."""
+    """A finished export."""
 
     file: str
     bytes: int
@@ -67,9 +67,9 @@ class Made(msgspec.Struct, frozen=True):
     first_time_ms: int
     last_time_ms: int
     hashed: bool
-    #: The last offset of the log that it was taken from.
+    #: The last offset of the source log.
     log_ends: int = 0
-    #: The job that was asked for, and what it is called in the file; empty without one, or where it keeps its name.
+    #: The requested job, and its pseudonym in the file; empty without a job, or if it keeps its name.
     job: str = ""
     job_there: str = ""
 
@@ -161,8 +161,8 @@ async def _export(target: str | None, settings: Settings, asked: _Asked, file: P
 
 
 class _Part(msgspec.Struct):
-    """After which position and up to which offset, and the state at the former; None where that can't be had. `job` is
-    the one that it is about, as NAMESPACE/NAME, empty for none."""
+    """The part after a position up to the offset `until`, with the state at the position, None if it isn't available.
+    `job` is the requested job as NAMESPACE/NAME, empty for none."""
 
     after: Position
     until: int
@@ -171,23 +171,23 @@ class _Part(msgspec.Struct):
 
 
 async def _part(log: Copyable, asked: _Asked) -> _Part:
-    """What is to be exported, found."""
+    """Find the requested part."""
     start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
-        # From its very beginning a log needs no snapshot, so that a later version reads it whatever a snapshot is then.
+        # An export from the log's start needs no snapshot, so versions with another snapshot layout can read it.
         near = first <= FROM_THE_START and (await log.start()).offset == 0
         start = Point(offset=first - 1) if not near else None
     if start is None:
         position = await log.start()
         return _Part(position, end, await _state_there(log, position), job)
-    # An offset that is asked for is the first to be exported: the state is that before it.
+    # The requested offset is the first one in the export, so the state must be the one before it.
     before = Point(offset=start.offset - 1) if start.offset is not None and not asked.job else start
     state, position = await (begin_early(log, before.offset) if before.offset is not None else begin(log, before))
     journey = Journey(state, before)
 
     def go_on(entry: Entry) -> bool:
-        """Fold one entry, unless the point lies in it or before it."""
+        """Fold one entry, unless the point is in it or before it."""
         return (before.offset is None or entry.last <= before.offset) and journey.feed(entry)
 
     if position.offset < end:
@@ -229,8 +229,7 @@ async def _offset_at(log: Copyable, point: Point) -> int:
 
 
 async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
-    """The job as NAMESPACE/NAME, and the first and the last offset that concern it; of several of one name the
-    latest."""
+    """The newest job of the requested name as NAMESPACE/NAME, with the first and last offset of its segment."""
     concerning = Concerning(asked.job, asked.namespace)
     await feed(log, await log.start(), concerning.feed, until=END, doing="looking for the job")
     if not concerning.found:
@@ -244,18 +243,18 @@ async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
 
 
 class _Renamed:
-    """The log without names, read from one position on."""
+    """Reads the part of the log without names."""
 
     def __init__(self, log: Copyable, part: _Part) -> None:
         self._log = log
         self._part = part
         self._names = Pseudonyms()
-        #: How far the log was read, and the chain of what came of it.
+        #: The position up to which the log was read, and the chain of the changed entries.
         self._read = part.after
         self._chain = part.after.chain
 
     async def collect(self) -> State | None:
-        """Collect all names of the part, and answer the state at its beginning without names."""
+        """Collect all names of the part, and return the state at its beginning without names."""
         part, image = self._part, None
         if part.state is not None and part.after.offset:
             image = snapshot.image_of(snapshot.encode(part.state))
@@ -269,7 +268,7 @@ class _Renamed:
         return snapshot.restore(snapshot.encode_image(self._names.walk(image))) if image is not None else part.state
 
     def job(self, label: str) -> str:
-        """What a job, NAMESPACE/NAME, is called now."""
+        """The pseudonym of a job, given as NAMESPACE/NAME."""
         namespace, _, name = label.rpartition("/")
         return f"{self._names.name('namespace', namespace)}/{self._names.name('job', name)}"
 
@@ -286,8 +285,8 @@ class _Renamed:
 
 
 async def _write(log: Copyable, writer: ZipWriter, asked: _Asked, part: _Part) -> tuple[tuple[int, int], str]:
-    """The snapshot before the stretch, the stretch, and snapshots in it; answers the first and last time told, and what
-    the job that it is about is called there, if otherwise."""
+    """Write the snapshot before the part, the part, and snapshots within it. Returns the first and the last time, and
+    the pseudonym of the requested job, empty if it has none."""
     after, state, there = part.after, part.state, ""
 
     source: Source = lambda position, limit: log.read_stored(position, limit=limit)  # noqa: E731

@@ -1,4 +1,4 @@
-"""`arranger import`: an export as a log file, or in an empty Redis."""
+"""`arranger import`: turn an export into a log file, or load it into an empty Redis."""
 
 import asyncio
 from pathlib import Path

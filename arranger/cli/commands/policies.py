@@ -1,4 +1,4 @@
-"""`arranger policies`: every policy and filter installed, who brought it, and the settings that they go by."""
+"""`arranger policies`: list the installed policies and filters with their packages, and the settings they use."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""`arranger replay`: the cluster as Arranger saw it at a point of the log."""
+"""`arranger replay`: show the cluster as Arranger saw it at a point of the log."""
 
 import asyncio
 
@@ -91,7 +91,7 @@ def _print(seen: Overview) -> None:
 
 
 def _others(seen: Overview) -> str:
-    """What pods of others hold, the largest few by name."""
+    """The use by foreign pods in words, with the largest ones by name."""
     named = [
         f"{pod.namespace}/{pod.name} ({amounts_text(tuple(pod.holds.items()))} on {pod.node})"
         for pod in seen.largest_other_pods

@@ -1,4 +1,4 @@
-"""`arranger run`: one process with any mix of roles, until SIGTERM."""
+"""`arranger run`: run one process with any mix of roles until SIGTERM."""
 
 import asyncio
 

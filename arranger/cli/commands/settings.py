@@ -1,4 +1,4 @@
-"""`arranger settings`: every setting with its names, its value now, and where that comes from."""
+"""`arranger settings`: list every setting with its names, its value and the source of the value."""
 
 import os
 from typing import Any
@@ -39,7 +39,7 @@ def command(flags: dict[str, Any], output: str) -> None:
         return
     columns = ("name", "value", "origin", "default", "flag", "variable", "meaning")
     for row in rows:
-        # Said only where it differs, so that what was set stands out.
+        # Only a changed setting shows its default, so that it stands out.
         row["default"] = "" if row["origin"] == "default" else row["default"]
         row["meaning"] += f". Allowed: {row['allowed']}" if row["allowed"] != "text" else ""
     print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])

@@ -1,4 +1,4 @@
-"""`arranger simulate`: what the scheduler would do, with no cluster and no log."""
+"""`arranger simulate`: show what the scheduler would do, without a cluster or a log."""
 
 import math
 import os
@@ -16,7 +16,7 @@ from arranger.settings import load_settings
 
 _CSV = click.Path(path_type=Path)
 
-#: What only one of the two uses of the command knows, by parameter.
+#: Parameter → flag, for flags that only one of the two uses of the command has.
 _OF_FILES = {"cycles": "--cycles", "queue_policy": "--queue-policy", "weights": "--weights", "config": "--config"}
 _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 
@@ -133,7 +133,7 @@ def _of_trace(trace_nodes: Path, trace_pods: Path, options: dict[str, Any], outp
         if policy not in POLICIES:
             names = ", ".join(repr(name) for name in POLICIES)
             raise click.BadParameter(f"{policy!r} is not one of {names}.", param_hint="--policy")
-    if math.isnan(options["load"]):  # which no comparison with the range refuses
+    if math.isnan(options["load"]):  # click's range check doesn't refuse it
         raise click.BadParameter("nan is not in the range 0<x<=10.", param_hint="--load")
     numbers = {name: options[name] for name in _OF_TRACES}
     simulate_trace(trace_nodes, trace_pods, policies, **numbers, output=output)

@@ -1,4 +1,4 @@
-"""`arranger status`: who runs, who works on what, how far everyone has read, and what is missing."""
+"""`arranger status`: show the live processes, their shares of the jobs, how far each has read, and what is missing."""
 
 import asyncio
 
@@ -83,7 +83,7 @@ async def _read(url: str, settings: Settings, *, named: bool) -> Status:
 
 
 async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) -> None:
-    """Open the log. Where there is none, what to do depends on who runs there."""
+    """Open the log. If it doesn't exist, the error's hint depends on whether processes run there."""
     try:
         await log.open()
     except NoLog as problem:
@@ -95,7 +95,7 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
 
 
 async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
-    """The projection at the end of the log, and the snapshot that it was restored from."""
+    """The projection at the end of the log, and the snapshot from which it was restored."""
     state, position = await begin(log, Point())
     snapshot = Moment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())

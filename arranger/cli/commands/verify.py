@@ -1,4 +1,4 @@
-"""`arranger verify`: take every recorded cycle again, and compare byte for byte."""
+"""`arranger verify`: repeat every recorded cycle and compare the results byte for byte."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def _verify(
             after = await position_before(log, span.first)
             await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")
         except DamagedEntry as found:
-            damage = found  # what comes before it is verified all the same
+            damage = found  # everything before it is still verified
         state, position = await begin_early(log, survey.first_base)
         verification = Verification(state, survey, policies=policies, plan=plan if plans is not None else None)
         try:

@@ -1,4 +1,4 @@
-"""`arranger what-if`: a cycle of the past by another policy or configuration, or with a job or node more or less."""
+"""`arranger what-if`: repeat a past cycle with another policy or configuration, or with other jobs or nodes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ _DRAINED = "drained"
 
 
 class Until(msgspec.Struct, frozen=True):
-    """How far to go on: a point of the log, so long, or (with neither) until nothing happens any more."""
+    """How far to continue: to a point of the log, for a duration, or (with neither) until no further event is due."""
 
     at: At | None = None
     span_ms: int | None = None
@@ -139,7 +139,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """Where to stand, what is to be otherwise there, and how to go on."""
+    """The point, the changes there, and how far to continue."""
 
     at: At | None
     otherwise: Otherwise
@@ -202,7 +202,7 @@ def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, hori
 
 
 async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inputs: Inputs) -> Recording:
-    """What the log says came after, to its end: how long jobs run may only show later than the horizon."""
+    """Record the log after the position to its end, because the ends of jobs may come after the horizon."""
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
     recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
@@ -227,7 +227,7 @@ def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | No
 
 
 def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]]:
-    """The pods of all jobs that were there or came."""
+    """The pods of all jobs in the state and of all that were created later: (shape, number)."""
     specs = {job.uid: job.spec for job in state.jobs.values() if job.active}
     specs |= {event.uid: event.spec for _, event in recording.observations if isinstance(event, k.JobSeen)}
     for spec in specs.values():
@@ -236,9 +236,9 @@ def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]
 
 
 async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
-    """The inputs of the cycle at a point, its record if there is one, the state at its base, and how far that is.
+    """The inputs of the cycle at a point, its record if there is one, the state at its base, and the position there.
 
-    Raises `LogError` where the log doesn't reach, or nothing had been listed in full yet.
+    Raises `LogError` if the log doesn't reach the point, or if the listings weren't complete there.
     """
     point = point_of(at)
     scout = Scout()
@@ -264,7 +264,7 @@ async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | N
 
 
 async def _next_config(log: Log, after: Position) -> CycleConfig | None:
-    """The configuration of the first cycle after a position: nobody says one before it."""
+    """The configuration of the first cycle after a position, for a log without an earlier cycle."""
     scout = Scout()
     await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
     return scout.config

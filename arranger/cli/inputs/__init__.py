@@ -1,1 +1,1 @@
-"""What commands are given: flags, logs, clusters described in files, traces."""
+"""The inputs of commands: flags, logs, files that describe clusters, and traces."""

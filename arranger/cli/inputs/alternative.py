@@ -1,4 +1,4 @@
-"""The options that name another configuration: `--queue-policy`, `--policy`, `--weights` and `--config`."""
+"""The options for another configuration: `--queue-policy`, `--policy`, `--weights` and `--config`."""
 
 import functools
 import os
@@ -13,10 +13,10 @@ from arranger.cli.inputs.reading import target_options
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import SETTINGS, Loaded, load
 
-#: What a setting's flag is called here where it has another name than in `arranger run`.
+#: Setting → its flag here, if that differs from the flag of `arranger run`.
 _CALLED = {"pod_policy": "--policy"}
 
-#: The settings that decide a plan, and the fields of a cycle's configuration that they become.
+#: Setting that decides a plan → the field of a cycle's configuration that it becomes.
 _DECIDING = {
     "queue_policy": "queue_policy",
     "pod_policy": "pod_policy",
@@ -27,8 +27,8 @@ _DECIDING = {
 
 
 def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of `log_options`, and those of another configuration: it gets `target`, `settings` and
-    `other`, an `Overrides` of what FILE and flags name. Variables of the environment name no other configuration."""
+    """Give a command the options of `log_options` and those for another configuration. The command gets `target`,
+    `settings` and `other`, the `Overrides` from the file and the flags. Environment variables override nothing."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, flags: dict[str, Any], every_job: bool, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Kubernetes objects from files, as `kubectl apply -f` and `kubectl get -o yaml` have them.
+"""Kubernetes objects from files in the formats of `kubectl apply -f` and `kubectl get -o yaml`.
 
-YAML with any number of documents, JSON, Lists of either, folders of such files, and `-` for standard input. Every
-object comes with the place where it stands, so that what is wrong with it can be told.
+An input is YAML with any number of documents, JSON, Lists of either, a folder of such files, or `-` for standard input.
+Every object comes with its file and line, so that errors can name them.
 """
 
 import sys
@@ -20,7 +20,7 @@ _ENDINGS = (".yaml", ".yml", ".json")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """An object, its kind and group ("" for the core group), and where it stands: `nodes.yaml:12`."""
+    """An object, its kind and group ("" for the core group), and its file and line: `nodes.yaml:12`."""
 
     kind: str
     group: str
@@ -28,8 +28,8 @@ class Found(msgspec.Struct, frozen=True):
     where: str
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where it was built
-    """YAML as Kubernetes reads it: a time is a text."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one if available
+    """Loads YAML as Kubernetes reads it: a time is a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -39,9 +39,9 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_objects(names: Sequence[str]) -> Iterator[Found]:
-    """Every object in the files, folders and standard input named, Lists taken apart, in the order in which they come.
+    """All objects in the named files, folders and standard input, in order. Lists are split into their items.
 
-    Raises `UsageError`, naming file and line, for what can't be read.
+    Raises `UsageError`, which names file and line, for input that can't be read.
     """
     if list(names).count(STDIN) > 1:
         raise UsageError("standard input (-) is named twice", hint="it can be read once")
@@ -76,7 +76,7 @@ def _objects(name: str, content: bytes) -> Iterator[Found]:
         try:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # YAML may look like that too, and its errors tell the line
+            pass  # YAML may also begin with a brace, and its errors name the line
         else:
             yield from _taken_apart(value, name, [f"{name}: items[{i}]" for i in range(len(_items(value) or ()))])
             return
@@ -104,7 +104,7 @@ def _at(name: str, node: yaml.Node) -> str:
 
 
 def _item_nodes(node: yaml.Node) -> list[yaml.Node]:
-    """The nodes of a List's items."""
+    """The YAML nodes of a List's items."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == "items" and isinstance(value, yaml.SequenceNode):
@@ -118,7 +118,7 @@ def _items(value: Any) -> list[Any] | None:
 
 
 def _taken_apart(value: Any, where: str, origins: Sequence[str]) -> Iterator[Found]:
-    """The object, or the items of a List; these may leave out their kind, as in the API server's own answers."""
+    """The object, or the items of a List. Items may lack their kind, as in the API server's own responses."""
     kind, version = _kind_of(value, where)
     items = _items(value)
     if not kind.endswith("List") or items is None:

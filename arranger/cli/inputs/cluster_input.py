@@ -1,12 +1,12 @@
-"""From Kubernetes objects in files to the observations that a watcher would make of them.
+"""Convert Kubernetes objects in files to the observations that a watcher would make of them.
 
-Objects that come from an API server are taken as they are. In those written by hand, which have no UID, what a server,
-a kubelet or the order of `kubectl apply` would add is put in, the same every time:
+Objects from an API server are used as they are. Objects written by hand have no UID. They get the values that a server,
+a kubelet or the order of `kubectl apply` would add, the same every time:
 
-- the namespace `default`, and UIDs made from the names
-- of a TYJob without a creation time: a second later than the one before it, all later than those that have one
-- of a quota: what its spec limits, and what the pods in the files use
-- of a node: Ready if it names no conditions, its capacity if it names no allocatable, room for 110 pods
+- all objects: the namespace `default`, and a UID made from the name
+- a TYJob without a creation time: one second after the TYJob before it, and later than all given creation times
+- a quota: a status with its limits, and with the use by the pods in the files
+- a node: Ready if it has no conditions, its capacity if it has no allocatable, and room for 110 pods
 """
 
 import copy
@@ -29,17 +29,17 @@ from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, u
 from arranger.model.template import pod_shape, quota_traits
 from arranger.replay.what_if.simulation import TERMS
 
-#: A kubelet's own default.
+#: The kubelet's default.
 _PODS = "110"
 _NAMESPACE = "default"
-#: Kind and group of what is read → whether it stands in a namespace.
+#: (kind, group) of the objects that are read → whether they are namespaced.
 _KINDS = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
 
 Object = dict[str, Any]
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A cluster as files describe it. `time_ms` is a moment after everything in it; `ignored` counts other kinds."""
+    """A cluster as files describe it. `time_ms` is a time after all its objects; `ignored` counts other kinds."""
 
     observations: tuple[k.Event, ...]
     time_ms: int
@@ -49,8 +49,8 @@ class Described(msgspec.Struct, frozen=True):
 def described(objects: Iterable[Found], checks: Check) -> Described:
     """The observations of Nodes, Pods, ResourceQuotas and TYJobs.
 
-    Raises `UsageError`, naming file and line, for a malformed one. An invalid TYJob is no error: it is observed as
-    such, as the watcher does.
+    Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob is not an error: it is
+    observed as invalid, as by the watcher.
     """
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
@@ -82,14 +82,14 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
 
 
 def say_ignored(cluster: Described) -> None:
-    """Say on standard error what of the files doesn't count."""
+    """Print to standard error the kinds of objects that are ignored."""
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
         say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
 
 
 def _counted(quota: Object, pods: Iterable[Found]) -> Object:
-    """The quota with the status that its controller would give it beside these pods."""
+    """The quota with the status that its controller would set with these pods in the cluster."""
     spec = quota.get("spec") or {}
     hard = spec.get("hard") or {}
     total = dict.fromkeys(dict(quota_amounts(hard)), 0)
@@ -123,7 +123,7 @@ def _label(found: Found) -> str:
 
 
 def _with_name(found: Found) -> Found:
-    """The object with a namespace and a UID, and what only a server would have put in."""
+    """The object with a namespace, a UID, and other values that only a server would add."""
     item = copy.copy(found.item)
     metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -162,7 +162,7 @@ def _with_kubelet(node: Object) -> Object:
 
 
 def _with_text_amounts(value: Any) -> Any:
-    """Fractions as text: only amounts can be fractions in a Node or a Pod, and Kubernetes takes 0.5 for "0.5"."""
+    """Convert fractions to text: in a Node or a Pod, only amounts are fractions, and Kubernetes reads 0.5 as "0.5"."""
     if isinstance(value, dict):
         return {name: _with_text_amounts(value[name]) for name in value}
     if isinstance(value, list):
@@ -171,7 +171,7 @@ def _with_text_amounts(value: Any) -> Any:
 
 
 def _with_times(jobs: list[Found]) -> Iterator[Found]:
-    """The jobs, each with a creation time: those without one came after the others, in the order given."""
+    """The jobs with creation times: jobs without one count as created after the others, in their order."""
     given = [parse_time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
     latest_s = max(given, default=0) // 1000
     for job, created_ms in zip(jobs, given, strict=True):
@@ -190,7 +190,7 @@ def _rfc3339(moment_s: int) -> str:
 
 
 def _owned(pod: Found, uids: dict[tuple[str, str], str]) -> Found:
-    """The pod, with the UID of the TYJob that it names as its owner where the file leaves it out."""
+    """The pod; owner references without a UID get that of the TYJob of that name."""
     metadata = pod.item["metadata"]
     references = metadata.get("ownerReferences")
     if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):

@@ -1,4 +1,4 @@
-"""Flags for settings, made from the settings' own declarations, so that help and errors can't drift from them."""
+"""Flags for settings, generated from the settings' declarations, so that help texts and errors agree with them."""
 
 import functools
 import os
@@ -14,9 +14,9 @@ from arranger.settings import SETTINGS, Setting, load_settings
 def setting_flags(
     *names: str, config_help: str = "TOML file with settings. [ARRANGER_CONFIG]"
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command `--config` and the flags of these settings (all of them without names).
+    """Give a command `--config` and the flags of these settings (all settings if none are named).
 
-    The command gets what was given as one mapping, `flags`, fit for `load_settings`.
+    The command gets the given values as one mapping, `flags`, for `load_settings`.
     """
     chosen = [SETTINGS[name] for name in names or SETTINGS]
     fields = ["config", *(setting.name for setting in chosen)]
@@ -36,7 +36,7 @@ def setting_flags(
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """As `setting_flags`, with everything loaded: the command gets `settings`."""
+    """As `setting_flags`, but the command gets the loaded `settings`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -49,14 +49,14 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def value_text(value: object) -> str:
-    """A setting's value as it would be typed in a variable or flag."""
+    """A setting's value as the text of a variable or flag."""
     if isinstance(value, dict):
         return ",".join(f"{name}={weight}" for name, weight in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def completing(choices: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """For `shell_complete`: those of the choices, which are only made then, that begin with what was typed."""
+    """A function for `shell_complete` that makes the choices when needed, and returns those with the typed prefix."""
     return lambda _ctx, _param, incomplete: [choice for choice in choices() if choice.startswith(incomplete)]
 
 
@@ -64,7 +64,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     default = value_text(setting.default)
     text = f"{setting.description[0].upper()}{setting.description[1:]}. [{setting.env}"
     text += f"; default: {default}]" if default else "]"
-    # The raw text is handed on: the settings check it, with the same words wherever it came from.
+    # The settings check the raw text, so that the errors are the same for flags, variables and files.
     return click.option(
         setting.flag,
         setting.name,

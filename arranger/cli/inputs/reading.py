@@ -1,4 +1,4 @@
-"""What the commands that read the log share: where it is, from which state to begin, and reading with progress.
+"""Shared by the commands that read a log: open it, find the state to begin with, and read with a progress bar.
 
 Nothing here writes to a log. Messages and progress go to standard error, so that output can be piped.
 """
@@ -27,15 +27,15 @@ from arranger.settings import Settings
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Made = TypeVar("_Made")
 
-#: Fewer events than this are read before a progress bar could be seen.
+#: Below this number of events, reading ends too soon for a progress bar.
 _WORTH_A_BAR = 20_000
 
-#: As in a worker's process (`workers/process.py`).
+#: The same as in a worker process (`workers/process.py`).
 _GC_THRESHOLDS = (10_000, 20, 100)
 
 
 class NotFound(ArrangerError):
-    """No such job or pod in the log, with the nearest names."""
+    """The log has no such job or pod. The hint has similar names."""
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,32 +65,32 @@ _EPOCH = f"{__name__}.epoch"
 
 
 def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -> None:
-    """Only `opened` needs it: it is kept where that finds it, instead of with every command in between."""
+    """Keep the epoch in click's context for `opened`, so that commands needn't pass it on."""
     context.meta[_EPOCH] = value
 
 
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
     """An option whose value is a point of the log; its parameter is an `At` or None.
 
-    What was told together is never taken apart, so an offset in the middle of a batch means the batch's end."""
+    A batch is never split: an offset in the middle of a batch means the end of the batch."""
     if name == "--at":
         text = f"{text} A batch is never split: an offset in a batch means the end of that batch."
     return click.option(name, type=AT_TYPE, metavar="OFFSET|TIME", help=text)
 
 
 def point_of(at: At | None) -> Point:
-    """The point that the user named; the end of the log without one."""
+    """The given point, or the end of the log."""
     return Point(at.offset, at.time_ms) if at is not None else Point()
 
 
 def span_of(first: At | None, last: At | None) -> Span:
-    """The stretch that the user named."""
+    """The given segment of the log."""
     return Span(point_of(first) if first else None, point_of(last))
 
 
 @asynccontextmanager
 async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyable]:
-    """The log that the user means, open for reading only."""
+    """Open the target log, or that of the settings, for reading only."""
     try:
         context = click.get_current_context(silent=True)
         log = await open_log(
@@ -105,7 +105,7 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
         hint = f"{problem.hint} --log URL|FILE or ARRANGER_REDIS_URL names another log".lstrip()
         raise LogUnavailable(problem.message, hint=hint) from problem
     thresholds = gc.get_threshold()
-    # What is read and folded makes no cycles of references; looking for them costs an eighth of the time.
+    # Reading and folding create no reference cycles, and collecting them would take an eighth of the time.
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
         yield log
@@ -115,8 +115,8 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
 
 
 async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most: int | None) -> AsyncIterator[_Made]:
-    """What is made of each of the log's usable snapshots, newest first. One that can't be used is said and passed over;
-    of those that can't be used for the same reason, as all that another version stored, the first is said."""
+    """The results of `make` for the log's usable snapshots, newest first. Unusable snapshots are reported and skipped.
+    Of several with the same defect, for example all those of another version, only the first is reported."""
     said = ""
     while True:
         try:
@@ -138,12 +138,12 @@ async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most:
 
 
 def snapshots(log: Log, *, at_most: int | None = None) -> AsyncIterator[tuple[State, Position]]:
-    """The log's usable snapshots, newest first, restored."""
+    """The log's usable snapshots, restored, newest first."""
     return _usable(log, lambda stored: (snapshot.restore(stored.content), stored.position), at_most=at_most)
 
 
 async def newest_before(log: Log, point: Point) -> int | None:
-    """An offset at or before which a point's nearest snapshot is, as far as that is known without reading them."""
+    """An upper limit for the offset of a point's nearest snapshot, as far as known without reading snapshots."""
     if point.time_ms is None:
         return point.offset
     marks = await log.snapshot_marks()
@@ -151,7 +151,7 @@ async def newest_before(log: Log, point: Point) -> int | None:
 
 
 async def begin(log: Log, point: Point) -> tuple[State, Position]:
-    """The nearest state at or before a point from which the fold can go on: a snapshot, or the start of the log."""
+    """The nearest state at or before a point to begin a fold with: a snapshot, or the start of the log."""
     at_most = await newest_before(log, point)
     async for state, position in snapshots(log, at_most=at_most):
         if point.covers(state):
@@ -169,7 +169,7 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
 
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
-    """The newest state at or before a point in which nothing of this name is; else the oldest there is."""
+    """The newest state at or before a point that doesn't mention this name, or else the oldest state available."""
 
     def without_it(stored: StoredSnapshot) -> tuple[State, Position] | None:
         if snapshot.mentions(stored.content, name):
@@ -184,9 +184,9 @@ async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Posit
 
 
 async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
-    """As `begin` for an offset (None: the very first); where that is out of reach, the oldest state there is.
+    """As `begin` for an offset (None: the very first one). If it is out of reach, the oldest state available.
 
-    A snapshot stays for a while after what follows it was trimmed: it is no beginning then.
+    A snapshot may remain for a while after the entries behind it were trimmed. It is then no possible beginning.
     """
     start = await log.start()
     if offset is not None:
@@ -207,7 +207,7 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
 
 
 async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
-    """From where to fold so that every event of the stretch that can be judged is."""
+    """The state to begin a fold with so that all events of the segment get verdicts, as far as possible."""
     return await (begin(log, span.first) if span.first is not None else begin_early(log, None))
 
 
@@ -217,7 +217,7 @@ async def position_before(log: Log, point: Point | None) -> Position:
     start = await log.start()
 
     def early(stored: StoredSnapshot) -> Position | None:
-        if stored.position.offset < start.offset:  # what follows it was trimmed
+        if stored.position.offset < start.offset:  # the entries behind it were trimmed
             return None
         return stored.position if moment_ms is None or snapshot.time_ms(stored.content) <= moment_ms else None
 
@@ -229,9 +229,9 @@ async def position_before(log: Log, point: Point | None) -> Position:
 
 
 async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
-    """Hand every entry after a position to `take`, up to a point, or until it answers False.
+    """Pass every entry after a position to `take`, up to a point, or until `take` returns False.
 
-    Raises `LogError` when the log ends before the offset asked for, and what reading raises.
+    Raises `LogError` if the log ends before the requested offset, and the errors of reading.
     """
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
@@ -254,9 +254,9 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
 
 
 async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
-    """The state at a point, and the position from which reading goes on.
+    """The state at a point, and the position from which to continue reading.
 
-    Raises `LogError` when the log doesn't reach there, or begins later.
+    Raises `LogError` if the log ends before the point, or begins after it.
     """
     state, position = await begin(log, point)
     journey = Journey(state, point)
@@ -270,7 +270,7 @@ _SAID_LATER = f"{__name__}.said_later"
 
 
 def _say_if_later(point: Point, end_ms: int) -> None:
-    """Say, once a command, that a moment lies after everything in the log: nobody can know what was then."""
+    """Report, once per command, that a time is after the last event in the log."""
     context = click.get_current_context(silent=True)
     if point.time_ms is None or point.time_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
         return
@@ -279,7 +279,7 @@ def _say_if_later(point: Point, end_ms: int) -> None:
 
 
 async def end_offset(log: Log) -> int:
-    """The offset that reading should get to: the log's last, or the first that is damaged, so that it is met there."""
+    """The last offset to read: that of the log's end, or of the first damaged entry, so that reading reports it."""
     try:
         return (await log.end()).offset
     except DamagedEntry as damage:
@@ -288,9 +288,9 @@ async def end_offset(log: Log) -> int:
 
 @contextmanager
 def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error for long work on a terminal; gives a function that moves it by so many events.
+    """Show a progress bar on standard error for long work on a terminal. Yields a function that advances it by events.
 
-    None where `doing` is empty: who prints meanwhile would print into the bar.
+    If `doing` is empty, there is no bar: output that the caller prints meanwhile would mix with it.
     """
     if not doing or total < _WORTH_A_BAR or not sys.stderr.isatty():
         yield lambda count: None
@@ -308,7 +308,7 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
 
 
 async def before_beginning(log: Log) -> LogError:
-    """The error for a point at which nothing had been said yet; it says where the log begins."""
+    """The error for a point before the first event; it names the beginning of the log."""
     async for entry in entries(log, await log.start()):
         begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.time_ms)}"
         return LogError("nothing had been said yet at that point", hint=begins)
@@ -316,30 +316,30 @@ async def before_beginning(log: Log) -> LogError:
 
 
 async def job_index_of(log: Log, until: Point) -> JobIndex:
-    """All jobs that the log tells of up to a point, those from before a trimmed stretch left out."""
+    """All jobs that the log mentions up to a point, without those in its trimmed part."""
     job_index = JobIndex()
     await feed(log, await log.start(), job_index.feed, until=until, doing="looking for the job")
     return job_index
 
 
 def namespace_and_name(text: str) -> tuple[str | None, str]:
-    """What [NAMESPACE/]NAME says; None for any namespace."""
+    """The parts of [NAMESPACE/]NAME; None means any namespace."""
     namespace, slash, name = text.rpartition("/")
     return (namespace if slash else None), name
 
 
 def job_label(namespace: str | None, name: str) -> str:
-    """The same as text."""
+    """The reverse of `namespace_and_name`."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
-    """A hint at names that are close to the one given; what it says where none is."""
+    """A hint with similar names, or `otherwise` if there are none."""
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def unknown_job(name: str, job_index: JobIndex) -> NotFound:
-    """The error for a job that the log doesn't know, `name` or `namespace/name`."""
+    """The error for a job that isn't in the log, `name` or `namespace/name`."""
     close = job_index.nearest(name.rpartition("/")[2])
     hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
     return NotFound(f"the log knows no job {name!r} up to there", hint=hint)

@@ -1,4 +1,4 @@
-"""`arranger simulate FILES…`: the plan for a cluster that files describe."""
+"""`arranger simulate FILES…`: show the plan for a cluster that files describe."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ from arranger.settings import Settings
 
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
-    """Take the cycles and print the plan; answers the exit status, 1 if a TYJob is invalid."""
+    """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob is invalid."""
     cluster = described(read_objects(names), tyjob_checks(installed.names))
     say_ignored(cluster)
     policies = installed.policies
@@ -61,7 +61,7 @@ def _job_cells(job: JobOutcome) -> tuple[object, ...]:
 
 
 def _found_room(job: JobOutcome) -> str:
-    """Why less is free by a job's reasons than by the table of nodes."""
+    """Explain why the reasons of a job show less free room than the table of nodes."""
     pods = f"{counted(job.found_room, 'pod')} of it"
     return (
         f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
@@ -70,7 +70,7 @@ def _found_room(job: JobOutcome) -> str:
 
 
 def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:
-    """Pods of one group wait for the same reasons: one row for the leader and one for each worker set."""
+    """One row for the leader and each worker set, because the pods of a group wait for the same reasons."""
     groups: dict[str, list[UnplacedPod]] = {}
     for pod in job.unplaced:
         groups.setdefault(f"{job.namespace}/{job.name} {pod.worker_set or pod.role}", []).append(pod)

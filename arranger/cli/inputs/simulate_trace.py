@@ -1,4 +1,4 @@
-"""`arranger simulate` on a trace: pods in random order, and how many of the cluster's GPUs they get."""
+"""`arranger simulate` on a trace: place pods in random order, and show how many of the cluster's GPUs they get."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.cli.rendering.output import print_json, print_table
 from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
 
-#: What a progress bar counts each run as, however many pods it has.
+#: Every run counts as this many steps of the progress bar, independent of its pods.
 _RUN = 1_000_000
 
 
 class Run(Outcome, frozen=True):
-    """An experiment and how fast it was decided on this machine."""
+    """The outcome of an experiment, and its speed on this machine."""
 
     pods_per_s: float
 
@@ -37,7 +37,7 @@ class Mean(msgspec.Struct, frozen=True):
 def simulate_trace(
     trace_nodes: Path, trace_pods: Path, policies: Sequence[str], *, load: float, seed: int, seeds: int, output: str
 ) -> None:
-    """Run the experiment with each policy and seed, and print what came of it."""
+    """Run the experiment with each policy and seed, and print the results."""
     nodes, pods = read_nodes(trace_nodes), read_pods(trace_pods)
     policies = tuple(dict.fromkeys(policies))
     runs = [run for policy in policies for run in run_seeds(nodes, pods, policy, load, range(seed, seed + seeds))]
@@ -49,7 +49,7 @@ def simulate_trace(
 
 
 def run_seeds(nodes: list[TraceNode], pods: list[TracePod], policy: str, load: float, seeds: range) -> list[Run]:
-    """One policy with each seed, with a bar. The speed is of placing alone, without reading and preparing."""
+    """Run one policy with each seed, with a progress bar. The speed excludes reading and preparation."""
     with progress(policy, len(seeds) * _RUN) as moved:
         return [
             _timed(Experiment(nodes, pods, policy=policy, score=POLICIES[policy], load=load, seed=seed), moved)

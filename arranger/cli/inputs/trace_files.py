@@ -1,9 +1,8 @@
 """Traces from CSV files in the format of the openb cluster trace, checked line by line.
 
-Nodes: sn, cpu_milli, memory_mib, gpu (how many), model. Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli (on each
-GPU; below 1000 is a part of one), and where there is one, gpu_spec (models that will do, separated by |). Columns are
-found by their names in the first line; others are ignored. A file that can't be used raises `UsageError` naming file,
-line and column.
+Nodes: sn, cpu_milli, memory_mib, gpu (number), model. Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli (of each
+GPU; below 1000 is a part of one), and optionally gpu_spec (allowed models, separated by |). The first line names the
+columns; unknown columns are ignored. An unusable file raises `UsageError`, which names file, line and column.
 """
 
 import csv
@@ -17,26 +16,26 @@ from arranger.scheduling.experiment import TraceNode, TracePod
 
 _Row = TypeVar("_Row", TraceNode, TracePod)
 
-#: Above what any node has, and small enough that sums stay whole numbers of 64 bits.
+#: More than any node has, but small enough that sums fit into 64 bits.
 _MOST = 10**12
 _MOST_GPUS = 64
 
 
 class _Line:
-    """One line of a file, which knows where it stands."""
+    """One line of a file with its line number."""
 
     def __init__(self, path: Path, number: int, cells: Mapping[str, str | None]) -> None:
         self._path, self._number, self._cells = path, number, cells
 
     def text(self, column: str) -> str:
-        """A cell that has to be there."""
+        """A cell that must exist."""
         cell = self._cells.get(column)
         if cell is None:
             raise self.wrong(column, "the line ends before this column")
         return cell.strip()
 
     def optional(self, column: str) -> str:
-        """A cell, or nothing."""
+        """A cell, or an empty string."""
         return (self._cells.get(column) or "").strip()
 
     def name(self, column: str) -> str:
@@ -54,7 +53,7 @@ class _Line:
         return int(text)
 
     def wrong(self, column: str, what: str) -> UsageError:
-        """The error to raise about one cell."""
+        """The error for one cell."""
         return UsageError(f"{self._path}: line {self._number}, column {column}: {what}")
 
 

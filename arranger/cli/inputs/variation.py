@@ -1,6 +1,6 @@
-"""What is to be otherwise, as the user of `arranger what-if` names it: jobs and nodes by name, manifests in files.
+"""The variation that the user of `arranger what-if` requests: jobs and nodes by name, and manifests in files.
 
-What a file says of something that is there is an edit of it, and is told as one.
+A manifest of an existing object is an edit of that object, and the output reports it as an edit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
-    """What the user named: another configuration, files of manifests, and jobs and nodes that aren't there."""
+    """The requested changes: another configuration, files of manifests, and jobs and nodes to leave out."""
 
     other: Overrides
     manifests: Sequence[str]
@@ -35,7 +35,7 @@ class Otherwise(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The same in words."""
+        """The changes in words."""
         parts = [self.other.text] if self.other else []
         parts += [f"with {name}" for name in self.manifests]
         parts += [f"without {name}" for name in self.jobs]
@@ -43,9 +43,9 @@ class Otherwise(msgspec.Struct, frozen=True):
         return ", ".join(parts) or "nothing"
 
     def variation(self, state: State, time_ms: int, edits: list[str]) -> Variation:
-        """What that means for a state at `time_ms`; what it edits is added to `edits`, in words.
+        """The variation for a state at `time_ms`. Edits are added to `edits`, in words.
 
-        Raises `NotFound` for a job or node that isn't there, `UsageError` for a manifest.
+        Raises `NotFound` for an unknown job or node, and `UsageError` for a faulty manifest.
         """
         return Variation(
             self.other,
@@ -76,10 +76,10 @@ def _node(state: State, name: str) -> str:
 
 
 def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str]) -> list[k.Event]:
-    """The observations of what the files hold, as edits of what is there already, which are told in `edits`."""
+    """The observations of the objects in the files. Those of existing objects are edits, described in `edits`."""
     if not manifests:
         return []
-    # Rounded up: a job that comes at the point comes after all that is there.
+    # Rounded up, so that a new job counts as created after all existing ones.
     created = datetime.fromtimestamp(-(-time_ms // 1000), UTC).isoformat()
     objects, nodes = [], {}
     for found in read_objects(manifests):
@@ -124,11 +124,11 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
 
 
 def _edited(had: NodeFacts, given: NodeFacts, manifest: Mapping[str, Any]) -> NodeFacts:
-    """A node's facts after an edit by a manifest written by hand: what that leaves out stays."""
+    """A node's facts after an edit by a manifest written by hand. Fields that it leaves out stay."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     amounts = dict(had.allocatable)
     written = status.get("allocatable") or status.get("capacity") or {}
-    # The number of pods is put in by default: only what was written counts.
+    # The number of pods has a default, so only amounts in the manifest count.
     amounts |= {name: amount for name, amount in given.allocatable if name in written}
     return NodeFacts(
         allocatable=tuple(sorted(amounts.items())),

@@ -1,1 +1,1 @@
-"""How answers are shown: pages, tables, plots and the pager."""
+"""The output of commands: pages, tables, plots and the pager."""

@@ -1,4 +1,4 @@
-"""What `arranger bisect` shows: the event that was found, what it changed, and when else the condition held."""
+"""The output of `arranger bisect`: the event, its changes, and the other intervals in which the condition held."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from arranger.cli.rendering.output import Times, print_table, print_text, say
 from arranger.cli.rendering.output import Told as Moment
 from arranger.replay.bisect.search import EARLIER, Found, Run
 
-#: How many of the times that a condition held are shown.
+#: The number of intervals that are shown.
 _INTERVALS_SHOWN = 4
 
 
 class Told(msgspec.Struct):
-    """One condition, when it held, and the event that is told of it."""
+    """One condition, the intervals in which it held, and the event that is reported."""
 
     condition: str
     run: Run
@@ -30,16 +30,16 @@ class Told(msgspec.Struct):
 
     @property
     def intervals(self) -> list[tuple[int, int | None]]:
-        """From which offset to which it held, each time; None for the end of one that lasts."""
+        """The first and last offset of each interval; the end is None if the condition still holds."""
         run = self.run
         lasting = [(run.last if run.starts else max(run.began, run.asked) + 1, None)] if run.holds else []
         return [*run.over, *lasting]
 
 
 class Answer(msgspec.Struct):
-    """What came of it. `also` is what is told second of --blocked. What takes cycles says where the job came, 0 where
-    it was there before, -1 for other conditions, and whether it has ended; `infeasible` is since where, at the end of
-    what was asked, not even an empty cluster could hold the job, 0 if one could."""
+    """The result of a search. `also` is the second condition of `--blocked`. For conditions that take cycles, `came` is
+    the offset at which the job was first seen, 0 if before the log, and `ended` says whether it has ended; otherwise
+    `came` is -1. `infeasible` is the offset since which no empty cluster has room for the job, 0 if one has."""
 
     told: Told
     reached: int
@@ -51,7 +51,7 @@ class Answer(msgspec.Struct):
     infeasible: int = 0
 
     def to_be_told(self, run: Run) -> bool:
-        """Whether there is an event to be told: it started to hold, and what blocks a job isn't over before it came."""
+        """Whether a run has an event to report. With `--blocked`, intervals before the job's creation don't count."""
         return run.starts > 0 and not (self.blocked and not run.holds and run.ended <= self.came)
 
     @property
@@ -113,7 +113,7 @@ class Answer(msgspec.Struct):
         return f"{told.condition} {until} (sought in {self._where})"
 
     def _print_intervals(self, told: Told, found: Found) -> None:
-        """When else it held, where the last time is told; what was over before a blocked job came is no answer."""
+        """Print the other intervals if the last one is reported, without those before a blocked job's creation."""
         intervals = [(a, b) for a, b in told.intervals if not self.blocked or b is None or b >= self.came]
         if not self.last or len(intervals) < 2:
             return
@@ -128,7 +128,7 @@ class Answer(msgspec.Struct):
         return "the job had ended" if self.ended else "not everything had been listed"
 
     def _never(self) -> str:
-        """What is said where no event is told."""
+        """The text if there is no event to report."""
         run, came = self.told.run, f"it came at offset {self.came}"
         later = self.came > max(run.asked, 0)
         if run.held_before and run.holds:
@@ -142,7 +142,7 @@ class Answer(msgspec.Struct):
         return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
 
     def _print_limits(self) -> None:
-        """What else is to be known of the stretch that was asked."""
+        """Print the limits of the result."""
         if self.infeasible:
             print_text(f"since offset {self.infeasible} not even an empty cluster of these nodes could hold it")
         if self.told.run.unasked:

@@ -1,4 +1,4 @@
-"""The demo's table of jobs: live on a terminal, a line a change anywhere else."""
+"""The demo's table of jobs: live on a terminal, otherwise one line per change."""
 
 import sys
 import time
@@ -26,12 +26,12 @@ _STYLES = {
 }
 
 
-#: Narrower terminals go without the bar and the schedule.
+#: Narrower terminals don't show the bar and the schedule.
 _WIDE = 110
 
 
 class JobRow:
-    """What the table shows of one job."""
+    """The data of one job in the table."""
 
     def __init__(self, name: str, *, expected: str = "") -> None:
         self.name = name
@@ -45,12 +45,12 @@ class JobRow:
         self.message = ""
         self.waited_s = 0.0
         self.ran_s = 0.0
-        #: For the demo's user, who ends a job after so long.
+        #: The time in stage Running; the demo uses it to terminate a job as its user would.
         self.running_s = 0.0
         self._seen_s = time.monotonic()
 
     def update(self, job: Object) -> None:
-        """Take over a TYJob's status, and the time since the last look."""
+        """Take over a TYJob's status, and add the time since the last update."""
         now_s = time.monotonic()
         since_s, self._seen_s = now_s - self._seen_s, now_s
         status: dict[str, Any] = job.get("status") or {}
@@ -65,18 +65,17 @@ class JobRow:
             self.ran_s += since_s
 
     def cells(self) -> tuple[str, ...]:
-        """Everything but the bar, as text. Workers of an ended job aren't ready any more, and needn't be."""
+        """All cells except the bar, as text. The ready workers of an ended job aren't shown."""
         ready = "-" if self.ended else f"{self.ready}/{self.workers}"
         return (one_line(self.stage) or "-", one_line(self.schedule) or "-", ready, one_line(self.message))
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes of this job."""
         return self.stage in ("Succeeded", "Failed", "Refused")
 
 
 class Screen:
-    """Shows the rows: `with Screen(rows) as screen: screen.show()`, as often as one likes."""
+    """Shows the rows: `with Screen(rows) as screen: screen.show()`, any number of times."""
 
     def __init__(self, rows: dict[str, JobRow], *, gpus: int) -> None:
         self._rows = rows
@@ -127,7 +126,7 @@ class Screen:
                 *([Text(schedule), ready, bar] if wide else [ready]),
                 f"{row.waited_s:.0f}s",
                 f"{row.ran_s:.0f}s",
-                Text(" ".join(message.split())),  # not markup: messages have brackets of their own
+                Text(" ".join(message.split())),  # not as markup, because messages contain brackets
             )
         return table
 

@@ -1,6 +1,6 @@
-"""The answer of `arranger explain` as people read it: where the job stands, why, and its life.
+"""The output of `arranger explain` for people: the job's condition, the reasons, and its life.
 
-What changed nothing is left out and counted, long lists are cut in the middle; `--all` shows everything.
+Events that changed nothing are only counted, and long lists are cut in the middle. `--all` shows everything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,31 +33,31 @@ from arranger.replay.explain.story import Interval, Moment
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.reading.verdicts import ACCEPTED
 
-#: Lines of a timeline, or jobs ahead, that a table shows at each end of a longer one.
+#: The number of rows shown at each end of a long timeline.
 _SHOWN = 20
 
-#: Rows of a list of which the first say most.
+#: The number of rows shown of a list whose first rows matter most.
 _FEW = 8
-#: Nodes counted by reason that take more letters than this are said once on a page.
+#: Reason counts with more letters than this appear only once on a page.
 _LONG = 25
-#: Changes of one kind that are shown.
+#: The number of changes shown of each kind.
 _OF_A_KIND = 4
-#: Explanations of placements that are shown in full.
+#: The number of placement explanations that are shown.
 _EXPLANATIONS = 3
 
 
 class Page:
-    """Prints an explanation. `again` is the command line that asks for another point, which is put behind it;
-    `everything`: nothing is left out or cut."""
+    """Prints an explanation. `again` is a command line to which the offset of another point is appended. With
+    `everything`, nothing is left out or cut."""
 
     def __init__(self, answer: Explanation, *, again: str, everything: bool) -> None:
         self._answer = answer
         self._again = again
         self._everything = everything
         self._fitting = fitting()
-        #: The heading has the date and the UTC offset: what is the same everywhere needn't be said again.
+        #: The page's heading has the date and the UTC offset, so times leave out what all of them share.
         self._times = Times.of(_moments(answer))
-        #: Long reasons that stand on the page.
+        #: Long reason counts that are already on the page.
         self._said: dict[str, None] = {}
 
     def print(self) -> None:
@@ -87,7 +87,7 @@ class Page:
         self._life()
 
     def _message(self) -> str:
-        """What was said of it last; where that is what holds now, it stands below."""
+        """The job's last message, without reasons that the page shows below."""
         job, waiting = self._answer.standing, self._answer.waiting
         if not job.message:
             return "-"
@@ -103,7 +103,7 @@ class Page:
         return text + (f" (of offset {job.message_at})" if job.message_at else "")
 
     def _once(self, text: str, shortage: ShortageFacts | None, where: str = "as above") -> str:
-        """The text, without the counts of nodes if they stand on the page already."""
+        """The text, without the reason counts if they are already on the page."""
         if shortage is None or len(counts_text(shortage.reasons)) < _LONG:
             return text
         counts = _counts(shortage)
@@ -113,7 +113,7 @@ class Page:
         return text.replace(counts, f"{shortage.group}: {where}")
 
     def _time(self, time_ms: int) -> str:
-        """A moment within a line."""
+        """A time within a line."""
         return self._times.text(time_ms) if self._fitting else local_time(time_ms)
 
     def _table(self, columns: Sequence[str], rows: Any, *, right: Sequence[str] = ()) -> None:
@@ -129,7 +129,7 @@ class Page:
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
         command = f"{self._again} {waited.offset}"
         if self._fitting and _too_wide(f"{said} {command}"):
-            # The command on a line of its own can be copied.
+            # On a separate line, the command can be copied.
             print_text(said, indent=12)
             say(f"    {command}")
         else:
@@ -170,7 +170,7 @@ class Page:
             self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
 
     def _blockers(self, waiting: Waiting) -> None:
-        """The events that keep it waiting: those since it came, or else the earlier ones."""
+        """Print the events that keep the job waiting: those since its creation, or else the earlier ones."""
         events, came = waiting.blockers or waiting.earlier, "it came" if waiting.blockers else "before it came"
         if events:
             without = "without this event" if len(events) == 1 else "without any one of these events"
@@ -184,7 +184,7 @@ class Page:
             heading(f"No single event was found without which a cycle would give it {self._what(waiting)} now")
 
     def _remedies(self, waiting: Waiting) -> None:
-        """What would help; of many changes of one kind the first."""
+        """Print the changes that would help, the first few of each kind."""
         what = self._what(waiting)
         if not waiting.remedies:
             if waiting.tried:
@@ -202,11 +202,11 @@ class Page:
             print_text(f"{waiting.untried} more like these weren't tried: there are too many")
 
     def _what(self, waiting: Waiting) -> str:
-        """What it waits for: a job that has some nodes, or gets some now, waits for more."""
+        """What the job waits for, in words: "more nodes" if it has some or gets some now."""
         return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
 
     def _takers(self, waiting: Waiting) -> None:
-        """Those since the job came first: the others it found there."""
+        """Print the decisions that took what the job lacks, the newest first."""
         if not waiting.takers or waiting.shortfall is None:
             return
         say()
@@ -218,7 +218,7 @@ class Page:
     def _some(
         self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], others: str, *, right: Sequence[str] = ()
     ) -> None:
-        """A table of the first rows; how many there are besides."""
+        """Print a table of the first rows, and the number of further ones."""
         shown = rows if self._everything else rows[:_FEW]
         self._table(columns, shown, right=right)
         if len(shown) < len(rows):
@@ -282,7 +282,7 @@ class Page:
         self._cut(("offset", "time", "what", "text"), rows, "--all")
 
     def _consequence_rows(self, one: Consequence) -> Iterator[tuple[object, ...]]:
-        """The causes, and then what came of them."""
+        """The rows of the causes, and then that of the decision."""
         for cause in one.causes:
             yield (cause.offset or "-", Told(cause.time_ms), "because", cause.text)
         budget = f" (restarts: {one.budget})" if one.budget else ""
@@ -304,7 +304,7 @@ class Page:
             )
 
     def _intervals(self) -> None:
-        """How long it was in each state; the sums where there are many."""
+        """Print the time in each state; if there are many intervals, also the sums."""
         answer = self._answer
         if len(answer.intervals) > 2 * _FEW:
             heading("Time in each state, in all")
@@ -337,7 +337,7 @@ class Page:
         return (moment.offset, Told(moment.time_ms), moment.kind, moment.subject, moment.verdict, text)
 
     def _short_cells(self, moment: Moment, job: str) -> tuple[object, ...]:
-        """As `_moment_cells` in less room: the pod, and a verdict that isn't the usual one, stand before the text."""
+        """As `_moment_cells`, but narrower: the pod and an unusual verdict precede the text."""
         pod = moment.subject.removeprefix(f"{job}-")
         verdict = moment.verdict if moment.verdict != ACCEPTED else ""
         text = ": ".join(
@@ -348,7 +348,7 @@ class Page:
     def _cut(
         self, columns: Sequence[str], rows: Sequence[tuple[object, ...]], all_of_them: str, *, shown: int = _SHOWN
     ) -> None:
-        """A table of the first and the last, where there are many."""
+        """Print a table; of many rows, only the first and the last ones."""
         if len(rows) > 2 * shown + 5 and not self._everything:
             left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
             rows = [*rows[:shown], ("…", *[""] * (len(columns) - 2), left_out), *rows[-shown:]]
@@ -367,12 +367,12 @@ def _th(rank: int) -> str:
 
 
 def _counts(short: ShortageFacts | Shortfall) -> str:
-    """The nodes counted by reason, as they stand in a text."""
+    """The reason counts as they appear in messages."""
     return f"{short.group}: {counts_text(short.reasons)}"
 
 
 def _moments(answer: Explanation) -> Iterator[int]:
-    """All that a page shows, in milliseconds since 1970."""
+    """All times on a page, in milliseconds since 1970."""
     yield answer.time_ms
     yield from (interval.since_ms for interval in answer.intervals)
     yield from (moment.time_ms for moment in answer.timeline)
@@ -394,7 +394,7 @@ def _pods(job: Standing) -> str:
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
-    """Whether it is among the first of its kind."""
+    """Whether the remedy is among the first few of its kind."""
     return remedy in [one for one in remedies if one.kind == remedy.kind][:_OF_A_KIND]
 
 

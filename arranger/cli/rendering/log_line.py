@@ -1,4 +1,4 @@
-"""A line of the log as programs read it."""
+"""A line of the log as JSON for programs."""
 
 from typing import Any
 
@@ -10,5 +10,5 @@ from arranger.replay.reading.listing import Line
 
 
 def as_json(line: Line) -> dict[str, Any]:
-    """A line of the log as an object, its time readable too."""
+    """The line as an object, also with its time as text."""
     return {**msgspec.structs.asdict(line), "time": local_time(line.time_ms), "event": as_object(line.event)}

@@ -1,11 +1,11 @@
-"""What all commands share in printing and reading: tables and JSON, moments and durations.
+"""Shared by all commands: print tables and JSON, and read and write times and durations.
 
-Tables are for people: coloured and made to fit on a terminal (see `terminal`), plain and whole when piped, unless
-COLUMNS says how wide they may be. JSON is for programs: one value, indented on a terminal, or one object a line. Times
-are local, with their UTC offset.
+Tables are for people. On a terminal they are coloured and fit its width (see `terminal`). Piped tables are plain and
+complete, unless COLUMNS limits their width. JSON is for programs: one value, indented on a terminal, or one object per
+line. Times are local, with their UTC offset.
 
-Everything that a command prints goes through here: text in the log is others', and no line or cell of it may hold what
-a terminal obeys (`model.text`).
+Commands print only through this module: the log contains untrusted text, and no output may contain control sequences of
+terminals (`model.text`).
 """
 
 import datetime
@@ -31,15 +31,15 @@ AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 
 
 
 class At(msgspec.Struct, frozen=True):
-    """A point in the log: an offset, or a moment in milliseconds since 1970. Exactly one is given."""
+    """A point in the log: an offset, or a time in milliseconds since 1970. Exactly one is given."""
 
     offset: int | None = None
     time_ms: int | None = None
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
-    """An option's value that is read by a function, which raises `ValueError` for a text that isn't one; click's error
-    says so in these words, and names the flag."""
+    """The type of an option whose value the function `read` parses. If that raises `ValueError`, click's error contains
+    the words `otherwise` and names the flag."""
 
     def __init__(self, name: str, read: Callable[[str], Any], otherwise: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
-            return value  # click asks again for what it has already
+            return value  # click also converts values that are converted already
         try:
             return self._read(value)
         except ValueError:
@@ -56,7 +56,7 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type c
 
 
 def at_now(text: str) -> At:
-    """As `parse_at`, for who asks now."""
+    """As `parse_at`, at the present time."""
     return parse_at(text, now_ms=SystemClock().now_ms())
 
 
@@ -79,20 +79,20 @@ def parse_at(text: str, *, now_ms: int) -> At:
 
 
 def parse_duration(text: str) -> int:
-    """A length of time such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
+    """A duration such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
     if not _AGO.fullmatch(text.strip()):
         raise ValueError(text)
     return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
 
 
-#: The value of `--at` and its like: an `At`.
+#: The type of `--at` and similar options; the value is an `At`.
 AT_TYPE = TextType("offset|time", at_now, f"no point in the log; allowed: {AT_ALLOWED}")
-#: A length of time in milliseconds.
+#: The type of durations; the value is in milliseconds.
 DURATION_TYPE = TextType("duration", parse_duration, "no length of time; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
 def local_time(time_ms: int) -> str:
-    """A moment in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
+    """A time in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
     if not time_ms:
         return "-"
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).astimezone()
@@ -100,23 +100,23 @@ def local_time(time_ms: int) -> str:
 
 
 class Told(int):
-    """A moment in a table, in milliseconds since 1970; 0 is never. As text it is whole: date, time and UTC offset."""
+    """A time in a table, in milliseconds since 1970; 0 means never. As text it has date, time and UTC offset."""
 
     def __str__(self) -> str:
         return local_time(self)
 
 
 class Times(msgspec.Struct, frozen=True):
-    """How moments are shown together: what they have in common, the date and the UTC offset, is said once instead."""
+    """The format of several times: a heading shows the common date and UTC offset, and each time leaves them out."""
 
-    #: What was left out of each, empty if nothing.
+    #: The common parts in words, empty if there are none.
     heading: str
-    #: Characters of the whole text that each keeps: from, and up to.
+    #: The slice of the complete text that each time keeps.
     kept: tuple[int, int | None]
 
     @classmethod
     def of(cls, moments: Iterable[int]) -> "Times":
-        """What these moments, in milliseconds since 1970, have in common."""
+        """The format for these times, in milliseconds since 1970."""
         texts = [local_time(moment) for moment in moments if moment]
         days = {text[:10] for text in texts}
         offsets = {text[23:] for text in texts}
@@ -133,7 +133,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def duration(span_ms: int) -> str:
-    """A length of time in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
+    """A duration in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
     if span_ms < 1000:
         return f"{span_ms}ms"
     seconds = span_ms // 1000
@@ -148,7 +148,7 @@ def duration(span_ms: int) -> str:
 
 
 def output_option(command: _Command) -> _Command:
-    """Give a command `-o/--output table|json`, its parameter `output`."""
+    """Give a command the option `-o/--output table|json` as parameter `output`."""
     return click.option(
         "-o",
         "--output",
@@ -160,18 +160,18 @@ def output_option(command: _Command) -> _Command:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """One line, printed as it is: on standard output, or with `err` on standard error."""
+    """Print one line to standard output, or with `err` to standard error."""
     click.echo(one_line(text), err=err)
 
 
 def heading(text: str) -> None:
-    """An empty line and a line above what follows."""
+    """Print an empty line and a heading."""
     say()
     say(text)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value: indented on a terminal, on one line otherwise."""
+    """Print one JSON value: indented on a terminal, otherwise on one line."""
     content = safe_json(msgspec.json.encode(value, enc_hook=str))
     if sys.stdout.isatty():
         content = msgspec.json.format(content, indent=2)
@@ -179,24 +179,24 @@ def print_json(value: Any) -> None:
 
 
 def print_json_lines(values: Iterable[Any]) -> None:
-    """Each value as a line of JSON, written at once, so that a pipe can follow."""
+    """Print each value as a line of JSON at once, so that a pipe can follow."""
     for value in values:
         click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
 
 
 def resource_columns(resources: Iterable[str]) -> tuple[str, ...]:
-    """The resources of nodes that are worth a column, each once; devices last, as people write them."""
+    """The resources of nodes as columns, each once, devices last."""
     return tuple(sorted(set(resources), key=lambda name: ("/" in name, name)))
 
 
 def fitting() -> bool:
-    """Whether what is printed is made to fit a width: that of the terminal, or the one that COLUMNS names."""
+    """Whether output must fit a width: that of the terminal, or the one in COLUMNS."""
     named = os.environ.get("COLUMNS", "")
     return sys.stdout.isatty() or (named.isdecimal() and int(named) > 0)
 
 
 def coloured() -> bool:
-    """Whether standard output takes colours: a terminal, and NO_COLOR (no-color.org) isn't set."""
+    """Whether to print colours: on a terminal, unless NO_COLOR (no-color.org) is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -209,11 +209,10 @@ def print_table(
     empty: str = "",
     times: Times | None = None,
 ) -> None:
-    """A table under upper-case column names; those in `right` are aligned to the right.
+    """Print a table under upper-case column names; those in `right` are aligned to the right.
 
-    On a terminal, or with COLUMNS set, rows are made to fit, columns in which nothing stands are left out, `times` says
-    how moments (`Told`) are shown, and `styles` gives a row its rich style ("red"). `empty` is said when there are no
-    rows.
+    On a terminal, or with COLUMNS set, rows fit the width, empty columns are left out, `times` is the format of times
+    (`Told`), and `styles` gives a row its rich style ("red"). `empty` is printed if there are no rows.
     """
     cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
     columns = [one_line(column) for column in columns]
@@ -229,8 +228,8 @@ def print_table(
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
-    """A line for people; on a terminal, or with COLUMNS set, it is folded between words, what follows the first line
-    `indent` further in."""
+    """Print a line for people. On a terminal, or with COLUMNS set, it is wrapped between words, and the further lines
+    are indented by `indent`."""
     text = one_line(text)
     if not fitting():
         say(text)

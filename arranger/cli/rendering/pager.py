@@ -1,7 +1,7 @@
-"""Long output on a terminal goes through a pager, as git does it: what fits on the screen is simply printed.
+"""A pager for long output on a terminal, as in git. Output that fits on the screen is printed directly.
 
-Nothing is started before more lines came than the terminal has, so a command that says little, or takes long to say
-anything, looks as without. The pager is $PAGER, else `less` where there is one; empty or `cat` means none.
+The pager starts only when there are more lines than the terminal has, so short or slow output looks as without a pager.
+The pager is $PAGER, or else `less` if it is installed; an empty $PAGER or `cat` means none.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from io import TextIOBase
 from typing import TextIO
 
-#: What less is told where the user hasn't said anything else: quit if one screen is enough, keep colours, don't clear.
+#: The default options of less: quit if one screen is enough, keep colours, don't clear the screen.
 _LESS = "FRX"
 
 
 def pager_command(environ: Mapping[str, str]) -> list[str]:
-    """The pager and its arguments; empty for none."""
+    """The pager and its arguments; empty for no pager."""
     words = shlex.split(environ.get("PAGER", "less"))
     if not words or words == ["cat"] or shutil.which(words[0]) is None:
         return []
@@ -27,11 +27,11 @@ def pager_command(environ: Mapping[str, str]) -> list[str]:
 
 
 class _ReadEnough(Exception):
-    """The user has left the pager: nobody reads the rest."""
+    """The user has left the pager, so the rest of the output isn't needed."""
 
 
 class _Bytes:
-    """The same output for whoever writes bytes."""
+    """The binary buffer of a `Screen`."""
 
     def __init__(self, screen: "Screen") -> None:
         self._screen = screen
@@ -45,7 +45,7 @@ class _Bytes:
 
 
 class Screen(TextIOBase):
-    """Standard output that keeps lines until there are more than the terminal has, then hands all to a pager."""
+    """Standard output that buffers lines until there are more than the terminal has, and then starts a pager."""
 
     def __init__(self, terminal: TextIO, pager: list[str], height: int) -> None:
         self._terminal = terminal
@@ -55,11 +55,11 @@ class Screen(TextIOBase):
         self._lines = 0
         self._process: subprocess.Popen[str] | None = None
         self.buffer = _Bytes(self)
-        #: What has to be ended before a pager has the terminal to itself: progress bars.
+        #: Called before the pager starts, for example to stop progress bars.
         self.before_pager: list[Callable[[], object]] = []
 
     def isatty(self) -> bool:
-        """It is one, for whoever makes output fit."""
+        """True, because output must fit the terminal."""
         return True
 
     def fileno(self) -> int:
@@ -71,7 +71,7 @@ class Screen(TextIOBase):
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
-            raise TypeError("bytes go to the buffer")  # click asks by trying
+            raise TypeError("bytes go to the buffer")  # click tests the stream with bytes
         if self._process is None:
             self._kept.append(text)
             self._lines += text.count("\n")
@@ -82,10 +82,10 @@ class Screen(TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """What is kept stays so until it is clear where it goes."""
+        """Do nothing: buffered lines wait until their destination is known."""
 
     def finish(self) -> None:
-        """Print what little there is, or wait until the user has read enough."""
+        """Print the buffered lines, or wait until the user leaves the pager."""
         if self._process is None:
             self._terminal.write("".join(self._kept))
             self._terminal.flush()
@@ -97,7 +97,7 @@ class Screen(TextIOBase):
             try:
                 self._process.wait()
                 return
-            except KeyboardInterrupt:  # the pager's to handle
+            except KeyboardInterrupt:  # the pager handles it
                 continue
 
     def _start(self) -> None:
@@ -107,7 +107,7 @@ class Screen(TextIOBase):
         try:
             self._process = subprocess.Popen(self._pager, stdin=subprocess.PIPE, text=True, env=environ)
         except OSError:
-            self._lines, self._height = 0, sys.maxsize  # then without; it is printed at the end
+            self._lines, self._height = 0, sys.maxsize  # without a pager: print everything at the end
             return
         self._hand_on("".join(self._kept))
         self._kept.clear()
@@ -118,12 +118,12 @@ class Screen(TextIOBase):
             self._process.stdin.write(text)
             self._process.stdin.flush()
         except BrokenPipeError as problem:
-            raise _ReadEnough from problem  # of its own kind: click takes a broken pipe for a failure
+            raise _ReadEnough from problem  # a separate type, because click reports a broken pipe as a failure
 
 
 @contextlib.contextmanager
 def paged(*, asked: bool) -> Iterator[None]:
-    """For as long as this lasts, standard output is a `Screen`, if it is a terminal and there is a pager."""
+    """Inside a `with` block, make standard output a `Screen` if it is a terminal and there is a pager."""
     pager = pager_command(os.environ) if asked and sys.stdout.isatty() else []
     if not pager:
         yield

@@ -1,4 +1,4 @@
-"""Two plans side by side, as people read them: their figures, and job by job what becomes of each."""
+"""Two plans side by side for people: their figures, and the result for each job."""
 
 from arranger.cli.rendering.output import print_table, print_text
 from arranger.model.text import counted
@@ -6,7 +6,7 @@ from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, diff
 
 
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
-    """The figures of two plans."""
+    """Print the figures of two plans."""
     rows = [
         ("queue policy", one.queue_policy, other.queue_policy),
         ("pod policy", one.pod_policy, other.pod_policy),
@@ -21,7 +21,7 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
 
 
 def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, str] = ("as it was", "what if")) -> None:
-    """Two plans job by job, one below the other."""
+    """Print two plans by job, one below the other."""
     found = {difference.job: difference for difference in differences(one, other)}
     same = [plan for plan in one.jobs if plan.job not in found]
     rows = [row for difference in found.values() for row in _rows(difference, heads)]

@@ -1,4 +1,4 @@
-"""Courses of two variants as a picture. matplotlib is an extra, `arranger[plot]`, and imported only when asked for."""
+"""A plot of two variants over time. matplotlib is an extra, `arranger[plot]`, and is imported only when needed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ _ENDINGS = (".png", ".svg")
 
 
 def check_plot(path: Path) -> None:
-    """Raise `UsageError` where no picture can be written there, before work that takes long is done for it."""
+    """Raise `UsageError` if no plot can be written to this path, before long work begins."""
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--plot: {path} has no known ending", hint="allowed: FILE.png or FILE.svg")
     if not path.absolute().parent.is_dir():
@@ -25,7 +25,7 @@ def check_plot(path: Path) -> None:
 
 
 def plot(path: Path, utilisations: Sequence[tuple[str, Utilisation]]) -> None:
-    """Write GPUs in use, jobs that wait and fragmented GPUs over time, one line for each course."""
+    """Plot GPUs in use, waiting jobs and fragmented GPUs over time, one line per variant."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")
@@ -55,6 +55,6 @@ def plot(path: Path, utilisations: Sequence[tuple[str, Utilisation]]) -> None:
 
 
 def _unit(span_ms: int) -> tuple[str, int]:
-    """The unit in which a span has a few tens to a few hundreds, and its milliseconds."""
+    """The largest unit in which the span is at least ten, and the unit's milliseconds."""
     units = (("hours", 3_600_000), ("minutes", 60_000))
     return next((unit for unit in units if span_ms >= 10 * unit[1]), ("seconds", 1000))

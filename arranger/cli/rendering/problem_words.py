@@ -1,10 +1,10 @@
-"""The problems that a process tells of itself, or Redis does, in words: what is wrong, and what to do next."""
+"""The problems that processes and Redis report, in words: the problem, and the next step."""
 
 from arranger.cli.rendering.output import duration
 from arranger.workers.member_problems import MemberProblem, ProblemKind
 from arranger.workers.status import MemberStatus, Problem, Status
 
-#: Kind → what is wrong, and what to do next. Fields: `subject`, `lasts` and `off` (durations).
+#: Kind → (problem, next step). Placeholders: `subject`, and the durations `lasts` and `off`.
 _WORDS = {
     ProblemKind.WATCH: (
         "can't watch {subject} objects, or hears nothing of them, for {lasts}",
@@ -42,7 +42,7 @@ _WORDS = {
 }
 
 
-#: What is wrong with the store, its words, and what to do next.
+#: Problems of the Redis server: (problem, next step).
 _FULL = (
     "Redis is full ({used} of maxmemory {bound}) and refuses writes: nothing is decided or observed, and who runs "
     "isn't known, because heartbeats are refused too",
@@ -61,7 +61,7 @@ _DISK = (
 
 
 def store_problems(status: Status) -> list[Problem]:
-    """What is wrong with the Redis that holds the log, in words: before all else, because all else rests on it."""
+    """The problems of the Redis server with the log. They are listed first, because everything depends on it."""
     store = status.store
     sizes = {"used": f"{store.used_bytes / 1e6:.1f} MB", "bound": f"{store.max_bytes / 1e6:.1f} MB"}
     there = ((store.replica, _REPLICA), (store.full, _FULL), (store.disk_failing, _DISK))
@@ -69,7 +69,7 @@ def store_problems(status: Status) -> list[Problem]:
 
 
 def member_problems(status: Status) -> list[Problem]:
-    """What the members tell of themselves, in words."""
+    """The problems that the members report."""
     return [_said(member, problem) for member in status.members for problem in member.problems]
 
 

@@ -1,7 +1,7 @@
-"""Tables and lines as a terminal shows them: made for its width, so that no row is broken by the terminal itself.
+"""Tables and lines that fit a terminal's width, so that the terminal itself doesn't break rows.
 
-A row takes one line where it fits. Where it doesn't, its last column is folded under itself, or the columns that find
-no room go on indented lines below. Nothing is ever cut.
+A row takes one line if it fits. Otherwise its last column is wrapped, or the columns that don't fit continue on
+indented lines below. Nothing is ever cut.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,16 +12,16 @@ from rich.text import Text
 
 from arranger.model.text import one_line
 
-#: Between two columns.
+#: Cells between two columns.
 _GAP = 2
-#: Before the lines that continue a row, at most: they begin under the second column where the first is narrow.
+#: The maximum indentation of further lines of a row. If the first column is narrow, they begin under the second.
 _INDENT = 8
-#: Cells that the last column gets at least beside others; with fewer it goes below them.
+#: The minimum width of the last column beside others; with less room it moves below them.
 _LEAST_LAST = 30
 
 
 class Layout:
-    """Where the cells of a table go: columns of these widths (of content) on lines of at most `width` cells."""
+    """The layout of a table: columns of these content widths on lines of at most `width` cells."""
 
     def __init__(self, widths: Sequence[int], *, width: int, right: Collection[int] = ()) -> None:
         self._widths = widths
@@ -39,7 +39,7 @@ class Layout:
             self.lines[-1].append(column)
 
     def row(self, cells: Sequence[str]) -> Iterator[str]:
-        """The lines of one row; a continuing line that would be empty is left out."""
+        """The lines of one row; empty further lines are left out."""
         for number, columns in enumerate(self.lines):
             indent = " " * self._indent if number else ""
             if not number or any(cells[column] for column in columns):
@@ -57,13 +57,13 @@ class Layout:
                 line += gap + text if column in self._right else text + gap
 
     def _last(self, line: str, text: str) -> Iterator[str]:
-        """The line with its last cell, which is folded where it is too long."""
+        """The line with its last cell, which is wrapped if it is too long."""
         at = cell_len(line)
         if at + cell_len(text) <= self._width:
             yield (line + text).rstrip()
             return
         if self._width - at < _LEAST_LAST and at > self._indent:
-            # A cell before it was wider than its column, as can be when rows are shown before the next are known.
+            # An earlier cell is wider than its column. This is possible if rows are printed one at a time.
             yield line.rstrip()
             line, at = " " * self._indent, self._indent
         for part in folded(text, self._width - at):
@@ -72,23 +72,23 @@ class Layout:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` cells, broken between words where that can be."""
+    """The text in lines of at most `width` cells, broken between words if possible."""
     console = Console(width=max(width, 1), no_color=True)
     return [line.plain.rstrip() for line in Text(text).wrap(console, max(width, 1), overflow="fold")]
 
 
 def terminal_width() -> int:
-    """Cells in a line of the terminal; COLUMNS overrides it."""
+    """The width of the terminal in cells; COLUMNS overrides it."""
     return Console().width
 
 
 def print_lines(lines: Iterable[str], *, style: str, coloured: bool) -> None:
-    """Lines that are made to fit, in a rich style ("bold", "red")."""
+    """Print lines that already fit, in a rich style ("bold", "red")."""
     console = Console(no_color=not coloured, highlight=False)
     for line in lines:
         console.print(Text(one_line(line), style), soft_wrap=True)
 
 
 def shown_columns(rows: Sequence[Sequence[str]], count: int) -> list[int]:
-    """The columns in which anything stands; the first always."""
+    """The columns that aren't empty, and always the first."""
     return [column for column in range(count) if not column or any(row[column] for row in rows)]

@@ -1,4 +1,4 @@
-"""The answer of `arranger what-if`: both plans, and how both go on; as people read it, and as one object."""
+"""The output of `arranger what-if`, for people and as JSON: both plans, and the continuations of both."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,27 +11,27 @@ from arranger.model.text import few
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Likeness, Utilisation
 
-#: Jobs without an end that are named.
+#: The number of jobs without an end that are named.
 _NAMES_SHOWN = 5
 
 
 class Sequel(msgspec.Struct, frozen=True):
-    """How both go on, and how close the unchanged one comes to the log."""
+    """The continuations of both plans, and how close the unchanged one is to the log."""
 
     one: Utilisation
     other: Utilisation
     alike: Likeness
-    #: It was to go on until nothing happens any more.
+    #: They continued until no further event was due.
     drained: bool = False
 
     def json(self) -> dict[str, Any]:
-        """Both courses and the likeness as one object."""
+        """Both continuations and the likeness as one object."""
         one, other = (msgspec.structs.asdict(utilisation) for utilisation in (self.one, self.other))
         del one["starts"], other["starts"]
         return {"asItWas": one, "whatIf": other, "likenessToLog": self.alike}
 
     def print(self, lasting_ms: int | None) -> None:
-        """The figures side by side, and what they rest on."""
+        """Print the figures side by side, and notes on them."""
         rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
         say()
@@ -65,7 +65,7 @@ def _part(value: float | None) -> str:
 
 
 def _started(utilisation: Utilisation) -> str:
-    """Jobs that got their quorum, and how many of the starts are of jobs that were scheduled again."""
+    """The number of jobs that got their quorum, and of further starts of the same jobs, in words."""
     again = utilisation.started - utilisation.jobs_started
     return f"{utilisation.jobs_started}, and {again} again" if again else str(utilisation.started)
 
@@ -87,8 +87,7 @@ _FIGURES: tuple[tuple[str, Callable[[Utilisation], object]], ...] = (
 
 
 class Answer(msgspec.Struct):
-    """Both plans. `recorded`: the first is that of the cycle recorded at `inputs.cycle`; `reproduced` whether it came
-    out so."""
+    """Both plans. If `inputs.cycle` is a recorded cycle, `reproduced` says whether the first plan equals its record."""
 
     inputs: Inputs
     otherwise: str

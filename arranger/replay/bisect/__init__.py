@@ -1,1 +1,1 @@
-"""The event at which a condition starts to hold."""
+"""Find the event at which a condition starts to hold."""

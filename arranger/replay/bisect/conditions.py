@@ -1,7 +1,7 @@
-"""What a condition on a state is, for finding the event at which one starts to hold, and how conditions are combined.
+"""Conditions on a state, and combinations of conditions. Bisect finds the event at which a condition starts to hold.
 
-A condition is asked of the state after every entry, so each is a few look-ups; those that would need a scheduling cycle
-ask for one only when something has changed that it depends on.
+Every condition is evaluated after every entry, so it must cost only a few look-ups. A condition that needs a scheduling
+cycle takes one only when an input of that cycle has changed.
 """
 
 from abc import ABC, abstractmethod
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from arranger.events.log import Entry
 from arranger.projections.state import State
 
-#: What a state says of one thing, by name.
+#: The facts that a state has about one job or node: name → value in words.
 Facts = dict[str, str]
 
 
 class Condition(ABC):
-    """Something that holds in a state or doesn't. `text` says what holds, `denied` that it doesn't. `subject` is the
-    job or node that it is about, as `facts` are headed, and `job_uid` that job's UID, empty if it is about none."""
+    """A condition that a state meets or doesn't meet. `text` describes it and `denied` its negation. `subject` is the
+    job or node in question, as in the heading of `facts`; `job_uid` is that job's UID, empty if there is no job."""
 
     def __init__(self, text: str, *, subject: str, job_uid: str = "", denied: str = "") -> None:
         self.text = text
@@ -25,23 +25,23 @@ class Condition(ABC):
         self.job_uid = job_uid
 
     def note(self, entry: Entry) -> None:  # noqa: B027  # most have nothing to note
-        """An entry that is about to be folded, for conditions that depend on more than the state."""
+        """Look at an entry before it is folded: some conditions depend on more than the state."""
 
     def means_something(self, state: State) -> bool:
-        """Whether it can be asked of this state. Where it can't, it is taken to be as it was before."""
+        """Whether the condition can be evaluated in this state. If not, its last value remains."""
         return True
 
     @abstractmethod
     def holds(self, state: State) -> bool:
-        """Whether it holds in this state."""
+        """Whether the state meets the condition."""
 
     @abstractmethod
     def facts(self, state: State) -> Facts:
-        """What the state says of the condition's subject, to be shown before and after."""
+        """The facts about the condition's subject, shown before and after the event."""
 
 
 class Negated(Condition):
-    """That another condition doesn't hold."""
+    """Holds where another condition doesn't hold."""
 
     def __init__(self, of: Condition) -> None:
         super().__init__(of.denied, subject=of.subject, job_uid=of.job_uid, denied=of.text)
@@ -61,7 +61,7 @@ class Negated(Condition):
 
 
 class All(Condition):
-    """That several conditions on the same job or node hold at once."""
+    """Holds where several conditions on the same job or node all hold."""
 
     def __init__(self, of: Sequence[Condition]) -> None:
         subject, job_uid = (of[0].subject, of[0].job_uid) if of else ("", "")

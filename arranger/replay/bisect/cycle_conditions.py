@@ -1,4 +1,4 @@
-"""Conditions on what a cycle would do: whether a job's quorum fits alone, and whether it gets its nodes in its turn."""
+"""Conditions on a cycle's result: whether a job's quorum fits alone, and whether the job gets nodes in its turn."""
 
 from typing import Any
 
@@ -30,23 +30,22 @@ from arranger.scheduling import (
 
 
 class HypotheticalJob(msgspec.Struct, frozen=True):
-    """A job that is asked about at any time: before it came, as it was when it was first seen."""
+    """A job that can be evaluated at any time. Before its creation it is taken as it was when first seen."""
 
     first: k.JobSeen
     policies: Policies = BUILT_IN
 
     @property
     def name(self) -> str:
-        """The job as people name it."""
         return f"{self.first.namespace}/{self.first.name}"
 
     def job(self, state: State) -> JobRecord:
-        """The job in this state, or as it would be had it just come."""
+        """The job in this state, or as a new job if the state doesn't have it."""
         return state.jobs.get(self.first.uid) or JobRecord(self.first, self.first.spec, 0)
 
 
 class _Configured(Condition):
-    """A condition that takes cycles: by the configuration of the last one recorded."""
+    """A condition that takes cycles, with the configuration of the last recorded cycle."""
 
     def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None, *, text: str, denied: str) -> None:
         first = hypothetical.first
@@ -66,8 +65,8 @@ class _Configured(Condition):
         self._config = self._policies.usable(self._recorded)
 
     def means_something(self, state: State) -> bool:
-        """Once everything has been listed, because nobody knows of room before that, and until the job has ended: it
-        needs none then."""
+        """From the end of the listings, because room is unknown before, to the job's end, because it needs none
+        then."""
         return state.synced and not self._hypothetical.job(state).ended
 
     def facts(self, state: State) -> Facts:
@@ -85,9 +84,9 @@ class _Configured(Condition):
 
 
 class QuorumFits(_Configured):
-    """That a job's quorum would fit if nobody went before it. Holds too where it has its nodes.
+    """Holds where a job's quorum would fit if no job came before it, or where the quorum already has nodes.
 
-    What it depends on is compared, not counted: most events move nothing for good.
+    The inputs are compared by value, not by change count, because most changes leave the amounts equal in the end.
     """
 
     def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None = None) -> None:
@@ -100,7 +99,7 @@ class QuorumFits(_Configured):
         self._asked: tuple[Any, ...] = ()
         self._answer = False
         self._alone = QuorumAlone()
-        #: How often it was asked again: an equal number means that room has not changed.
+        #: The number of evaluations: an equal number means that no input has changed.
         self.times = 0
 
     def holds(self, state: State) -> bool:
@@ -115,7 +114,7 @@ class QuorumFits(_Configured):
         return self._answer
 
     def _known(self, state: State, job: JobRecord) -> bool:
-        """Whether nothing has changed since the last answer that it depends on."""
+        """Whether all inputs are the same as in the last evaluation."""
         nodes = state.nodes
         asked = (
             nodes.facts_version,
@@ -137,7 +136,7 @@ class QuorumFits(_Configured):
 
 
 class WouldBePlaced(_Configured):
-    """That a cycle would place a job's quorum: it fits, and does so after those before it in the queue."""
+    """Holds where a cycle would place a job's quorum: it fits even after the jobs before it in the queue."""
 
     def __init__(self, hypothetical: HypotheticalJob, room: QuorumFits, config: CycleConfig | None = None) -> None:
         quorum = f"the quorum of {hypothetical.name}"
@@ -161,7 +160,7 @@ class WouldBePlaced(_Configured):
         waiting = waiting_jobs(state, state.time_ms)
         others = [(one.uid, one.version) for one in waiting if one.uid != job.uid]
         if job.uid in state.jobs and len(others) == len(waiting):
-            return False  # no cycle looks at it
+            return False  # it isn't in the queue
         if not others and job.active and not job.stands_still:
             return True
         asked = (self._room.times, others, self._config, state.job_changes if heeds_others(state, job) else 0)

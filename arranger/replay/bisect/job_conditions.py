@@ -1,4 +1,4 @@
-"""Conditions on a job as a state has it, and what a state says of a job."""
+"""Conditions on a job in a state, and the facts that a state has about a job."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from arranger.replay.reading.describe import why_it_waits
 
 
 class JobIs(Condition):
-    """That a job is there and is as `test` says."""
+    """Holds where a job exists and passes `test`."""
 
     def __init__(self, job: k.JobSeen, text: str, test: Callable[[JobRecord], bool]) -> None:
         subject = f"job {job.namespace}/{job.name}"
@@ -35,8 +35,8 @@ def in_schedule_state(job: k.JobSeen, schedule_state: str) -> Condition:
 
 
 def waits(job: k.JobSeen, reason: str = "") -> Condition:
-    """A cycle said why the job, or the rest of it, waits, and it still does; one of its reasons is of this kind, or
-    about this (`Reason.about`)."""
+    """Holds where the job, or a part of it, waits for nodes since a cycle recorded why. With `reason`, one of the
+    recorded reasons must be about it (`Reason.about`)."""
 
     def test(job: JobRecord) -> bool:
         said = why_it_waits(job)
@@ -50,13 +50,12 @@ def placed(job: k.JobSeen) -> Condition:
 
 
 class Infeasible(JobIs):
-    """A cycle said that not even an empty cluster could hold the job's quorum, and nothing has changed that."""
+    """The last recorded reason of the job says that not even an empty cluster has room for its quorum."""
 
     def __init__(self, job: k.JobSeen) -> None:
         super().__init__(job, "is infeasible", lambda job: job.waits is not None and job.waits.shortage.infeasible)
 
     def means_something(self, state: State) -> bool:
-        """Until the job has ended."""
         job = state.jobs.get(self.job_uid)
         return job is not None and not job.ended
 
@@ -66,7 +65,6 @@ def there(job: k.JobSeen) -> Condition:
 
 
 def facts_of_job(state: State, uid: str) -> Facts:
-    """What a state says of a job."""
     job = state.jobs.get(uid)
     if job is None:
         return {"job": "not there"}

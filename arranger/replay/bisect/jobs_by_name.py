@@ -1,4 +1,4 @@
-"""The jobs of a name, found in the log: people ask by a name, and mean the newest."""
+"""Find the jobs of one name in the log. A user who gives a name means the newest job of that name."""
 
 import msgspec
 
@@ -9,8 +9,8 @@ from arranger.projections.state import State
 
 
 class FirstSeen(msgspec.Struct, frozen=True):
-    """A job as it was first seen, the offset of that, 0 where it was there already, and the first offset of the entry
-    in which it was gone, 0 while it is there."""
+    """A job as it was first seen. `came` is the offset of that event, 0 if the job existed before the first entry.
+    `went` is the first offset of the entry that records its deletion, 0 while it exists."""
 
     seen: k.JobSeen
     came: int
@@ -18,8 +18,8 @@ class FirstSeen(msgspec.Struct, frozen=True):
 
 
 class JobsByName:
-    """Reads on, folding nothing, and keeps the jobs of a name, `name` or `namespace/name`. Each is a job of its own:
-    who asks by the name means the newest."""
+    """Collects the jobs of a name, `name` or `namespace/name`, without folding the entries. Jobs that were created
+    under the name one after another are different jobs."""
 
     def __init__(self, asked: str, state: State) -> None:
         self._namespace, _, self._name = asked.rpartition("/")
@@ -29,7 +29,7 @@ class JobsByName:
             self._note(job.seen, 0)
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `UsageError` when two namespaces have a job of that name."""
+        """Read one entry. Raises `UsageError` if two namespaces have a job of that name."""
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if type(event) is k.JobSeen:
                 self._note(event, offset)

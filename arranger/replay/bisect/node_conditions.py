@@ -1,4 +1,4 @@
-"""Conditions on a node as a state has it, and what a state says of a node."""
+"""Conditions on a node in a state, and the facts that a state has about a node."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -9,14 +9,14 @@ from arranger.model.taints import taint_text
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
 
-#: Signs of comparisons as the user types them, the longer ones first.
+#: Comparison signs in user input, the longer ones first.
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip
 
 
 class NodeIs(Condition):
-    """That a node is there (or held by pods) and its row in the table is as `test` says."""
+    """Holds where a node exists (or pods still use it) and its row in the table passes `test`."""
 
     def __init__(self, name: str, text: str, test: Callable[[State, int], bool]) -> None:
         super().__init__(f"node {name} {text}", subject=f"node {name}")
@@ -39,7 +39,7 @@ def not_ready(node: str) -> Condition:
 
 
 def tainted(node: str, key: str = "") -> Condition:
-    """The node has a taint, of this key if one is given."""
+    """The node has a taint, with this key if one is given."""
     text = f"has a taint {key}" if key else "has a taint"
     return NodeIs(node, text, lambda state, row: any(key in ("", taint.key) for taint in state.nodes.facts[row].taints))
 
@@ -49,7 +49,7 @@ def node_there(node: str) -> Condition:
 
 
 def free(node: str, resource: str, sign: str, desired: int) -> Condition:
-    """What is free of a resource on the node, in its unit, compares so; `*/gpu` is every resource that ends so."""
+    """Compare a node's free amount of a resource, in its unit, with `desired`; `*/gpu` sums all resources `.../gpu`."""
     compare = COMPARISONS[sign]
 
     def test(state: State, row: int) -> bool:
@@ -64,7 +64,6 @@ def _is(name: str, resource: str) -> bool:
 
 
 def facts_of_node(state: State, name: str) -> Facts:
-    """What a state says of a node."""
     nodes = state.nodes
     of_node = nodes.facts_of(name)
     if of_node is None:

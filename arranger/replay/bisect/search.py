@@ -1,9 +1,9 @@
 """Bisect: the event at which a condition starts to hold.
 
-Few conditions are monotone: capacity comes and goes, jobs start and stop to wait. So this is no binary search but one
-fold over the stretch that asks after every entry, which is exact and runs at the speed of the fold. A condition is
-asked where an entry ends, because nobody ever saw half of one. It *starts* to hold at an entry if it held not before
-it and holds after it; a closer look, from the state before that entry, then tells which event of the entry made it so.
+Few conditions are monotone: capacity comes and goes, and jobs start and stop waiting. So this is not a binary search
+but one fold over the segment that evaluates the condition after every entry. It is exact and as fast as the fold.
+Conditions are evaluated at the ends of entries, because readers never see part of an entry. A condition *starts* to
+hold at an entry if it doesn't hold before it but holds after it. `Refinement` then finds the event in that entry.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,21 +26,21 @@ from arranger.replay.reading.verify import Difference, Survey, cycle_in, differe
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
-#: Of how many nodes that an event names the state before and after is shown.
+#: At most this many of the nodes that an event names are shown before and after it.
 _NODES_SHOWN = 4
 
-#: Said after the name of a job that is another one of the name asked for: that means the newest.
+#: Follows the name of a job if it isn't the newest job of that name.
 EARLIER = " (an earlier job of that name)"
 
 
 class Run(msgspec.Struct):
-    """When one condition held over a stretch. `first` and `last` are the entries, by their first offset, at which it
-    started to hold; 0 if it never did. `ended` is the last entry at which it ceased to, and `over` are the intervals
-    that have ended: the entry at which each began and the last offset at which it held. `held_before`: it held at the
-    beginning of the stretch already; `began` is the offset at which the stretch was entered.
+    """When one condition held in a segment. Entries are given by their first offset, 0 for none. The condition started
+    to hold first at `first` and last at `last`, and last stopped at `ended`. `over` are the completed intervals,
+    each with the entry where it began and the last offset at which the condition held. `held_before`: the condition
+    already held at `began`, the offset at which the segment was entered.
 
-    Not every state can be asked: `asked` is the offset at which it first was, -1 if never, and `unasked` the entry, by
-    its first offset, since which it can't be any more, 0 if it can."""
+    A condition can't be evaluated in every state. `asked` is the first offset at which it was evaluated, -1 if never;
+    `unasked` is the entry since which it can't be evaluated any more."""
 
     held_before: bool = False
     holds: bool = False
@@ -54,14 +54,14 @@ class Run(msgspec.Struct):
     over: list[tuple[int, int]] = []
 
     def cease(self, first: int) -> None:
-        """It ceases to hold at the entry that begins at this offset."""
+        """The condition no longer holds from the entry that begins at this offset."""
         begun_before = self.held_before and not self.over
         self.over.append((max(self.began, self.asked) + 1 if begun_before else self.last, first - 1))
         self.ended = first
 
 
 class Search:
-    """Folds what it is fed and notes at which entries of the stretch each condition starts to hold."""
+    """Folds the entries and records at which entries of the segment each condition starts to hold."""
 
     def __init__(self, state: State, conditions: Sequence[Condition], span: Span, *, first_only: bool) -> None:
         self.state = state
@@ -71,7 +71,7 @@ class Search:
         self._first_only = first_only
 
     def feed(self, entry: Entry) -> bool:
-        """Take in one entry; False once nothing more is sought. Raises `DamagedEntry`."""
+        """Fold one entry. Returns False once the search is complete. Raises `DamagedEntry`."""
         inside = self._span.meets(entry)
         if inside and self.runs[0].began < 0:
             self._enter()
@@ -111,8 +111,7 @@ class Search:
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """One thing that the event changed, or that the condition is about, before and after the event; empty where that
-    state says nothing of it."""
+    """One fact that the event changed, before and after it. A value is empty if the state has no such fact."""
 
     subject: str
     what: str
@@ -121,8 +120,8 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The event at which the condition starts to hold, as the listing has it, its batch's first and last offset, and
-    what it changed. With `of_same_name` it is about another job of the name than the one that was asked about."""
+    """The event at which the condition starts to hold, the first and last offset of its batch, and the facts that it
+    changed. `of_same_name`: the event is about another job of the same name as the one in question."""
 
     event: Line
     batch: tuple[int, int]
@@ -131,9 +130,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Refinement:
-    """The closer look: folds up to the entry at which a condition starts to hold, and finds the event in it.
+    """Folds up to the entry `at` in which a condition starts to hold, and finds the event in that entry.
 
-    `state` lies before that entry, and the condition has been told of everything that it has to be.
+    `state` must precede the entry, and the condition must already have noted the entries up to `state`.
     """
 
     def __init__(self, state: State, condition: Condition, at: int) -> None:
@@ -143,7 +142,7 @@ class Refinement:
         self._at = at
 
     def feed(self, entry: Entry) -> bool:
-        """Take in one entry; False when the event was found. Raises `DamagedEntry`."""
+        """Fold one entry. Returns False when the event was found. Raises `DamagedEntry`."""
         self._condition.note(entry)
         if entry.first != self._at:
             self._listing.feed(entry)
@@ -158,13 +157,12 @@ class Refinement:
         return False
 
     def _is_of_same_name(self, uid: str, name: str) -> bool:
-        """Whether this is another job of the name that the condition is about."""
+        """Whether this is another job with the name of the condition's job."""
         asked = self._condition
         return bool(uid and asked.job_uid) and uid != asked.job_uid and f"job {name}" == asked.subject
 
     def _number(self, state: State, entry: Entry) -> int:
-        """The last event of the entry, counted from 0, before which the condition doesn't hold and after which it
-        does."""
+        """The index, from 0, of the last event of the entry that makes the condition hold."""
         found, held = len(entry.batch.events) - 1, False
         for offset in apply_by_event(state, entry, Changes()):
             if not self._condition.means_something(state):
@@ -186,7 +184,7 @@ class Refinement:
         return []
 
     def _facts(self, state: State, event: k.Event) -> dict[str, Facts]:
-        """What the state says of what the condition is about, and of what the event is about."""
+        """The facts about the condition's subject and about the job and the nodes of the event."""
         facts = {self._condition.subject: self._condition.facts(state)}
         uid = job_uid_of(event, state)
         if uid:
@@ -200,22 +198,22 @@ class Refinement:
 
 
 class Alternative:
-    """Folds what it is fed, takes each recorded cycle again by another configuration, at its own base, and looks for
-    the first one that comes to other decisions. Superseded cycles are left out: nothing came of them.
+    """Repeats each recorded cycle at its own base with another configuration, and finds the first one that decides
+    differently. Superseded cycles are left out, because they had no effect.
 
-    `state` must be one at or before the first base of the survey. A configuration can't be compared where it would
-    have decided something at a moment at which no cycle was recorded because there was nothing to say.
+    `state` must not be after the first base of the survey. A cycle that had nothing to record isn't in the log, so the
+    comparison misses what the other configuration would have decided then.
     """
 
     def __init__(self, state: State, survey: Survey, other: Overrides, policies: Policies = BUILT_IN) -> None:
         self.state = state
-        #: Cycles compared so far, the differing one included.
+        #: Cycles compared so far, including the one that differs.
         self.compared = 0
-        #: Cycles left out, because another came first.
+        #: Cycles left out because they were superseded.
         self.superseded = 0
-        #: Cycles left out, because policy versions took them that aren't installed here.
+        #: Cycles left out because they used policy versions that aren't installed.
         self.other_versions = 0
-        #: Cycles left out, because their base lies before the state.
+        #: Cycles left out because their base is before the state.
         self.out_of_reach = sum(len(of) for base, of in survey.by_base.items() if base < state.offset)
         self.found: Difference | None = None
         self._survey = survey
@@ -225,7 +223,7 @@ class Alternative:
         self._take()
 
     def feed(self, entry: Entry) -> bool:
-        """Take in one entry; False when a differing cycle was found. Raises `DamagedEntry`."""
+        """Fold one entry. Returns False when a cycle that differs was found. Raises `DamagedEntry`."""
         offset, taken = cycle_in(entry) or (0, None)
         other = self._taken.pop(offset, None)
         if taken is not None and other is not None:
@@ -253,8 +251,8 @@ class Alternative:
 
 
 def _disagreement(entry: Entry, offset: int, base: int, other: tuple[k.Event, ...], state: State) -> Difference | None:
-    """The first job to which a cycle gives other nodes than are recorded, or that only one of them gives up, by the
-    order of the record. Neither the order of decisions counts nor the reasons of what waits: these are told in turn."""
+    """The first job, in recorded order, that gets different nodes or that only one of the two cycles gives up. The
+    order of decisions and the reasons for waiting don't count."""
     recorded, by_other = _by_job(entry.batch.events), _by_job(other)
     for uid in dict.fromkeys((*recorded, *by_other)):
         one, two = recorded.get(uid, ()), by_other.get(uid, ())
@@ -274,13 +272,12 @@ def _by_job(events: Iterable[k.Event]) -> dict[str, tuple[k.Event, ...]]:
 
 
 def first_disagreement(one: Mapping[int, str], other: Mapping[int, str]) -> int | None:
-    """The first cycle, by offset, for which two tables of plan digests differ; cycles in one of them only don't
-    count. None if there is none."""
+    """The offset of the first cycle for which two tables of plan digests differ; None if there is none. Cycles that
+    only one table has don't count."""
     return next((offset for offset in sorted(one) if other.get(offset, one[offset]) != one[offset]), None)
 
 
 def _differences(before: dict[str, Facts], after: dict[str, Facts]) -> list[Changed]:
-    """What differs, subject by subject."""
     found = []
     for subject in dict.fromkeys((*before, *after)):
         was, now = before.get(subject, {}), after.get(subject, {})

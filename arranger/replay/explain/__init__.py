@@ -1,1 +1,1 @@
-"""One job's life: what was decided on it and why, what it waits for, and what would give it nodes."""
+"""Explain one job's life: the decisions about it, why it waits, and which changes would give it nodes."""

@@ -1,4 +1,4 @@
-"""The jobs before a waiting one in the queue, and which key of the queue puts each of them there."""
+"""The jobs before a waiting job in the queue, and the queue key that puts each of them there."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from arranger.projections.state import State
 from arranger.replay.reading.describe import label
 from arranger.scheduling import BUILT_IN, WHOLE, ClusterView, Policies, Shares, in_line
 
-#: Why a job goes behind another of its priority, or of its share.
+#: Why a job comes after another one of the same priority or share.
 _HELD_BACK = "the API server refused the pods of the latter when it last began to start"
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """A job before this one in the queue, the key that put it there, and what a cycle would give it now."""
+    """A job before this one in the queue, the key that decides their order, and what a cycle would give it now."""
 
     position: int
     job: str
@@ -26,11 +26,11 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class QueueKeys:
-    """Why one waiting job goes before another: the first of the queue's keys in which they differ."""
+    """Finds why one waiting job comes before another: the first key of the queue in which they differ."""
 
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         self._shares = Shares(ClusterView(state.nodes))
-        #: Job UID → the policy that gives it its turns, and the segment of the line in which it does.
+        #: Job UID → the queue policy that orders it, and the segment of the queue in which it does.
         self._segments = {
             job.uid: (name, (number, position))
             for number, level in enumerate(in_line(waiting, config, policies))
@@ -39,7 +39,7 @@ class QueueKeys:
         }
 
     def between(self, other: JobRecord, job: JobRecord) -> str:
-        """The key that puts `other` before `job`, with both values."""
+        """The key that puts `other` before `job`, in words, with both values."""
         assert other.spec is not None and job.spec is not None
         (name, segment), (_, of_job) = self._segments[other.uid], self._segments[job.uid]
         if segment == of_job and name not in BUILT_IN.queue:
@@ -67,7 +67,7 @@ class QueueKeys:
 
 
 def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int], keys: QueueKeys) -> tuple[Ahead, ...]:
-    """The jobs before this one; `gets` says how many of their pods a cycle would give nodes."""
+    """The jobs before this one. `gets` is job UID → how many of its pods a cycle would place."""
     found = []
     for position, other in enumerate(others, start=1):
         now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"

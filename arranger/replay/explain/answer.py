@@ -1,5 +1,5 @@
-"""Explain: one job at a point of the log, put together from its story, the reasons why it waits, and the choices of
-nodes for its pods. See `story`, `waiting` and `placement_explanations`; here they become one answer.
+"""The complete explanation of one job at a point of the log: its story, why it waits, and why its pods got their nodes.
+This module joins the results of `story`, `waiting` and `placement_explanations`.
 """
 
 import difflib
@@ -26,8 +26,8 @@ from arranger.scheduling import BUILT_IN, Policies
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a job stands. `pods_seen` are placed pods that were seen, `pods_present` all of its pods that are there,
-    those of earlier attempts and of an ended job included. Times are milliseconds since 1970."""
+    """A job's present condition. `pods_seen` counts placed pods that were seen. `pods_present` counts all its pods that
+    exist, including those of earlier attempts and of an ended job. Times are in milliseconds since 1970."""
 
     job: str
     uid: str
@@ -50,21 +50,20 @@ class Standing(msgspec.Struct, frozen=True):
     allocation: str
     ended: bool = False
     pods_present: int = 0
-    #: Restarts that count against the limit, containers of present pods included, of the leader and each worker set.
+    #: Restarts that count against the limit, by group, including those of containers in present pods.
     restarts_used: dict[str, int] = {}
     restart_limit: int = 0
-    #: The same in words.
+    #: The used restarts in words.
     budget: str = ""
-    #: Offset of the decision that `message` is of, 0 if it wasn't read.
+    #: Offset of the decision that gave `message`, 0 if it wasn't read.
     message_at: int = 0
-    #: The facts of `message`, where it says why there are no nodes.
+    #: The facts of `message` if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """That it waited for nodes earlier and doesn't now: for how long in all, and in the longest interval for what
-    (`reasons` in words, of `of`). `further`: its quorum had nodes, other pods waited. Explained as of `offset`, it
-    says why."""
+    """An earlier wait for nodes that is over: its total duration, and the reasons of its longest interval (`reasons` in
+    words, `of` as facts). `further`: pods beyond the quorum waited. An explanation as of `offset` gives the details."""
 
     further: bool
     span_ms: int
@@ -74,7 +73,7 @@ class Waited(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct):
-    """The time in one stage with one thing waited for, all intervals of it together."""
+    """The total time in one stage while waiting for one thing, over `times` intervals."""
 
     stage: str
     waiting_for: str
@@ -83,9 +82,9 @@ class Spent(msgspec.Struct):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The whole answer, as of `offset` of `epoch`. `began` is the offset before the first entry that was read: what
-    came earlier isn't in the timeline. `unexplained` placements were decided on states that lie too far back,
-    those counted as `other_versions` by policy versions that aren't installed here."""
+    """The complete explanation as of `offset` of `epoch`. `began` is the offset before the first entry that was read;
+    the timeline has no earlier events. `unexplained` counts placements decided on states that are too far back, and
+    `other_versions` those decided by policy versions that aren't installed."""
 
     offset: int
     epoch: int
@@ -105,15 +104,15 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Of the known names those that are like this one, at most three."""
+    """The known names that are similar to this one, at most three."""
     return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
 
 
 class JobIndex:
-    """The jobs that a reading came across, by namespace and name, for finding one that isn't there any more."""
+    """The jobs that the log mentions, by namespace and name, so that a deleted job is found too."""
 
     def __init__(self) -> None:
-        #: Label → (UID, offset of the entry in which it was gone, 0 while it is there).
+        #: (namespace, name) → (UID, offset of the entry that records its deletion, 0 while it exists).
         self.jobs: dict[tuple[str, str], tuple[str, int]] = {}
 
     def feed(self, entry: Entry) -> None:
@@ -124,7 +123,7 @@ class JobIndex:
                 self.jobs[event.namespace, event.name] = (event.uid, entry.first)
 
     def nearest(self, name: str) -> list[str]:
-        """Labels of jobs whose name is like this one."""
+        """Labels of jobs whose name is similar to this one."""
         close = nearest(name, {known for _, known in self.jobs})
         return [
             f"{namespace}/{known}" for desired in close for namespace, known in sorted(self.jobs) if known == desired
@@ -132,14 +131,14 @@ class JobIndex:
 
 
 def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord]:
-    """The jobs of that name, one in each namespace (the present one where a name was used again)."""
+    """The jobs of that name, one in each namespace: the newest if the name was used again."""
     namespaces = sorted({job.seen.namespace for job in state.jobs.values() if job.seen.name == name})
     found = [state.find_job(each, name) for each in namespaces if namespace in (None, each)]
     return [job for job in found if job is not None]
 
 
 def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
-    """The names of the job's pods: those that were ever placed and those that are wanted."""
+    """The names of the job's pods: all that were ever placed and all that are desired now."""
     name = job.seen.name
     found: dict[str, None] = {}
     for placement in story.placements:
@@ -155,7 +154,7 @@ def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
 def explanation(
     story: Story, job: JobRecord, retaken: Retaken, *, policies: Policies = BUILT_IN, node: str = ""
 ) -> Explanation:
-    """The answer as of the end of the story; with what keeps the job off a node, if one is named."""
+    """The explanation as of the end of the story. With `node`, it says why the job's next pod can't use that node."""
     state = story.state
     return Explanation(
         offset=state.offset,
@@ -177,7 +176,7 @@ def explanation(
 
 
 def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
-    """The intervals added up, the longest first."""
+    """The intervals added up by stage and awaited thing, the longest first."""
     found: dict[tuple[str, str], Spent] = {}
     for interval in intervals:
         of = found.setdefault((interval.stage, interval.waiting_for), Spent(interval.stage, interval.waiting_for))
@@ -187,7 +186,7 @@ def spent(intervals: Sequence[Interval]) -> tuple[Spent, ...]:
 
 
 def waited(intervals: Sequence[Interval]) -> list[Waited]:
-    """The waits for nodes that are over: at most one for the quorum and one for further pods."""
+    """The waits for nodes that are over: at most one for the quorum and one for pods beyond it."""
     found = []
     for what in (What.QUORUM_NODES, What.FURTHER_NODES):
         spent = [interval for interval in intervals if interval.awaited.what == what]
@@ -204,7 +203,7 @@ def waited(intervals: Sequence[Interval]) -> list[Waited]:
 def _with_present(
     placement_explanations: Iterable[PlacementExplanation], job: JobRecord
 ) -> tuple[PlacementExplanation, ...]:
-    """The explanations, each with whether its pod is still where it was put."""
+    """The explanations; `lasts` says whether the pod is still on its node."""
     groups = job.spec.groups if job.spec is not None else ()
     there = {
         pod_name(job.seen.name, groups[group].name, index, job.attempt): node
@@ -214,7 +213,7 @@ def _with_present(
 
 
 def _shortage(job: JobRecord) -> ShortageFacts | None:
-    """What the message says of nodes."""
+    """The facts of the job's message if it explains why the job has no nodes."""
     waits = why_it_waits(job)
     if waits is not None:
         return waits.shortage

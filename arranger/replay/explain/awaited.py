@@ -1,4 +1,4 @@
-"""What a job waits for at a point of the log: as a fact, so that equal ones mean the same, and in words."""
+"""What a job waits for at a point of the log, as a comparable value and in words."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from arranger.projections.state import State
 
 
 class What(StrEnum):
-    """What a job may wait for."""
+    """The things that a job may wait for."""
 
     NOTHING = "Nothing"
     QUORUM_NODES = "QuorumNodes"
@@ -28,14 +28,13 @@ class What(StrEnum):
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """What a job waits for. Where that is nodes, `reasons` say without numbers why it has none."""
+    """What a job waits for. If it waits for nodes, `reasons` explain without numbers why it has none."""
 
     what: What
     reasons: tuple[Reason, ...] = ()
 
 
 def awaited(state: State, job: JobRecord) -> Awaited:
-    """What a job waits for."""
     if job.ended or not job.active:
         return Awaited(What.NOTHING)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
@@ -67,7 +66,7 @@ def _nodes(what: What, job: JobRecord) -> Awaited:
 
 
 def awaited_text(awaited: Awaited) -> str:
-    """What a job waits for, in words; empty if for nothing."""
+    """What a job waits for, in words; empty if it waits for nothing."""
     words = _WORDS[awaited.what]
     if awaited.what not in (What.QUORUM_NODES, What.FURTHER_NODES):
         return words

@@ -1,7 +1,7 @@
 """Why a job was restarted, replaced, suspended or failed: each such decision with the event that caused it.
 
-A decision's own message says what the controller saw; here it is led back to the observation, the edit or the decision
-that made it so, by offset, and to what it cost of the restart budget.
+A decision's own message says what the controller saw. This module finds the observation, the edit or the decision that
+caused it, by offset, and the part of the restart budget that it used.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,13 +20,13 @@ from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.reading.edits import changed
 
-#: Decisions on a stage that are the way things go: nothing has to be led back.
+#: Stage decisions in a job's normal course, which need no cause.
 _USUAL = frozenset(
     {StageReason.SCHEDULED, StageReason.WORKERS_READY, StageReason.LEADER_SUCCEEDED, StageReason.ADOPTED}
 )
 
 
-#: The field of the spec that these decisions are for.
+#: The field of the spec whose edit causes these decisions; empty for any field.
 _EDITED = {
     StageReason.SUSPENDED: "suspend",
     StageReason.RESUMED: "suspend",
@@ -35,13 +35,13 @@ _EDITED = {
     StageReason.TEMPLATE_EDITED: "",
 }
 
-#: Why a consequence is told that no decision stands for.
+#: The reasons of consequences without a decision.
 RECREATED = "PodRecreated"
 RESTARTED = "ContainerRestarted"
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """An event that something came of, in words; `offset` is 0 where it lies before what was read."""
+    """A causing event in words; `offset` is 0 if it is before the part of the log that was read."""
 
     offset: int
     time_ms: int
@@ -49,11 +49,11 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """A decision on the job that isn't the usual way of things, and what it came of, oldest first.
+    """A decision outside the job's normal course, with its causes, oldest first.
 
-    `what` is the stage that it brought, or "Replaced"; `budget` says what of the restart budget is used then.
-    "Restarted" is no decision of Arranger's: a kubelet restarted a container, as the pod's restart policy has it. Nor
-    is "Replaced" for the reason `RECREATED`: a worker's pod went by no decision, and its slot was filled again.
+    `what` is the new stage or "Replaced"; `budget` is the used part of the restart budget at that time. "Restarted" is
+    not a decision of Arranger: a kubelet restarted a container by the pod's restart policy. Neither is "Replaced" with
+    the reason `RECREATED`: a worker's pod was deleted without a decision, and its slot was filled again.
     """
 
     offset: int
@@ -63,18 +63,18 @@ class Consequence(msgspec.Struct, frozen=True):
     message: str
     causes: tuple[Cause, ...]
     budget: str
-    #: The facts of a message that says why there are no nodes.
+    #: The facts of the message if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
 
 
 class _PodHistory(msgspec.Struct):
-    """What is known of one slot in one attempt: its node, and what happened to its pod that needs an answer."""
+    """One slot in one attempt: its node, and the event of its pod that calls for a decision (`cause`)."""
 
     node: str = ""
     cause: Cause | None = None
     pod_uid: str = ""
     restarts: int = 0
-    #: Since when the pod is on its way out or gone.
+    #: The event since which the pod is being deleted or is deleted.
     going: Cause | None = None
     failed: bool = False
     #: A decision replaced the pod.
@@ -87,12 +87,11 @@ class _PodHistory(msgspec.Struct):
 
 
 class PodHistories:
-    """Notes what happened to one job's pods, and leads decisions back to it."""
+    """Records the events of one job's pods, and finds the causes of decisions among them."""
 
     def __init__(self, uid: str, around: ClusterContext) -> None:
         self._uid = uid
         self._around = around
-        #: By attempt and slot.
         self._of: dict[tuple[int, SlotKey], _PodHistory] = {}
         self._slot_of_pod: dict[str, tuple[int, SlotKey]] = {}
         self._names: dict[str, str] = {}
@@ -102,11 +101,11 @@ class PodHistories:
         self._failed: Cause | None = None
         self._created: Cause | None = None
         self._refused_pods: dict[str, None] = {}
-        #: Failures by node of pods that its kubelet refused: what the job avoids it for.
+        #: Node → the failure of a pod that its kubelet refused. The job avoids the node because of it.
         self.refused_by: dict[str, Cause] = {}
 
     def begin(self, job: JobRecord, state: State) -> None:
-        """The job was there before what is read: its pods' nodes, and what they have restarted until then."""
+        """Take over a job that existed before the first entry: its pods' nodes and their restarts so far."""
         for slot, node in job.placements.items():
             uid = job.bound.get(slot, "")
             pod = state.pods.get(uid)
@@ -120,8 +119,8 @@ class PodHistories:
             self._of.setdefault((event.attempt, slot), _PodHistory()).node = node
 
     def seen(self, offset: int, time_ms: int, pod: k.PodSeen, job: JobRecord | None, state: State) -> list[Consequence]:
-        """A pod of the job was seen: keep what of it is new and needs an answer. What happened without a decision is
-        answered: a container that was restarted, a pod that was replaced. `job` and `state` are those after it."""
+        """Record an observation of a pod of the job. Returns consequences that have no decision: a container was
+        restarted, or a pod was replaced. `job` and `state` are those after the event."""
         owner = pod.owner
         if owner is None or job is None or job.spec is None:
             return []
@@ -132,7 +131,7 @@ class PodHistories:
         self._slot_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
         history = self._of.setdefault(key, _PodHistory())
         found: list[Consequence] = []
-        # A late applier may make a pod of an attempt that is over: it fills no slot.
+        # A late applier may create a pod of an earlier attempt. Such a pod fills no slot.
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if history.pod_uid != pod.uid:
             if fills and history.pod_uid and not history.answered and number != LEADER_GROUP:
@@ -149,7 +148,7 @@ class PodHistories:
     def _recreated(
         self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], budget: str
     ) -> Consequence:
-        """The pod of a worker went by no decision, and here is the next one."""
+        """The consequence of a new worker pod whose predecessor was deleted without a decision."""
         history = self._of[key]
         lost = self._node_lost(*key) if pod.node != history.node else None
         cause = lost or history.going
@@ -161,7 +160,7 @@ class PodHistories:
         return Consequence(offset, time_ms, "Replaced", RECREATED, message, causes, budget)
 
     def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, history: _PodHistory) -> None:
-        """What of a pod needs an answer."""
+        """Keep what happened to a pod as the cause of later decisions."""
         why = pod.reason or pod.message
         said = f" ({why})" if why else ""
         if pod.restarts > history.restarts:
@@ -187,7 +186,7 @@ class PodHistories:
             history.cause = Cause(offset, time_ms, words)
 
     def pod_gone(self, offset: int, time_ms: int, pod_uid: str) -> None:
-        """A pod of the job is gone; what ended it before is kept as the cause."""
+        """A pod of the job was deleted; an earlier cause remains."""
         key = self._slot_of_pod.get(pod_uid)
         history = self._of.get(key) if key is not None else None
         if history is None or history.pod_uid != pod_uid:
@@ -211,7 +210,7 @@ class PodHistories:
             self._refused = self._failed
 
     def started(self, offset: int, time_ms: int) -> None:
-        """Its quorum got nodes, and the job starts with that."""
+        """The job starts because its quorum got nodes."""
         self._started = Cause(offset, time_ms, "it was started")
 
     def decided(
@@ -222,7 +221,7 @@ class PodHistories:
         job: JobRecord | None,
         state: State,
     ) -> Consequence | None:
-        """An accepted decision, `job` as it stands after it; None for one that is the usual way of things."""
+        """The consequence of an accepted decision; None in the job's normal course. `job` is as after the event."""
         if isinstance(event, k.WorkersReplaced):
             causes = self._of_workers(event)
             budget = budget_text(job, state)
@@ -258,7 +257,7 @@ class PodHistories:
                 return (self._cause(event.reason, event.attempt),)
 
     def _cause(self, reason: StageReason, attempt: int) -> Cause | None:
-        """The one cause of a decision that has no more than one."""
+        """The cause of a decision that has at most one."""
         match reason:
             case StageReason.NODE_LOST:
                 return self._node_lost(attempt, LEADER)
@@ -273,7 +272,7 @@ class PodHistories:
                 return history.cause if history is not None else None
 
     def _edit(self, field: str) -> Cause | None:
-        """The last edit of this field of the spec, of any where it is empty."""
+        """The last edit of this field of the spec, or of any field if `field` is empty."""
         for edit in reversed(self._around.edits.get(self._uid, [])):
             before, after = edit.before, edit.after
             if before is None or after is None:
@@ -298,7 +297,7 @@ class PodHistories:
         return (self._started,)
 
     def _room_taken(self, attempt: int) -> Cause | None:
-        """Who came onto the leader's node last, of those that nobody here decided on."""
+        """The last foreign pod that was seen on the leader's node."""
         history = self._of.get((attempt, LEADER))
         came = self._around.last_on.get(history.node) if history is not None else None
         return Cause(came.offset, came.time_ms, f"pod {came.name} came onto the node") if came is not None else None
@@ -314,7 +313,7 @@ class PodHistories:
         return _in_order(causes)
 
     def _of_attempt(self, attempt: int, before: int) -> tuple[Cause, ...]:
-        """What happened to workers of an attempt that needs an answer still."""
+        """The causes that the workers of an attempt have up to the offset `before`."""
         causes = [
             history.cause or self._node_lost(attempt, slot)
             for (of_attempt, slot), history in self._of.items()
@@ -337,21 +336,21 @@ class PodHistories:
 
 
 def _in_order(causes: Iterable[Cause | None]) -> tuple[Cause, ...]:
-    """The causes that there are, oldest first, one of each offset."""
+    """The known causes, oldest first, one per offset."""
     found = {cause.offset: cause for cause in causes if cause is not None}
     return tuple(found[offset] for offset in sorted(found))
 
 
 def shortage_in(event: k.Event) -> ShortageFacts | None:
-    """Why there are no nodes, where an event says that."""
+    """The facts of an event that explains why a job has no nodes; None for other events."""
     if isinstance(event, k.Waits):
         return event.shortage
     return event.facts.shortage if isinstance(event, k.StageDecided) else None
 
 
 def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
-    """Restarts of the leader and of each worker set that count against the limit, by name: those of earlier pods, and
-    those of containers in the pods that are there."""
+    """Group name → restarts that count against the limit: those of earlier pods, and those of containers in present
+    pods."""
     if job.spec is None:
         return {}
     names = [group.name for group in job.spec.groups]
@@ -365,8 +364,8 @@ def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
 
 
 def budget_text(job: JobRecord | None, state: State, about: Collection[int] | None = ()) -> str:
-    """What of the restart budget is used, in words: by the leader, by worker sets that used any, and by the groups of
-    these numbers, None for all."""
+    """The used part of the restart budget in words: of the leader, of worker sets with restarts, and of the groups with
+    the numbers `about` (None: all groups)."""
     if job is None or job.spec is None:
         return ""
     limit = job.spec.restart_limit

@@ -1,6 +1,5 @@
-"""What happened around a job while its life was read: who was given nodes, what changed on nodes, which specs and
-configurations were edited, which pods of others came and went. Each with the offset of its event, so that what keeps a
-job waiting can be named by the event that brought it about.
+"""Events around a job while the log is read: placements of other jobs, changes of nodes, specs and configurations, and
+foreign pods. Each is kept with its offset, so that an explanation can name the event that keeps a job waiting.
 """
 
 from collections import deque
@@ -16,9 +15,9 @@ from arranger.model.pod import PodOwner
 from arranger.projections.jobs import holds
 from arranger.projections.state import State
 
-#: Changes that are remembered of one node, the newest.
+#: The number of changes that are kept for each node, the newest ones.
 _TURNS_KEPT = 8
-#: Pods of others that are remembered after they are gone: a job may have to join one of them.
+#: The number of deleted pods that are kept, because the affinity of a waiting job may require one of them.
 _GONE_KEPT = 1000
 
 
@@ -26,7 +25,7 @@ _Value = TypeVar("_Value")
 
 
 class Changed(msgspec.Struct, Generic[_Value], frozen=True):
-    """An event that changed something, and what that was before and after it."""
+    """An event that changed a value, and the value before and after it."""
 
     offset: int
     time_ms: int
@@ -34,14 +33,14 @@ class Changed(msgspec.Struct, Generic[_Value], frozen=True):
     after: _Value
 
 
-#: A node's facts changed; None stands for a node that isn't there.
+#: A node's facts changed; None means that the node doesn't exist.
 Turn = Changed[NodeFacts | None]
-#: A TYJob's spec changed after it was first seen; None is an invalid one.
+#: A TYJob's spec changed after it was first seen; None is an invalid spec.
 Edit = Changed[JobSpec | None]
 
 
 class Came(msgspec.Struct, frozen=True):
-    """A pod of others that was first seen on a node."""
+    """A foreign pod, when it was first seen on a node."""
 
     offset: int
     time_ms: int
@@ -65,30 +64,30 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class ClusterContext:
-    """Notes what it is shown, each event before it is folded."""
+    """Records events. The caller passes each event before it is folded."""
 
     def __init__(self) -> None:
         #: By node name, oldest first.
         self.turns: dict[str, list[Turn]] = {}
         #: By job UID, oldest first.
         self.edits: dict[str, list[Edit]] = {}
-        #: The first cycles that were taken with another configuration than the one before.
+        #: Cycles whose configuration differs from that of the cycle before.
         self.configured: list[Changed[CycleConfig]] = []
         #: The configuration of the last cycle in the log.
         self.config: CycleConfig | None = None
-        #: Pods of others by UID → the offset at which they were first seen on a node.
+        #: UID of a foreign pod → the offset at which it was first seen on a node.
         self.came: dict[str, int] = {}
-        #: By node: the last pod of others that came onto it.
+        #: Node → the foreign pod that was first seen there last.
         self.last_on: dict[str, Came] = {}
-        #: Pods that are gone, as each was seen last, with the offset at which it went.
+        #: Deleted pods as they were last seen, with the offsets of their deletion.
         self.departed: deque[tuple[int, k.PodSeen]] = deque(maxlen=_GONE_KEPT)
-        #: By job UID; those of jobs that were gone before the story began are dropped.
+        #: By job UID; without jobs that were deleted before the story began.
         self.placements: dict[str, list[Placement]] = {}
-        #: By job UID and attempt → the offset at which the last of its pods ended or went.
+        #: (job UID, attempt) → the offset at which the last of its pods ended or was deleted.
         self.freed: dict[tuple[str, int], int] = {}
-        #: Jobs that came → the offset at which they were first seen.
+        #: UID of a job → the offset at which it was first seen.
         self.arrived: dict[str, int] = {}
-        #: Jobs that are gone → the offset at which they went.
+        #: UID of a deleted job → the offset of its deletion.
         self.gone: dict[str, int] = {}
 
     def node(self, offset: int, time_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
@@ -101,7 +100,7 @@ class ClusterContext:
             self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, time_ms, before, after)]
 
     def job(self, offset: int, time_ms: int, state: State, event: k.JobSeen) -> None:
-        """A job is seen: an edit if it was known with another spec."""
+        """A job was seen. This is an edit if the job was known with another spec."""
         known = state.jobs.get(event.uid)
         edits = self.edits.get(event.uid)
         if edits and edits[-1].offset > state.offset:
@@ -120,18 +119,18 @@ class ClusterContext:
         self.config = config
 
     def pod_came(self, offset: int, time_ms: int, event: k.PodSeen) -> None:
-        """A pod of others is first seen on a node."""
+        """A foreign pod was first seen on a node."""
         self.came[event.uid] = offset
         self.last_on[event.node] = Came(offset, time_ms, f"{event.namespace}/{event.name}")
 
     def pod_ended(self, offset: int, state: State, event: k.PodSeen) -> None:
-        """A job's pod is seen to have succeeded or failed."""
+        """A job's pod was seen as succeeded or failed."""
         pod = state.pods.get(event.uid)
         if pod is not None and holds(pod) and pod.owner is not None:
             self._freed(offset, pod.owner)
 
     def forget(self, job_uid: str) -> None:
-        """A job is gone that had nothing to do with a story."""
+        """Drop a deleted job that has nothing to do with a story."""
         for placement in self.placements.pop(job_uid, ()):
             self.freed.pop((job_uid, placement.attempt), None)
 

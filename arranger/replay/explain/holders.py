@@ -1,4 +1,4 @@
-"""Who holds what a waiting job lacks, or has taken it since the job came: decisions, and what nobody decided."""
+"""The jobs and pods that use what a waiting job lacks or got it since the job's creation, by decisions or without."""
 
 from collections.abc import Collection, Iterable
 
@@ -13,14 +13,14 @@ from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import label
 
-#: Resources with their amounts, as `PodShape` has them.
+#: Resources with their amounts, units as in `PodShape`.
 Amounts = tuple[tuple[str, int], ...]
 
 
 class Taker(msgspec.Struct, frozen=True):
-    """A decision that gave capacity of the kind that the job lacks to another job. `since_created`: it was taken
-    after the job came. `holds`: the other job still has it, or its pods of then do (`leaving`); `held` is how much of
-    it. `freed_at` is the offset at which the last of those pods went, 0 if that wasn't read."""
+    """A decision that gave another job capacity of the kind that this job lacks. `since_created`: it was made after
+    this job's creation. `holds`: the other job still uses it, or its former pods do (`leaving`), and `held` is the
+    amount. `freed_at` is the offset at which the last of those pods ended, 0 if it wasn't read."""
 
     offset: int
     time_ms: int
@@ -35,8 +35,8 @@ class Taker(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Capacity of that kind held without a decision that was read: a stranger's pod, an adopted job, or pods that may
-    still come. `since` is the offset of its first event, 0 if that wasn't read."""
+    """Capacity of that kind that is used without a decision in the part that was read: by a foreign pod, an adopted job
+    or assumed pods. `since` is the offset of its first event, 0 if it wasn't read."""
 
     who: str
     amounts: dict[str, int]
@@ -45,7 +45,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], tuple[Holder, ...]]:
-    """Who holds, or has taken since the job came, what it lacks on nodes that it may run on."""
+    """The jobs and pods that use what the job lacks on its candidate nodes, or got it since the job's creation."""
     resources, nodes = shortfall.resources, frozenset(shortfall.candidates)
     if not resources:
         return (), ()
@@ -80,7 +80,7 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
 
 
 def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
-    """The slots of a placement that its job still has, with their nodes."""
+    """The slots of a placement that are still on their nodes, with these."""
     job = state.jobs.get(placement.job_uid)
     if job is None or job.attempt != placement.attempt:
         return {}
@@ -88,7 +88,7 @@ def _held(state: State, placement: Placement) -> dict[tuple[int, int], str]:
 
 
 def _left(state: State, placement: Placement) -> list[k.PodSeen]:
-    """The pods of a placement that is over which still hold their nodes."""
+    """The pods of an earlier placement that still use their nodes."""
     return [
         pod
         for pod in state.pods_of.get(placement.job_uid, {}).values()
@@ -103,7 +103,7 @@ def _undecided(
     resources: tuple[str, ...],
     nodes: frozenset[str],
 ) -> list[Holder]:
-    """What is held there without a decision that this reading saw."""
+    """The capacity that is used without a decision in the part that was read."""
     found: list[Holder] = []
     bound: set[str] = set()
     for job in story.state.jobs.values():
@@ -129,7 +129,7 @@ def _undecided(
 
 
 def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[Holder]:
-    """What is kept for pods that may still come, by attempt of their jobs."""
+    """The capacity kept for assumed pods, by attempt of their jobs."""
     kept: dict[tuple[str, int], dict[str, int]] = {}
     where: dict[tuple[str, int], dict[str, None]] = {}
     for pod in state.assumed.values():
@@ -156,7 +156,7 @@ def _job_text(state: State, uid: str) -> str:
 def _amounts(
     spec: JobSpec, slots: dict[tuple[int, int], str], resources: tuple[str, ...], nodes: frozenset[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """How much of the resources these slots hold on these nodes, and on which."""
+    """The amounts of these resources that the slots use on these nodes, and the nodes with any."""
     groups = spec.groups
     asked = ((node, groups[group].shape.requests) for (group, _), node in slots.items() if group < len(groups))
     return amounts_on(asked, resources, nodes)
@@ -165,7 +165,7 @@ def _amounts(
 def amounts_on(
     asked: Iterable[tuple[str, Amounts]], resources: Collection[str], nodes: Collection[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """How much of the resources is asked for on these nodes, each with a pod's requests, and on which of them."""
+    """The total requests for these resources on these nodes, and the nodes with any. `asked` has (node, requests)."""
     amounts: dict[str, int] = {}
     where: dict[str, None] = {}
     for node, requests in asked:

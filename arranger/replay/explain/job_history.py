@@ -1,8 +1,8 @@
-"""One reading of the log for all that `explain` tells of a job: its name is looked up, its life is kept, and the cycles
-that placed it are taken again, all while every entry is folded once.
+"""The reading pass behind `explain`. It folds every entry once; meanwhile it finds the jobs of a name, records their
+events, and repeats the cycles that placed them.
 
-A cycle is taken on a state that lies a little before its record in the log. So entries wait in a window before they are
-folded: what comes is seen early enough to stop at the right state.
+A cycle's base is a little before its record in the log. So entries wait in a window before they are folded, and the
+pass knows of a record early enough to repeat the cycle at its base.
 """
 
 from collections import deque
@@ -24,13 +24,13 @@ from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
 from arranger.scheduling import BUILT_IN, Policies
 
-#: Events that are held back before they are folded. Cycles that were taken on an older state aren't explained.
+#: The number of events that wait in the window. Cycles with an older base aren't explained.
 WINDOW = 20_000
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What is asked about the job of this name: in which namespace (None: any), why one of its pods is where it is
-    (without `pod`: why each is, in the present attempt), and how `node` compares with those chosen."""
+    """The question about the job of this name. `namespace` None means any. The placement of `pod` is explained, or if
+    it is empty, those of all pods in the present attempt. `node` is compared with the chosen nodes."""
 
     name: str
     namespace: str | None = None
@@ -39,23 +39,23 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Retaken(msgspec.Struct):
-    """What came of the placements of one job in one attempt. `out_of_reach` were decided on states that weren't met,
-    `other_versions` by policy versions that aren't here."""
+    """The repeated placements of one job in one attempt. `out_of_reach` counts those whose base wasn't read, and
+    `other_versions` those by policy versions that aren't installed."""
 
     placement_explanations: list[PlacementExplanation] = msgspec.field(default_factory=list)
     out_of_reach: int = 0
     other_versions: int = 0
 
 
-#: A cycle's record, and its offset.
+#: The offset of a cycle's record, and the record.
 _Cycle = tuple[int, k.CycleTaken]
 
 
 class JobHistories:
-    """Folds what it is fed, a window late, and keeps the stories of all jobs of one name. Call `finish` at the end.
+    """Folds entries, delayed by the window, and keeps the stories of all jobs of one name. Call `finish` at the end.
 
-    `leaving` is called just before an entry is folded in which such a job goes: with its story as it stands then, and
-    the offset at which it goes.
+    `leaving` is called just before the fold of an entry that deletes such a job, with the job's story up to then and
+    the offset of the deletion.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class JobHistories:
         self._pods: dict[str, str] = {}
         self._waiting: deque[Entry] = deque()
         self._held = 0
-        #: First offsets of entries in which a job of the name goes.
+        #: First offsets of entries that delete a job of the name.
         self._partings: dict[int, None] = {}
-        #: Placements of ours further on in the log, by the base of their cycle: as `_placement` takes them.
+        #: Base of a cycle → later placements of these jobs by that cycle, as arguments of `_placement`.
         self._expected: dict[int, list[tuple[int, k.Placed, _Cycle, int]]] = {}
         self._taken: dict[int, list[PlacementExplanation] | None] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
@@ -88,10 +88,10 @@ class JobHistories:
             if self._named(job.seen.namespace, job.seen.name):
                 self._begin(job.uid)
 
-    # --- answers -------------------------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------------------
 
     def retaken(self, uid: str, attempt: int | None = None) -> Retaken:
-        """What came of a job's placements in an attempt, or in all of them."""
+        """The repeated placements of a job in one attempt, or in all."""
         found = [of for (job, n), of in self._retaken.items() if job == uid and attempt in (None, n)]
         return Retaken(
             [explanation for of in found for explanation in of.placement_explanations],
@@ -102,7 +102,7 @@ class JobHistories:
     # --- reading -------------------------------------------------------------------------------------------
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `DamagedEntry`."""
+        """Add one entry to the window and fold the oldest ones. Raises `DamagedEntry`."""
         self._look_ahead(entry)
         self._waiting.append(entry)
         self._held += len(entry.batch.events)
@@ -154,7 +154,7 @@ class JobHistories:
                 self._leaving(self.stories[event.uid], offset)
 
     def _concerning(self, entry: Entry) -> list[int]:
-        """Which events of an entry concern a story or what is around it; those around are noted at once."""
+        """The numbers of the events that concern a story or the cluster context. Foreign pods are recorded here."""
         numbers = []
         stories, pods, came = self.stories, self._pods, self.around.came
         for number, event in enumerate(entry.batch.events):
@@ -178,7 +178,7 @@ class JobHistories:
         return numbers
 
     def _other_concerns(self, entry: Entry, number: int, event: k.Event) -> bool:
-        """The same for all but pods; nodes, jobs and cycles are noted."""
+        """The same for events that aren't about pods. Nodes and jobs are recorded here."""
         offset, time_ms = entry.first + number, entry.batch.time_ms
         if isinstance(event, (k.NodeSeen, k.NodeGone)):
             self.around.node(offset, time_ms, self.state, event)
@@ -249,10 +249,10 @@ class JobHistories:
             pods=event.pods,
         )
 
-    # --- cycles taken again --------------------------------------------------------------------------------
+    # --- repeated cycles -----------------------------------------------------------------------------------
 
     def _take_cycles(self) -> None:
-        """Take again the cycles that placed a job of ours on the state where this reading stands."""
+        """Repeat the cycles that have the present state as their base and placed one of these jobs."""
         for expected in self._expected.pop(self.state.offset, ()):
             placement = self._placement(*expected)
             if placement is None or self._policies.missing(placement.config):
@@ -267,7 +267,7 @@ class JobHistories:
             )
 
     def _slot_asked(self, placement: Placement) -> SlotKey | None:
-        """The slot of the pod that is asked about, if this is the decision that placed it."""
+        """The slot of the requested pod, if this decision placed it."""
         groups = placement.spec.groups
         for group, index in expand(placement.pods) if self._asked.pod else ():
             if group < len(groups):
@@ -282,7 +282,7 @@ class JobHistories:
         return name == self._asked.name and self._asked.namespace in (None, namespace)
 
     def _begin(self, uid: str) -> None:
-        """A story begins; what is known of its job at the start of this reading is taken over."""
+        """Begin a story with what the first state knows of its job."""
         story = self.stories[uid] = Story(self.state, uid, self.around, began=self._began)
         for pod in self.state.pods_of.get(uid, {}).values():
             self._pods[pod.uid] = uid

@@ -1,7 +1,7 @@
-"""Why a pod is on its node: the cycle that placed it is taken again, with an observer that keeps the scores.
+"""Explain why a pod is on its node: repeat the cycle that placed it, with an observer that keeps the scores.
 
-The pods of one group are placed together, but in the same order and with the same result as one by one; what is
-shown for a pod are the scores at its own turn, when those before it in the cycle were already held.
+A cycle places the pods of one group together, with the same order and result as one by one. The scores shown for a pod
+are those at its own turn, when the pods before it in the cycle already use their nodes.
 """
 
 import dataclasses
@@ -35,14 +35,14 @@ from arranger.scheduling import (
     take_cycle,
 )
 
-#: How many nodes a ranking shows.
+#: The number of nodes that a ranking shows.
 TOP = 5
-#: How many placements are explained at most, unless one pod is asked for.
+#: The maximum number of explained placements, unless one pod is requested.
 MOST = 20
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One part of a score: a resource's weight and how much of the node would be used (0 to 1), or what else counts."""
+    """One part of a score: a resource's weight and the used part of the node (0 to 1), or another term."""
 
     name: str
     weight: int
@@ -51,13 +51,13 @@ class Term(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The value as people read it: a part of a resource, or a number."""
+        """The value in words: a percentage of a resource, or a number."""
         return f"{self.value:.1%}" if self.resource else f"{self.value:g}"
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A node that could have taken the pod, with its score: the policy's own, in hundredths of the whole. Among equal
-    scores the higher `preference` wins: preferred node affinity, and `PreferNoSchedule` taints."""
+    """A node that had room for the pod, with the policy's score (100 is the whole). Among equal scores the higher
+    `preference` wins: preferred node affinity, and `PreferNoSchedule` taints."""
 
     node: str
     score: float
@@ -66,8 +66,8 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Another node beside the one chosen: its rank among those that could take the pod (from 1) with its score, or
-    0 and why it couldn't."""
+    """Another node beside the chosen one. `rank` is its position, from 1, among the nodes with room for the pod; it is
+    0 if the node can't take the pod, and `refused` says why."""
 
     node: str
     rank: int
@@ -76,11 +76,11 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class PlacementExplanation(msgspec.Struct, frozen=True):
-    """Why one pod, and `together` those that followed it onto the same node, went there.
+    """Why one pod was placed on its node; `together` names the pods of that group that were placed there with it.
 
-    `passed` of `nodes` could take it; `refused` counts the others by reason. `ranking` has the best, the winner
-    first. `retaken_on` is the node that the cycle gives it now: another one only if the cycle can't be repeated.
-    `lasts`: at the point asked about the pod still has that node.
+    `passed` of `nodes` had room for it; `refused` counts the other nodes by reason. `ranking` has the best nodes, the
+    winner first. `retaken_on` is the node in the repeated cycle; it differs only if the repetition fails. `lasts`: the
+    pod still has that node at the point of the explanation.
     """
 
     pod: str
@@ -103,10 +103,10 @@ class PlacementExplanation(msgspec.Struct, frozen=True):
 def explanations_of(
     state: State, placement: Placement, *, slot: SlotKey | None, compare: str, policies: Policies = BUILT_IN
 ) -> list[PlacementExplanation]:
-    """A placement explained on the state at the base of its cycle: the pod of `slot`, or without it the first pod of
-    every node, `MOST` at most; each with the node `compare` beside the best, if one is named.
+    """Explain a placement on the state at the base of its cycle: the pod of `slot`, or if it is None, the first pod on
+    every node, at most `MOST`. `compare` is a node to compare with the best ones, or empty.
 
-    None of the policy versions that the cycle was taken with may be missing.
+    All policy versions of the cycle must be installed.
     """
     observer = ExplanationObserver(placement, slot, compare)
     recorded = policies.recorded(placement.config)
@@ -115,7 +115,7 @@ def explanations_of(
 
 
 class ExplanationObserver(CycleObserver):
-    """Keeps the scores of one job's placement while its cycle is taken."""
+    """Keeps the scores of one job's placement while its cycle is repeated."""
 
     def __init__(self, placement: Placement, slot: SlotKey | None, compare: str = "") -> None:
         self._placement = placement
@@ -135,7 +135,7 @@ class ExplanationObserver(CycleObserver):
         view: ClusterView,
         filters: Filters,
     ) -> None:
-        """Keep the scores at the turn of each pod that is to be explained; the view is left as it was."""
+        """Keep the scores at the turn of each pod to be explained. The view is unchanged afterwards."""
         if tried.job.uid != self._placement.job_uid:
             return
         amounts, mark = view.request(request.shape), view.mark()
@@ -164,7 +164,7 @@ class ExplanationObserver(CycleObserver):
             self.placement_explanations.clear()
 
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
-        """Whether this pod, of those that go to the same node, is one to be explained."""
+        """Whether this pod is to be explained. `run` are the group's pods on the same node."""
         if self._slot is None:
             return index == run[0] and (group, index) in self._desired
         return self._slot == (group, index)
@@ -172,7 +172,7 @@ class ExplanationObserver(CycleObserver):
     def _explanation(
         self, turn: "_Turn", group: int, run: Sequence[int], number: int, row: int
     ) -> PlacementExplanation:
-        """Why the pod of this number of a run of pods goes to the node in this row."""
+        """Why pod `number` of a run was placed on the node in this row."""
         placement = self._placement
         name = placement.spec.groups[group].name
         job = placement.job.partition("/")[2]
@@ -198,8 +198,7 @@ class ExplanationObserver(CycleObserver):
 
 
 class _Turn(NamedTuple):
-    """The turn of a pod in its cycle: by which policy its node is chosen, what is asked for, and the nodes, on which
-    all pods before it are held."""
+    """The turn of a pod in its cycle: the policy, the request, and the nodes with all earlier pods on them."""
 
     policy: PodPolicy
     request: PlacementRequest
@@ -211,21 +210,21 @@ class _Turn(NamedTuple):
         return self.policy.scores(self.view, self.request, self.config)
 
     def next_row(self, left: dict[int, int]) -> int:
-        """Whose turn it is among the chosen nodes: equal pods take turns among nodes where scores fall as they fill."""
+        """The chosen node of the next pod. Equal pods take the nodes in turn if scores fall as nodes fill."""
         if self.policy.rising:
             return next(iter(left))
         scores = self.request.preferring(self.scores())
         return min(left, key=lambda row: (-scores[row], row))
 
     def order(self) -> list[int]:
-        """The nodes with room, by score and then by name."""
+        """The rows of the nodes with room, by score and then by name."""
         request = self.request
         rows = np.flatnonzero(self.filters.room(request.shape, request.pod) > 0)
         best: list[int] = rows[np.argsort(-request.preferring(self.scores())[rows], kind="stable")].tolist()
         return best
 
     def ranked(self, rows: Sequence[int]) -> tuple[Ranked, ...]:
-        """These nodes with their scores, term by term."""
+        """The nodes with their scores and terms."""
         scores, preference = self.scores(), self.request.preference
         terms = list(self.policy.terms(self.view, self.request, self.config))
         resources = {resource for resource, _ in self.request.shape.requests}
@@ -240,7 +239,7 @@ class _Turn(NamedTuple):
         )
 
     def compared(self, node: str, order: list[int]) -> Compared:
-        """How a node stands among those in `order`."""
+        """A node's rank and score among the nodes in `order`."""
         row = self.view.node_index.rows().get(node)
         if row is None:
             return Compared(node, 0, "there was no such node then", None)
@@ -251,7 +250,7 @@ class _Turn(NamedTuple):
 
 
 def _at_turn(request: PlacementRequest, taken: list[Taken], filters: Filters) -> PlacementRequest:
-    """What is asked for when those pods have their nodes, one each, and the view holds them."""
+    """The request after the `taken` pods, one each, have nodes in the view."""
     of_job = request.of_job
     if of_job is not None:
         of_job = of_job.copy()

@@ -1,5 +1,5 @@
-"""What exactly would give a waiting job its nodes: changes to the cluster, the queue or the job, each tried by taking
-the cycle again with it, and the events that such a change would undo: they are what keeps the job waiting.
+"""Find the changes to the cluster, the queue or the job that would give a waiting job its nodes. Each is tried in a
+cycle. The events that a successful change reverts are those that keep the job waiting.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from arranger.replay.explain.candidate_changes.families import families
 from arranger.replay.what_if.hypothesis import supposed
 from arranger.scheduling import turn_of
 
-#: Cycles that are taken at most to find remedies, in a cluster of up to `_SMALL` nodes; fewer in a larger one.
+#: The maximum number of cycles to find remedies in a cluster of up to `_SMALL` nodes. A larger cluster gets fewer.
 TRIES = 80
 _SMALL = 500
 _FEWEST_TRIES = 24
-#: Of one kind, so many changes are tried alone before another kind has its turn.
+#: The number of single changes of one kind that are tried before the next kind.
 _ALONE = 4
-#: Changes of one kind that are thought of together at most, and of those that help together so many that each of them
-#: is looked at whether it could be left out.
+#: The maximum number of changes of one kind that are joined. If at most `_THINNED` help together, the search tries to
+#: leave out each of them.
 _TOGETHER = 64
 _THINNED = 12
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """A change with which a cycle taken at that point gives the job nodes for `pods` pods more than without, 0 where it
-    only comes into the queue by it. `undoes` is the offset of the event that it takes back, and `undone` what that
-    was; 0 where none is known. `several`: it is the newest of several, and taking back no other wouldn't help."""
+    """A change with which a cycle at that point places `pods` more pods of the job; 0 if the change only puts the job
+    into the queue. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone` describes it.
+    `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone doesn't help."""
 
     kind: str
     text: str
@@ -46,8 +46,8 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """What was found to help, the cheapest first, and how many changes were tried. `untried` is how many more there are
-    of kinds of which one helps: there were too many to try them all."""
+    """The changes that help, the cheapest first, and the number of tried changes. `untried` counts further changes of
+    kinds of which at least one helps; there were too many to try them all."""
 
     found: tuple[Remedy, ...] = ()
     tried: int = 0
@@ -55,7 +55,7 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def remedies(case: Case) -> Sought:
-    """What helps."""
+    """Find the changes that help."""
     search = _Search(case)
     of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):
@@ -66,14 +66,14 @@ def remedies(case: Case) -> Sought:
         of_kinds.append((found, family.alone[_ALONE:] if found else ()))
         if not found and family.together is not None and len(family.alone) > 1:
             found += search.together(family.alone[:_TOGETHER], family.together)
-    # Every kind has had its turn: what cycles are left are for more of the same.
+    # All kinds were tried. The remaining cycles are for more changes of the kinds that help.
     for found, more in of_kinds:
         found.extend(search.alone(more))
     return Sought(tuple(one for found, _ in of_kinds for one in found), search.tried, search.untried)
 
 
 def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], tuple[Blocker, ...]]:
-    """The events undone that came after the job, and those from before, the newest first, each once."""
+    """The events that the remedies revert, the newest first: those since the job's creation, and earlier ones."""
     since = case.story.created_at or case.story.began
     alone = [remedy for remedy in reversed(found) if remedy.undoes and remedy.pods and not remedy.several]
     texts = {remedy.undoes: remedy.undone for remedy in alone}
@@ -82,7 +82,7 @@ def blockers(case: Case, found: Sequence[Remedy]) -> tuple[tuple[Blocker, ...], 
 
 
 class _Search:
-    """Takes cycles with changes, no more of them than are allowed."""
+    """Takes cycles with changes, up to the allowed number."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -97,11 +97,11 @@ class _Search:
         return [remedy for change in changes[:tried] for remedy in self._tried(change)]
 
     def least(self, changes: Sequence[Change]) -> list[Remedy]:
-        """The first of an ordered list that helps; the further on, the more a change does."""
+        """The first change that helps, of a list in which every change does more than the one before."""
         return self._least(changes)[1]
 
     def together(self, changes: Sequence[Change], join: Join) -> list[Remedy]:
-        """As many of the changes as it takes, from the first on, without those of them that it doesn't take."""
+        """Join as many changes as needed, from the first on, and leave out those that aren't needed."""
         last, found = self._least(Steps(len(changes) - 1, lambda number: join(changes[: number + 2])))
         parts = list(changes[: last + 2]) if found else []
         for part in list(parts) if len(parts) <= _THINNED else ():
@@ -138,7 +138,7 @@ class _Search:
         return [Remedy(change.kind, change.text, more, change.undoes, change.undone, several)]
 
     def _pods(self, change: Change) -> int:
-        """How many pods a cycle places with the change; -1 if the job isn't even in its queue."""
+        """The number of pods that a cycle places with the change; -1 if the job isn't in its queue."""
         case = self._case
         state = supposed(case.state, change.events)
         time_ms = change.time_ms or case.state.time_ms

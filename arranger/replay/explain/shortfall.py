@@ -1,4 +1,4 @@
-"""Where a cycle stops to place a job: the pod that no node takes, why not, and the node that lacks least."""
+"""Where a cycle stops placing a job: the pod that fits no node, the reasons, and the node that lacks the least."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from arranger.model.text import counted
 from arranger.projections.nodes import Amounts
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
-#: Nodes of which it is looked at whether the same rules them out as the closest one.
+#: The maximum number of nodes that are compared with the closest one.
 _COMPARED = 1000
 
 
 class Closest(msgspec.Struct, frozen=True):
-    """The node that lacks least for the next pod, and what it lacks: resource, needed, free. So many more are `alike`
-    in that; it is the first of them by name."""
+    """The node that lacks the least for the next pod, and what it lacks: (resource, needed, free). `alike` counts the
+    other nodes that lack the same; `node` is the first of them by name."""
 
     node: str
     lacks: tuple[tuple[str, int, int], ...]
@@ -29,19 +29,19 @@ class Closest(msgspec.Struct, frozen=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
-    """The node that was asked about, and why it doesn't take the next pod."""
+    """The requested node, and why the next pod can't use it."""
 
     node: str
     refused: str
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """Where placing stops: `found` of `asked` pods find room together, and the next one, of `group`, finds none.
+    """Where a cycle stops placing: `found` of `asked` pods fit together, and the next one, of `group`, finds no node.
 
-    `reasons` count every node once; `resources` are those that nodes lack which nothing else rules out, and
-    `candidates` are those nodes. `further`: the quorum has room, and these are the pods beyond it. `others` pods of
-    other jobs got room in the same cycle before. `selector` is the nodeSelector of that pod, empty unless it keeps it
-    from a node. With `quota` no node was looked at: a quota of the namespace doesn't leave enough.
+    `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
+    they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
+    got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
+    no node was checked, because a quota of the namespace is too small.
     """
 
     group: str
@@ -61,28 +61,28 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 class ShortfallObserver(CycleObserver):
-    """Keeps where one job falls short."""
+    """Records where a cycle stops placing one job."""
 
     def __init__(self, uid: str, node: str = "") -> None:
         self._uid = uid
         self._node = node
         self._try: PlacementTry | None = None
         self._found: list[tuple[Shortage, Shortfall]] = []
-        #: Jobs that found room in this cycle so far.
+        #: Jobs that have found room in this cycle.
         self._served: dict[str, PlacementTry] = {}
 
     @property
     def shortfall(self) -> Shortfall | None:
-        """Where the job was left in the end: another split of its quorum may have come about after a first failed."""
+        """The final shortfall: after a first split of the quorum failed, the cycle may have tried others."""
         left = self._try.shortage if self._try is not None else None
         return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
 
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
-        """Whoever is served now holds room when it is this job's turn."""
+        """Note the job, because its pods use room when the observed job's turn comes."""
         self._served[tried.job.uid] = tried
 
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        """Look where the job stops, while what it found is still held."""
+        """Record the shortfall while the view still holds the job's pods."""
         if tried.job.uid != self._uid:
             return
         self._try = tried
@@ -102,12 +102,12 @@ class ShortfallObserver(CycleObserver):
         self._found.append((shortage, shortfall))
 
     def _among_nodes(self, shortfall: Shortfall, tried: PlacementTry, view: ClusterView, filters: Filters) -> Shortfall:
-        """The shortfall with what nodes lack."""
+        """The shortfall with the resources that nodes lack."""
         group = shortfall.group_number
         shape, pod = tried.groups[group].shape, neighbour_of(tried.job, group)
         asked, short = _by_column(view, shape), _short(view, shape)
         candidates = np.flatnonzero(filters.allowed(shape, pod))
-        # What most candidates lack comes first.
+        # The resource that most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
         closest = _closest(view, filters, shape, pod)
         if closest is not None:
@@ -124,7 +124,7 @@ class ShortfallObserver(CycleObserver):
         )
 
     def _beside(self, tried: PlacementTry, row: int) -> str:
-        """Which pods hold room on a node that only this cycle gives them: none of them is there."""
+        """In words, the pods that this cycle puts on a node: they use room there but don't exist yet."""
         own, others = 0, 0
         for other in self._served.values():
             pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
@@ -136,7 +136,7 @@ class ShortfallObserver(CycleObserver):
     def _asked(
         self, tried: PlacementTry, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
     ) -> NodeAnswer | None:
-        """Why the node asked about doesn't take the pod."""
+        """Why the pod can't use the requested node."""
         if not self._node:
             return None
         row = view.node_index.rows().get(self._node)
@@ -147,19 +147,19 @@ class ShortfallObserver(CycleObserver):
 
 
 def _selector(shape: PodShape) -> str:
-    """A pod's nodeSelector as people write it: "gpu-type=h100,zone=a"."""
+    """A pod's nodeSelector in words: "gpu-type=h100,zone=a"."""
     return ",".join(f"{key}={value}" for key, value in shape.node_selector)
 
 
 def _short(view: ClusterView, shape: PodShape) -> Amounts:
-    """How much each node, by row, lacks of what the pod asks for, by column."""
+    """The amounts that nodes lack for the pod's requests: one row per node, one column per resource."""
     request = view.request(shape)
     short: Amounts = np.maximum(request - view.free, 0) * (request > 0)
     return short
 
 
 def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, int]]]:
-    """Column → what the pod asks for in it, with amounts: one resource, or all that no node has."""
+    """Column → the pod's requests in it: one resource, or all resources that no node has."""
     found: dict[int, list[tuple[str, int]]] = {}
     for name, column, need in view.needs(shape):
         found.setdefault(column, []).append((name, need))
@@ -167,8 +167,8 @@ def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, 
 
 
 def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
-    """Among the nodes that only lack resources, the one that lacks the fewest and then the smallest part of its need;
-    if every node is ruled out by something else, the first of those with room, or else the first by name."""
+    """Of the nodes that lack only resources, the one that lacks the fewest of them, then the smallest part of the need.
+    If something else rules out every node, the first node with room, or else the first by name."""
     if not len(view):
         return None
     request, short = view.request(shape), _short(view, shape)

@@ -1,5 +1,5 @@
-"""One job's life: everything that concerned it, how long it was in each state and what it waited for then, the
-decisions that placed it, those that gave nodes to others meanwhile, and what each turn of its life came of.
+"""One job's life: the events about it, the time in each state and what it waited for, the decisions that placed it or
+other jobs meanwhile, and the causes of each unusual decision.
 """
 
 import msgspec
@@ -18,8 +18,8 @@ from arranger.replay.reading.verdicts import ACCEPTED, Judged
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that concerned the job: an observation, a decision with its verdict, or an outcome. `again`: the job
-    was seen with nothing changed. `superseded`: of a cycle that another overtook, as is usual with several schedulers.
+    """An event about the job: an observation, a decision with its verdict, or an outcome. `again`: the job was seen
+    unchanged. `superseded`: the decision is of a superseded cycle, which is usual with several schedulers.
     """
 
     offset: int
@@ -31,13 +31,13 @@ class Moment(msgspec.Struct, frozen=True):
     reason: str
     again: bool = False
     superseded: bool = False
-    #: The facts of a text that says why there are no nodes.
+    #: The facts of the text if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
 
 
 class Interval(msgspec.Struct):
-    """A time in one state. `until_ms` is that of the point asked about where the state still lasts (`lasts`).
-    `waiting_for` is `awaited` in words."""
+    """A time in one state. `lasts`: the state continues, and `until_ms` is the time of the point. `waiting_for` is
+    `awaited` in words."""
 
     stage: str
     schedule_state: str
@@ -50,29 +50,29 @@ class Interval(msgspec.Struct):
 
 
 class Story:
-    """What concerns one job, by UID, among what it is shown; `state` is the state that its reader folds."""
+    """Collects the events about one job, by UID. `state` is the state that the reader folds."""
 
     def __init__(self, state: State, uid: str, around: ClusterContext, *, began: int) -> None:
         self.state = state
         self.uid = uid
         self.around = around
-        #: Where this reading began: 0 unless it began at a snapshot.
+        #: The offset at which reading began: 0 unless it began at a snapshot.
         self.began = began
         self.moments: list[Moment] = []
         self.intervals: list[Interval] = []
         self.placements: list[Placement] = []
-        #: Decisions that aren't the usual way of things, with what they came of.
+        #: Decisions outside the job's normal course, with their causes.
         self.consequences: list[Consequence] = []
         self.pod_histories = PodHistories(uid, around)
-        #: Pods by name → the UID seen last, and the offset at which it went, 0 if it is there.
+        #: Pod name → (the UID seen last, the offset of its deletion, 0 if it exists).
         self._pods: dict[str, tuple[str, int]] = {}
-        #: Offsets of the last accepted Waits, and of the last accepted decision on the stage; 0 if none was read.
+        #: Offsets of the last accepted `Waits` and the last accepted stage decision; 0 if none was read.
         self.waits_at = 0
         self.decided_at = 0
         self.created_at = 0
 
     def note(self, judged: Judged, time_ms: int) -> None:
-        """An event about the job, after it was folded."""
+        """Record an event about the job, after it was folded."""
         event, offset = judged.event, judged.offset
         job = self.state.jobs.get(self.uid)
         if isinstance(event, k.JobSeen):
@@ -106,20 +106,20 @@ class Story:
                 self.consequences.append(consequence)
 
     def _answered(self, decided: Consequence) -> None:
-        """A restart that a decision came of is told as its cause, and not twice."""
+        """Drop restarts that caused this decision, because it lists them as causes."""
         causes, told = [cause.offset for cause in decided.causes], self.consequences
         while told and told[-1].reason == RESTARTED and told[-1].offset in causes:
             told.pop()
 
     def finish(self) -> None:
-        """Nothing more is shown: the last interval lasts until the state's time."""
+        """The events are complete: the last interval continues until the state's time."""
         if self.intervals and self.intervals[-1].lasts:
             self.intervals[-1].until_ms = self.state.time_ms
 
     @property
     def others(self) -> list[Placement]:
-        """The decisions that placed other jobs, in the order of the log: all since this job came, and from before
-        that those of jobs which were still there."""
+        """The decisions that placed other jobs, in log order: all since this job's creation, and earlier ones of jobs
+        that still existed then."""
         found = [
             one
             for uid, of_job in self.around.placements.items()
@@ -137,7 +137,7 @@ class Story:
         self.moments.append(Moment(judged.offset, time_ms, *what, shortage_in(event)))
 
     def _text(self, offset: int, event: k.Event) -> str:
-        """An event in words, with what it changed."""
+        """The event in words; of an edit, with the changes."""
         text = describe(event, self.state)
         if isinstance(event, k.JobSeen):
             before = next((one.before for one in self.around.edits.get(self.uid, []) if one.offset == offset), None)
@@ -157,7 +157,7 @@ class Story:
         return text
 
     def keep_interval(self, entry: Entry) -> None:
-        """The job was touched by this entry, which is folded."""
+        """Update the intervals after the fold of an entry that touched the job."""
         job = self.state.jobs.get(self.uid)
         last = self.intervals[-1] if self.intervals else None
         now_ms = self.state.time_ms

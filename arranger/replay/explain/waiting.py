@@ -1,4 +1,4 @@
-"""Why a job waits: a cycle is taken at the point asked about, and what it says is put together."""
+"""Explain why a job waits, from a cycle that is taken at the point of the explanation."""
 
 import msgspec
 
@@ -21,13 +21,12 @@ from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Why a job, or the rest of it, has no nodes yet. `position` is that in the queue, from 1; 0 where it isn't in it,
-    and then `why` says what keeps it out. `infeasible_since_ms`: since then not even an empty cluster of the nodes
-    could hold its quorum, and the first cycle from `fails_at_ms` on gives it up; both 0 where one could. `gets` is how
-    many of its pods a cycle would give nodes now. `blockers` are the events since it came without which it would have
-    nodes, or more than those, newest first, and `earlier` those from before it came; `remedies` what would give it
-    nodes: found among `tried` changes, each tried by a cycle. `untried` more are like one of those.
-    """
+    """Why a job, or a part of it, has no nodes yet. `position` in the queue counts from 1; 0 if the job isn't in the
+    queue, and then `why` gives the reason. From `infeasible_since_ms` not even an empty cluster of these nodes has room
+    for the quorum, and the first cycle from `fails_at_ms` gives the job up; both are 0 for a feasible job. `gets` is
+    the number of pods that a cycle would place now. `blockers` are events since the job's creation without which it
+    would have more nodes, newest first; `earlier` are those before. `remedies` are the changes that help among `tried`
+    ones; there are `untried` more of the same kinds."""
 
     why: str
     position: int
@@ -50,9 +49,9 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
-    """Why this job waits at the end of the story; None when it has all that it wants, or has ended.
+    """Why this job waits at the end of the story; None if it has all desired pods placed or has ended.
 
-    The cycle is taken by the policies of the last recorded one, or by all of these where some of those are missing.
+    The cycle uses the policy versions of the last recorded cycle, or all `policies` if one of those isn't installed.
     """
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
@@ -106,7 +105,7 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
 
 
 def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
-    """Job UID → how many pods a cycle gives nodes."""
+    """Job UID → the number of pods that a cycle places."""
     given: dict[str, int] = {}
     for event in events:
         if isinstance(event, k.Placed):
@@ -136,7 +135,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
 
 
 def _why_not_now(state: State, job: JobRecord) -> str:
-    """Why a job that is wanted as it is isn't in the queue."""
+    """Why a job with a valid, active spec isn't in the queue."""
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up: no empty cluster of these nodes could hold its quorum"
     left_ms = job.not_before_ms - state.time_ms
@@ -146,7 +145,7 @@ def _why_not_now(state: State, job: JobRecord) -> str:
 
 
 def _room(job: JobRecord, gets: int) -> str:
-    """That a cycle would give it nodes now, and to how many of its pods."""
+    """In words, that a cycle would place the job now, with the number of pods."""
     lacks = job.pods_desired() - len(job.placements)
     what = ("the rest of it" if job.placements else "it") + f" ({counted(gets, 'pod')})"
     if gets < lacks:
@@ -155,7 +154,7 @@ def _room(job: JobRecord, gets: int) -> str:
 
 
 def _first(own: int, others: int) -> str:
-    """Which pods hold room only in the cycle that asks what is left."""
+    """In words, the pods that the explaining cycle places before the one that finds no node."""
     parts = [("it" if own == 1 else "them")] if own else []
     parts += [f"{counted(others, 'pod')} of other jobs that get nodes first"] if others else []
     return f"beside {' and '.join(parts)}, " if parts else ""

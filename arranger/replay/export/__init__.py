@@ -1,1 +1,1 @@
-"""What leaves the house: the part of a log that concerns one job, and logs without names."""
+"""Export a log: only the segment that concerns one job, or a log without names."""

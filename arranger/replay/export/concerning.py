@@ -1,10 +1,10 @@
-"""What of a log concerns one job: the stretch up to its last word, or to the end of the log while it hasn't ended, with
-what stood in its way when it came.
+"""Find the segment of a log that concerns one job: up to the job's last event, or to the end of the log if the job
+hasn't ended.
 
-It begins where the oldest job was first seen that was there when this one came, so that the decisions are in it which
-gave others the nodes; but at most `BACK` events before. All of the stretch is kept, not the job's events alone:
-everything in the cluster competes for the same nodes, and a cycle can be taken again only on the whole state. The state
-before the stretch comes as a snapshot with it.
+The segment begins where the oldest job that existed at this job's creation was first seen, but at most `BACK` events
+before the creation. So it has the decisions that gave other jobs the nodes. The export keeps all events of the segment:
+everything in the cluster competes for the same nodes, and a cycle can be repeated only on the whole state. A snapshot
+of the state before the segment is exported with it.
 """
 
 from arranger.events import kinds as k
@@ -12,22 +12,22 @@ from arranger.events.log import Entry
 from arranger.model.job import Stage
 from arranger.replay.reading.describe import ABOUT_A_JOB
 
-#: Events before a job's first sight that are kept at most.
+#: The maximum number of events that are kept before the job was first seen.
 BACK = 100_000
 
 
 class Concerning:
-    """Finds the stretch of the log that concerns a job by name: feed it the whole log."""
+    """Finds the segment of the log that concerns a job by name. It needs the whole log."""
 
     def __init__(self, name: str, namespace: str | None) -> None:
         self._name = name
         self._namespace = namespace
-        #: UID → namespace, and the first and last offsets of entries that concern it; oldest first.
+        #: UID → (namespace, first offset, last offset) of the job's segment, oldest first.
         self.found: dict[str, tuple[str, int, int]] = {}
-        #: UIDs of those that ended or went: nothing competes with them any more.
+        #: UIDs of jobs that ended or were deleted: nothing competes with them any more.
         self._over: dict[str, None] = {}
         self._pods: dict[str, str] = {}
-        #: Jobs that are there → the first offset of the entry in which each was first seen.
+        #: UID of an existing job → the first offset of the entry in which the job was first seen.
         self._there: dict[str, int] = {}
 
     def feed(self, entry: Entry) -> None:
@@ -54,7 +54,7 @@ class Concerning:
         self.found[uid] = (namespace, first, entry.last)
 
     def _job_uid(self, event: k.Event) -> str:
-        """The UID of the job that an event is about, empty if none."""
+        """The UID of the job that an event is about; empty if there is none."""
         if type(event) is k.PodSeen:
             uid = event.owner.job_uid if event.owner is not None else ""
             if uid in self.found:

@@ -1,14 +1,14 @@
-"""A log without names: those of nodes, pods, jobs, worker sets, namespaces, labels, addresses and processes become
-`n-000123` and the like, the same for the same name throughout, and what is free text is left out.
+"""A log without names: the names of nodes, pods, jobs, worker sets, namespaces, labels, addresses and processes become
+pseudonyms such as `n-000123`, the same one for the same name. Free text is left out.
 
-The names' order decides ties, so a pseudonym is the name's rank among all of its sort: equal plans come out, and
-`verify` holds. All names are therefore collected (`Pseudonyms.collect`) before the first is replaced. Nothing of a name
-is in its pseudonym, so there is nothing to guess it from; only the order of names and the sizes of groups are told.
+The order of names decides ties, so a pseudonym is the name's rank among all names of its sort. Cycles therefore give
+equal plans, and `verify` passes. All names must be collected (`Pseudonyms.collect`) before the first is replaced. A
+pseudonym has no part of its name; it only reveals the order of names and the sizes of groups.
 
-What stays: UIDs of objects and resource versions, times, amounts and resources' names, label keys of Kubernetes' own
-(`*.kubernetes.io/…`) and values that are numbers or booleans, reasons in one CamelCase word, and what a cycle says of
-nodes: kinds of reasons, with the names in them replaced. Other programs' words are left out, and so are the sentences
-of earlier versions. Every field with text has its rule here: one without is an error, not a leak.
+The export keeps UIDs and resource versions, times, amounts, names of resources, Kubernetes' own label keys
+(`*.kubernetes.io/…`), values that are numbers or booleans, and reasons of one CamelCase word. It also keeps a cycle's
+reasons against nodes, with the names in them replaced. It leaves out the words of other programs and the sentences of
+earlier versions. Every field with text needs a rule here: a field without a rule is an error, not a leak.
 """
 
 import dataclasses
@@ -46,14 +46,14 @@ _WORD = re.compile(rf"({DISRUPTED}: )?[A-Z][A-Za-z0-9]{{0,63}}")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:[0-9a-f:.]*")
 _ANY_ADDRESS = ("", "0.0.0.0", "127.0.0.1", "::", "::1")
 
-#: Why a pod ended, or can't start: any other word could be from a program's last message.
+#: Known reasons why a pod ended or can't start. Any other word could be from a program's last message.
 _ENDED = re.compile(
     r"ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull|Error|OOMKilled|StartError|ContainerCannotRun|Preempting|OutOf(cpu|memory|pods)|"
     rf"{DISRUPTED}: (PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|DeletionByPodGC|"
     r"TerminationByKubelet)|" + "|".join(NOT_ITS_DOING)
 )
 
-#: How the pseudonyms of each sort begin.
+#: Sort of name → prefix of its pseudonyms.
 _SORTS = {
     "node": "n",
     "pod": "p",
@@ -83,37 +83,36 @@ def _address(name: str, rank: int) -> str:
 
 
 class Pseudonyms:
-    """Replaces names in batches and snapshots. First everything is collected, then `begin`, then it is replaced."""
+    """Replaces names in batches and snapshots. Collect all parts first, then call `begin`, then replace the parts."""
 
     def __init__(self) -> None:
-        #: All names by their sort, and the pseudonym of each once all have been collected.
+        #: All names by their sort, and after `begin` the pseudonym of each.
         self._seen: dict[str, dict[str, None]] = {}
         self._pseudonyms: dict[str, dict[str, str]] | None = None
-        #: Pod's UID → its name as it is told, for the events in which it goes.
+        #: Pod UID → its pseudonym, for the event of its deletion.
         self._pods: dict[str, str] = {}
-        #: Parts that many events share.
+        #: Part that many events share → the same part without names.
         self._known: dict[Any, Any] = {}
 
     def begin(self) -> None:
-        """All has been collected: replace from now on, from the beginning."""
+        """End the collection. From now on names are replaced; the caller starts at the first batch again."""
         self._pseudonyms = {sort: _ranked(sort, sorted(names)) for sort, names in self._seen.items()}
         self._pods.clear()
         self._known.clear()
 
     def collect(self, part: Any) -> None:
-        """Take note of the names in a batch or in a snapshot's image."""
+        """Collect the names in a batch or in a snapshot's image."""
         if isinstance(part, k.Batch):
             self.batch(part)
         else:
             self.walk(part)
 
     def batch(self, batch: k.Batch) -> k.Batch:
-        """A batch without names."""
         events = tuple(self.walk(event) for event in batch.events)
         return k.Batch(self.writer(batch.writer), batch.seq, batch.time_ms, events)
 
     def walk(self, value: Any) -> Any:
-        """Any part of an event or a snapshot without names. Raises `TypeError` for text that has no rule."""
+        """Any part of an event or a snapshot, without names. Raises `TypeError` for text without a rule."""
         kind = type(value)
         if value is None or kind in (int, bool, float) or isinstance(value, Enum):
             return value
@@ -148,7 +147,7 @@ class Pseudonyms:
     # --- names of one sort ---------------------------------------------------------------------------------
 
     def name(self, sort: str, name: str) -> str:
-        """The pseudonym; while names are collected, the name. The empty name stays empty."""
+        """The pseudonym of a name; before `begin`, the name itself. The empty name stays empty."""
         if not name:
             return name
         if self._pseudonyms is None:
@@ -157,7 +156,7 @@ class Pseudonyms:
         return self._pseudonyms[sort][name]
 
     def writer(self, name: str) -> str:
-        """A writer: its role, and the process."""
+        """The writer with its role kept and its process replaced."""
         role, at, member = name.partition("@")
         if not at:
             return name if name == EPOCH_WRITER else self.name("member", name)
@@ -167,11 +166,10 @@ class Pseudonyms:
         return address if address in _ANY_ADDRESS else self.name("address", address)
 
     def key(self, key: str) -> str:
-        """A label's or taint's key; those of Kubernetes' own say nothing of anybody."""
+        """The key of a label or taint. Kubernetes' own keys are public and stay."""
         return key if _PUBLIC_KEY.fullmatch(key) else self.name("key", key)
 
     def value(self, key: str, value: str) -> str:
-        """The value of a label or taint."""
         if key == _HOSTNAME:
             return self.name("node", value)
         if key == JOB_LABEL:
@@ -186,14 +184,13 @@ class Pseudonyms:
         return tuple(sorted((self.key(key), self.value(key, value)) for key, value in labels))
 
     def requirement(self, one: p.Requirement) -> p.Requirement:
-        """A selector's requirement."""
         if one.field:
             return msgspec.structs.replace(one, values=tuple(self.name("node", value) for value in one.values))
         values = one.values if one.operator in ("Gt", "Lt") else tuple(self.value(one.key, v) for v in one.values)
         return p.Requirement(self.key(one.key), one.operator, values)
 
     def taint(self, one: n.Taint) -> n.Taint:
-        """A taint; a toleration's key and value are replaced in the same way."""
+        """A taint. `toleration` replaces key and value in the same way, so that both still match."""
         return n.Taint(self.key(one.key), self.value(one.key, one.value), one.effect)
 
     def toleration(self, one: p.Toleration) -> p.Toleration:
@@ -201,11 +198,11 @@ class Pseudonyms:
         return p.Toleration(key, one.operator, self.value(one.key, one.value), one.effect)
 
     def namespaces(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Namespaces of a term; the empty one is the pod's own."""
+        """The namespaces of a term; the empty name means the pod's own namespace."""
         return None if names is None else tuple(self.name("namespace", name) for name in names)
 
     def pod_seen(self, pod: k.PodSeen) -> k.PodSeen:
-        """A pod: that of a job is called after its job and its place."""
+        """A pod. The name of a job's pod follows from the job and the slot."""
         told: k.PodSeen = self._struct(pod, k.PodSeen)
         name, owner = self.name("pod", pod.name) if pod.owner is None else "", pod.owner
         if owner is not None:
@@ -220,10 +217,10 @@ class Pseudonyms:
         name = known if known is not None else self.name("pod", pod.name)
         return k.PodGone(pod.term, self.name("namespace", pod.namespace), name, pod.uid)
 
-    # --- what Arranger says --------------------------------------------------------------------------------
+    # --- reasons -------------------------------------------------------------------------------------------
 
     def shortage(self, facts: f.ShortageFacts) -> f.ShortageFacts:
-        """Why a job waits: the reasons in the order of a cycle that is taken on the replaced names."""
+        """Why a job waits, with the reasons in the order that a cycle gives on the replaced names."""
         told: f.ShortageFacts = self._struct(facts, f.ShortageFacts)
         counts = Counter[r.Reason]()
         for reason, count in told.reasons:
@@ -231,7 +228,7 @@ class Pseudonyms:
         return msgspec.structs.replace(told, reasons=most_frequent_first(counts))
 
     def reason(self, reason: r.Reason) -> r.Reason:
-        """Why a node doesn't take a pod. What another package's filter says is left out."""
+        """Why a node refuses a pod. The text of another package's filter is left out."""
         label = reason.kind not in (_K.INSUFFICIENT, _K.QUOTA, _K.HOST_PORT)
         return msgspec.structs.replace(
             reason,
@@ -248,22 +245,22 @@ Rule = Callable[[Pseudonyms, Any], Any]
 
 
 def keep(_: Pseudonyms, value: Any) -> Any:
-    """Says nothing of anybody."""
+    """Keep the value: it reveals no name."""
     return value
 
 
 def left_out(_: Pseudonyms, text: str) -> str:
-    """Free text: that there was any is told."""
+    """Leave out free text, but keep the fact that there was any."""
     return LEFT_OUT if text else ""
 
 
 def word(_: Pseudonyms, text: str) -> str:
-    """A reason in one word, as Kubernetes and Arranger give them; anything else is free text."""
+    """Keep a reason of one word, as Kubernetes and Arranger write them. Leave out anything else."""
     return text if text in ("", STOPPED) or _WORD.fullmatch(text) else LEFT_OUT
 
 
 def ending(_: Pseudonyms, text: str) -> str:
-    """Why a pod ended, in the kubelet's word for it; anything else is free text."""
+    """Keep the kubelet's word for a pod's end. Leave out anything else."""
     return text if _ENDED.fullmatch(text) else left_out(_, text)
 
 
@@ -286,7 +283,7 @@ def _second(sort: str) -> Rule:
 _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
 
-#: The rules for all fields with text; what has no text needs none, and parts have rules of their own.
+#: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
     k.EpochBegun: {"reason": keep, "cluster": _named("cluster")},
     k.WatchClaimed: {"watcher": _named("member"), "cluster": _named("cluster")},
@@ -294,7 +291,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.NodeSeen: {"name": _named("node"), **_UIDS},
     k.NodeGone: {"name": _named("node"), "uid": keep},
     k.PodSeen: {
-        "name": keep,  # by `pod_seen`
+        "name": keep,  # replaced by `pod_seen`
         **_NAMESPACED,
         "node": _named("node"),
         "phase": word,
@@ -371,5 +368,5 @@ _SPECIAL: dict[type[Any], Rule] = {
     p.Requirement: Pseudonyms.requirement,
 }
 
-#: Parts that many events have in common: each is replaced once.
+#: Types of values that many events share: each value is replaced once.
 _SHARED = frozenset({n.NodeFacts, p.PodTraits, j.JobSpec})

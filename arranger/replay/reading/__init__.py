@@ -1,1 +1,1 @@
-"""What a log says: the state at a point, its events with their verdicts, what changed, and whether its cycles hold."""
+"""Read a log: the state at a point, the events with their verdicts, differences, and the verification of cycles."""

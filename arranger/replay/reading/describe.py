@@ -1,4 +1,4 @@
-"""Events in words: one line for people, and a plain object with field names for programs."""
+"""Events as one line of text for people, and as plain objects with field names for programs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from arranger.model.text import first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 
-#: What is said of a job that was seen with nothing changed that decisions depend on.
+#: The text of a job that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, its spec as before"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.
@@ -27,12 +27,12 @@ ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersRe
 
 
 def label(job: JobRecord) -> str:
-    """A job as people name it: namespace/name."""
+    """The job's namespace/name."""
     return f"{job.seen.namespace}/{job.seen.name}"
 
 
 def message_of(job: JobRecord) -> str:
-    """The last thing that was decided about it, in words; what keeps it waiting comes first."""
+    """The last decision about the job in words; an invalid spec or the reason for waiting takes precedence."""
     if job.seen.invalid:
         return job.seen.invalid
     waits = why_it_waits(job)
@@ -42,18 +42,18 @@ def message_of(job: JobRecord) -> str:
 
 
 def why_it_waits(job: JobRecord) -> k.Waits | None:
-    """Why it waits, where that is the last thing decided about it; None otherwise."""
+    """The recorded reason why the job waits; None if it has ended or all its desired pods have nodes."""
     return job.waits if not job.ended and len(job.placements) < job.pods_desired() else None
 
 
 def label_of(state: State, uid: str) -> str:
-    """The job's label, or its UID where the state doesn't know it."""
+    """The job's label, or its UID if the state doesn't have it."""
     job = state.jobs.get(uid)
     return label(job) if job is not None else uid
 
 
 def job_uid_of(event: k.Event, state: State) -> str:
-    """The UID of the job that an event is about, empty if none; `state` is that before the event."""
+    """The UID of the job that an event is about, empty if there is none. `state` is as before the event."""
     if isinstance(event, ABOUT_A_JOB):
         return event.job_uid
     if isinstance(event, (k.JobSeen, k.JobGone)):
@@ -65,7 +65,7 @@ def job_uid_of(event: k.Event, state: State) -> str:
 
 
 def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
-    """The nodes that an event names; `state` is that before the event."""
+    """The nodes that an event concerns. `state` is as before the event."""
     if isinstance(event, (k.NodeSeen, k.NodeGone)):
         return (event.name,)
     if isinstance(event, k.PodSeen):
@@ -79,7 +79,7 @@ def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
 
 
 def pods_text(pods: tuple[PlacedPods, ...], spec: JobSpec | None) -> str:
-    """Where pods go: "n1: learner, actors 0-3; n2: actors 4"."""
+    """The nodes with their pods in words: "n1: learner, actors 0-3; n2: actors 4"."""
     by_node: dict[str, list[str]] = {}
     for placed in pods:
         known = spec is not None and placed.group < len(spec.groups)
@@ -90,18 +90,18 @@ def pods_text(pods: tuple[PlacedPods, ...], spec: JobSpec | None) -> str:
 
 
 def amounts_text(amounts: tuple[tuple[str, int], ...]) -> str:
-    """Resources as people write them: "2 cpu, 4Gi memory"."""
+    """Amounts of resources in words: "2 cpu, 4Gi memory"."""
     return ", ".join(f"{amount_text(resource, value)} {resource}" for resource, value in amounts)
 
 
 def describe(event: k.Event, state: State) -> str:
-    """One line on what an event says, its object left out; `state` is that before or after it."""
+    """An event's content in one line, without its subject. `state` is as before or after the event."""
     words = _WORDS.get(type(event))
     return words(event, state) if words is not None else ""
 
 
 def what_it_was(event: k.Event, state: State) -> str:
-    """Of a pod, node or job that is gone: what the state before the event knew of it; empty for all other events."""
+    """The last known description of a deleted pod, node or job; empty for other events. `state` is as before."""
     if isinstance(event, k.PodGone) and event.uid in state.pods:
         return describe(state.pods[event.uid], state)
     if isinstance(event, k.JobGone) and event.uid in state.jobs:
@@ -120,10 +120,10 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     parts = [event.phase + (f" on {event.node}" if event.node else "")]
     parts += [word for word, true in (("ready", event.ready), ("being deleted", event.deleting)) if true]
     parts += [f"restarted {event.restarts} times"] if event.restarts else []
-    # Kubernetes tells both times in whole seconds: of a pod that ended in the second in which it was told to go nobody
-    # knows which came first.
+    # Kubernetes gives both times in whole seconds. If a pod ended in the second of its deletion request, the order is
+    # unknown.
     reason = "told to go before it had ended or in that second" if event.reason == STOPPED else event.reason
-    message = first_line(event.message, POD_MESSAGE_LIMIT)  # an older log has more of what programs said
+    message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
     parts += [text for text in (event.waiting, reason, message) if text]
     return ", ".join(parts)
 
@@ -196,7 +196,7 @@ _WORDS: dict[type, Any] = {
 
 
 def as_object(value: Any) -> Any:
-    """A record with the names of its fields, all the way down, fit for JSON."""
+    """The value with all nested structs as objects with field names, ready for JSON."""
     if isinstance(value, msgspec.Struct):
         return {name: as_object(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""Diff: what changed between two points of a log, job by job and node by node.
+"""Diff: the changes between two points of a log, by job and by node.
 
-A `Picture` keeps of a state what is compared, so that one reading of the log can go on to the second point.
+A `Picture` keeps the compared parts of a state, so that one pass over the log can continue to the second point.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ from arranger.projections.state import State
 from arranger.replay.reading.describe import label, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
-#: Said of what is in one picture only.
+#: The values for an object that only one picture has.
 THERE, NOT_THERE = "there", "not there"
 
 
 class JobPicture(msgspec.Struct, frozen=True):
-    """What is compared of one job: facts by name, and the node of each place. `label` is what it is called."""
+    """The compared parts of one job: facts by name, and the node of each slot. `label` is its namespace/name."""
 
     label: str
     facts: dict[str, str]
@@ -31,7 +31,7 @@ class JobPicture(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What is compared of one state. `jobs` are by UID, nodes by name, `queue` the labels of the jobs that want nodes,
+    """The compared parts of one state. `jobs` are by UID, `nodes` by name. `queue` has the labels of the waiting jobs
     in order."""
 
     offset: int
@@ -42,7 +42,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One thing that differs: `what` of the job or node, before and after; empty where there is nothing to say."""
+    """One fact of a job or node that differs, before and after; a value is empty if the fact is missing."""
 
     what: str
     before: str
@@ -50,15 +50,15 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Jobs or nodes about which the same differs."""
+    """Jobs or nodes with the same changes."""
 
     names: tuple[str, ...]
     changes: tuple[Change, ...]
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What differs between two pictures. `events` counts those between them by kind. `moved` are jobs that stand
-    elsewhere among those that are in both queues."""
+    """The changes between two pictures. `events` counts the events between them by kind. `moved` are the jobs whose
+    position changed among the jobs of both queues."""
 
     before: tuple[int, int]
     after: tuple[int, int]
@@ -71,7 +71,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
-    """What is compared of a state."""
+    """The compared parts of a state."""
     nodes = state.nodes
     return Picture(
         offset=state.offset,
@@ -83,7 +83,6 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
 
 
 def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Difference:
-    """What differs from one picture to the other."""
     labels = {uid: job.label for uid, job in (one.jobs | other.jobs).items()}
     uids = sorted(labels, key=lambda uid: (labels[uid], uid))
     common_before = [job for job in one.queue if job in set(other.queue)]
@@ -144,7 +143,7 @@ def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Chan
 
 
 def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> tuple[Change, ...]:
-    """What differs of facts; what came or went is said first, with what it has or had."""
+    """The facts that differ. For an object that was created or deleted, that comes first, and all its facts follow."""
     found = []
     if one is None or other is None:
         found.append(Change("it", NOT_THERE if one is None else THERE, NOT_THERE if other is None else THERE))
@@ -157,7 +156,7 @@ def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> t
 
 
 def _grouped(changed: Iterable[tuple[str, tuple[Change, ...]]]) -> tuple[Changed, ...]:
-    """Those about which exactly the same differs, together, in the order of the first of each."""
+    """Names grouped by equal changes, in the order of the first name of each group."""
     names: dict[tuple[Change, ...], list[str]] = {}
     for name, changes in changed:
         if changes:

@@ -1,4 +1,4 @@
-"""What an edit of a TYJob changed, in words."""
+"""The changes of a TYJob's edit, in words."""
 
 from collections.abc import Iterator
 
@@ -21,26 +21,26 @@ _FIELDS = {
 
 
 def told_from_before(before: JobSpec, after: JobSpec) -> str:
-    """What would be otherwise without the edit: "minWorkersNum 2 instead of 4"."""
+    """The spec without the edit, in words: "minWorkersNum 2 instead of 4"."""
     said = [f"{what} {old} instead of {new}" if old else f"the former {what}" for what, old, new in _of(before, after)]
     return ", ".join(said) or "the former spec"
 
 
 def changed(before: JobSpec, after: JobSpec) -> str:
-    """What the edit changed: "minWorkersNum 4 → 2"."""
+    """The changes of the edit, in words: "minWorkersNum 4 → 2"."""
     said = [f"{what} {old} → {new}" if old else f"other {what}" for what, old, new in _of(before, after)]
     return ", ".join(said) or "its spec"
 
 
 def shown(value: object) -> str:
-    """A field's value as people write it."""
+    """A field's value in words."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if value not in ("", None) else "unset"
 
 
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
-    """Each difference: what it is in, and both values, empty where they are too much to tell."""
+    """Each difference: its field in words, and both values, empty if they are too long to show."""
     for field, words in _FIELDS.items():
         old, new = getattr(before, field), getattr(after, field)
         if old != new:

@@ -1,8 +1,8 @@
-"""Time travel: the state at a point of the log, folded from what is fed in.
+"""Time travel: fold entries up to a point of the log, which is an offset or a time.
 
-A point is an offset or a moment. Entries are whole: the state at an offset in the middle of an entry is the state
-after that entry, because nobody ever saw half of one. A moment is the end of the last entry before the first that
-was told later; writers' clocks differ a little, and this way a point never skips an entry that others built on.
+An offset in the middle of an entry means the state after that entry, because readers never see part of an entry. A time
+means the state before the first entry with a later time. The clocks of writers differ a little; with this rule, a point
+never skips an entry on which later ones are based.
 """
 
 import msgspec
@@ -14,19 +14,19 @@ from arranger.projections.state import Changes, State
 
 
 class Point(msgspec.Struct, frozen=True):
-    """An offset, or a moment in milliseconds since 1970. With neither, the end of the log."""
+    """An offset, or a time in milliseconds since 1970. With neither, the end of the log."""
 
     offset: int | None = None
     time_ms: int | None = None
 
     def before(self, entry: Entry) -> bool:
-        """Whether the whole entry comes after this point."""
+        """Whether the entry begins after this point."""
         if self.offset is not None:
             return entry.first > self.offset
         return self.time_ms is not None and entry.batch.time_ms > self.time_ms
 
     def covers(self, state: State) -> bool:
-        """Whether the state lies at or before this point, so that folding can begin with it."""
+        """Whether the state is at or before this point, so that a fold can begin with it."""
         if self.offset is not None:
             return state.offset <= self.offset
         return self.time_ms is None or state.time_ms <= self.time_ms
@@ -36,17 +36,17 @@ END = Point()
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of the log, both ends included; `first` is None for the log's beginning."""
+    """A segment of the log, including both ends. `first` is None for the beginning of the log."""
 
     first: Point | None = None
     last: Point = END
 
     def holds(self, entry: Entry, offset: int) -> bool:
-        """Whether the event at this offset, which is in this entry, lies in the stretch."""
+        """Whether the segment includes the event at this offset of the entry."""
         return self._meets(entry, offset, offset)
 
     def meets(self, entry: Entry) -> bool:
-        """Whether any event of the entry lies in the stretch."""
+        """Whether the segment includes any event of the entry."""
         return self._meets(entry, entry.first, entry.last)
 
     def _meets(self, entry: Entry, low: int, high: int) -> bool:
@@ -61,7 +61,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def advance(state: State, entry: Entry, changes: Changes) -> None:
-    """Fold one entry. Raises `DamagedEntry` where a value in it is none that its kind can have."""
+    """Fold one entry. Raises `DamagedEntry` if it has a value that its kind doesn't allow."""
     try:
         apply_entry(state, entry, changes)
     except ValueError as error:
@@ -69,7 +69,7 @@ def advance(state: State, entry: Entry, changes: Changes) -> None:
 
 
 class Journey:
-    """Folds the entries that it is fed until its point is reached; `state` is where it stands."""
+    """Folds entries into `state` until the point is reached."""
 
     def __init__(self, state: State, point: Point) -> None:
         self.state = state
@@ -77,7 +77,7 @@ class Journey:
         self._last: Entry | None = None
 
     def feed(self, entry: Entry) -> bool:
-        """Fold one entry; False, and nothing folded, when it lies beyond the point."""
+        """Fold one entry. Returns False, without folding it, if it is after the point."""
         if self.point.before(entry):
             return False
         advance(self.state, entry, Changes())
@@ -85,6 +85,6 @@ class Journey:
         return True
 
     def position(self, began: Position) -> Position:
-        """The position where it stands, when `began` is the one before the first entry that it was fed."""
+        """The position after the last folded entry. `began` is the position before the first one."""
         last = self._last
         return Position(began.epoch, last.last, last.chain) if last is not None else began

@@ -1,6 +1,6 @@
-"""The log, event by event: each with what it is about, what it says and the verdict on it, filtered.
+"""List the events of a log that pass a filter, each with its subject, its content in words and its verdict.
 
-The verdict comes from folding, so a listing of a part of the log begins with the state before that part.
+Verdicts result from folding, so the listing of a segment needs the state before the segment.
 """
 
 import msgspec
@@ -16,8 +16,8 @@ from arranger.replay.reading.verdicts import Judged, fold_judged
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which events are wanted; what is empty doesn't restrict. `job` is a name or namespace/name, `kinds` are kinds
-    without their version."""
+    """The filter for events; an empty field doesn't restrict them. `job` is a name or namespace/name. `kinds` have no
+    version."""
 
     span: Span = Span()
     job: str = ""
@@ -27,7 +27,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One event of the list. `subject` is the job, pod or node that it is about."""
+    """One event of the listing. `subject` is the job, pod, node or watched kind that it is about."""
 
     offset: int
     time_ms: int
@@ -42,18 +42,18 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """Folds what it is fed, and answers the lines that the filter wants."""
+    """Folds entries and returns the lines that pass the filter."""
 
     def __init__(self, state: State, asked: Filter) -> None:
         self.state = state
-        #: How many lines were answered so far.
+        #: The number of lines returned so far.
         self.found = 0
         self._filter = asked
-        #: Labels of all jobs that were seen: events about a job go on after it is gone.
+        #: Labels of all jobs that were seen, because events about a job continue after its deletion.
         self._labels = {uid: label(job) for uid, job in state.jobs.items()}
 
     def feed(self, entry: Entry) -> list[Line]:
-        """Take in one entry. Raises `DamagedEntry`."""
+        """Fold one entry. Raises `DamagedEntry`."""
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
                 self._labels[event.uid] = f"{event.namespace}/{event.name}"
@@ -66,11 +66,11 @@ class Listing:
         return lines
 
     def knows(self, job: str) -> bool:
-        """Whether a job of this name, or namespace/name, was come across."""
+        """Whether a job of this name, or namespace/name, was seen."""
         return any(_named(job, label) for label in self._labels.values())
 
     def _asked_for(self, event: k.Event, job_uid: str) -> bool:
-        """Asked before the event is folded."""
+        """Whether an event passes the filter, before it is folded."""
         asked = self._filter
         if asked.kinds and k.kind_of(event) not in asked.kinds:
             return False
@@ -81,7 +81,7 @@ class Listing:
         return not asked.pod or asked.pod in self._pods(event)
 
     def _pods(self, event: k.Event) -> tuple[str, ...]:
-        """Names of the pods that an event is about or gives a node to."""
+        """The names of the pods that an event is about or places."""
         if isinstance(event, (k.PodSeen, k.PodGone)):
             return (event.name, f"{event.namespace}/{event.name}")
         job = self.state.jobs.get(getattr(event, "job_uid", ""))

@@ -1,4 +1,4 @@
-"""The cluster as the projection has it at one point: jobs with their place in the queue, and what nodes hold."""
+"""The cluster in the projection at one point: jobs with their position in the queue, and nodes with their use."""
 
 import heapq
 
@@ -13,12 +13,12 @@ from arranger.projections.state import State
 from arranger.replay.reading.describe import message_of
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
-#: Pods of others that are named.
+#: The number of foreign pods that are named.
 _LARGEST = 3
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """One job. `queue` is its place among those that want nodes, from 1; 0 where it wants none."""
+    """One job. `queue` is its position among the jobs that need nodes, from 1; 0 if it needs none."""
 
     queue: int
     namespace: str
@@ -37,8 +37,8 @@ class JobLine(msgspec.Struct, frozen=True):
 
 
 class NodeLine(msgspec.Struct, frozen=True):
-    """One node. `used` and `allocatable` are by resource, units as in `PodShape`; what is decided and not yet seen
-    counts as used. A node that isn't `present` is gone, but pods are still held on it."""
+    """One node. `used` and `allocatable` are by resource, units as in `PodShape`. Placements count as used before their
+    pods are seen. A node that isn't `present` was deleted, but pods still use it."""
 
     name: str
     present: bool
@@ -50,7 +50,7 @@ class NodeLine(msgspec.Struct, frozen=True):
 
 
 class OtherPod(msgspec.Struct, frozen=True):
-    """A pod that isn't Arranger's and holds resources of a node, units as in `PodShape`."""
+    """A foreign pod that uses resources of a node, units as in `PodShape`."""
 
     namespace: str
     name: str
@@ -59,9 +59,8 @@ class OtherPod(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All of it at one offset. `digest` is equal exactly for equal projections. `other_pods` counts the pods that
-    aren't Arranger's and hold something; `largest_other_pods` are those that hold the largest parts of their nodes.
-    """
+    """The cluster at one offset. Two states are equal exactly if their `digest` is. `other_pods` counts foreign pods
+    that use resources; `largest_other_pods` are those that use the largest parts of their nodes."""
 
     offset: int
     epoch: int
@@ -77,7 +76,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
-    """The state in lines: jobs that want nodes in queue order, then the others by namespace and name."""
+    """The state in lines: jobs that need nodes in queue order, then the other jobs by namespace and name."""
     waiting = in_order(state, CycleConfig(), policies)
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     others = [job for job in state.jobs.values() if job.uid not in positions]
@@ -102,7 +101,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
 
 
 def _part(state: State, pod: PodSeen) -> float:
-    """The largest part of any of its node's resources that a pod holds; 0 on a node that isn't there."""
+    """The largest part that a pod uses of any resource of its node; 0 if the node doesn't exist."""
     nodes = state.nodes
     row = nodes.rows.get(pod.node)
     if row is None:

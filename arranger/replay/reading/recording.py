@@ -1,7 +1,7 @@
-"""What a log says came after a point: what was observed, and how long each attempt of each job held its nodes.
+"""Record what a log has after a point: the observations, and how long each attempt of each job used its nodes.
 
-This is what a what-if goes on with: other decisions meet the same arrivals, the same nodes, and jobs that run as long
-as they did. Pods of jobs aren't kept: they follow from decisions, and those may be others.
+A what-if continues with them: other decisions meet the same arrivals, the same nodes, and jobs that run as long as they
+did. Pods of jobs aren't kept, because they follow from decisions, and those may differ.
 """
 
 import msgspec
@@ -18,28 +18,27 @@ AttemptKey = tuple[str, int]
 
 
 class AttemptInterval(msgspec.Struct):
-    """One attempt from the moment at which its quorum had nodes until it held none any more, told in milliseconds.
+    """One attempt, from the placement of its quorum until its pods used no node any more. Times in milliseconds.
 
-    `released_ms` is 0 for one that the log doesn't show the end of. `stage` is the stage that the job ended in; empty
-    where it was scheduled again (`again`), or deleted while it ran.
+    `released_ms` is 0 if the log doesn't show the end. `stage` is the stage in which the job ended; it is empty if the
+    job was scheduled again (`again`) or was deleted while it ran.
     """
 
     placed_ms: int
     released_ms: int = 0
     stage: str = ""
     again: bool = False
-    #: It is over, and its pods still hold what they had.
+    #: The attempt is over, but its pods still use their nodes.
     going: bool = False
-    #: For so long after its end the next attempt was not scheduled.
+    #: The back-off after its end, before the next attempt.
     back_off_ms: int = 0
 
 
 class Recording:
-    """Folds what it is fed on from the state at a point, which it changes, and keeps what came after.
+    """Folds entries into the state at a point, which it changes, and keeps what happened after the point.
 
-    `observations` are those that a what-if repeats, each with when it was told: nodes, strangers' pods, and TYJobs that
-    came, were changed or were deleted. `until_time_ms` is when the event at
-    `until_offset` was recorded; 0 before it was met.
+    `observations` are those that a what-if repeats, each with its time: nodes, foreign pods, and TYJobs that were
+    created, changed or deleted. `until_time_ms` is the time of the event at `until_offset`; 0 before that event.
     """
 
     def __init__(self, state: State, *, begin_ms: int, until_offset: int | None = None) -> None:
@@ -48,20 +47,20 @@ class Recording:
         self.until_time_ms = 0
         self._until_offset = until_offset
         self._state = state
-        #: Attempts that had nodes, by job UID.
+        #: Job UID → attempts that had nodes.
         self._attempts: dict[str, list[int]] = {}
-        #: Attempts that are over and whose pods are not all gone, by job UID.
+        #: Job UID → attempts that are over but whose pods still use nodes.
         self._going: dict[str, list[int]] = {}
-        #: Pods by UID that outlive what they were there for: their ends are repeated too.
+        #: UIDs of pods that remain from ended jobs or earlier attempts: their ends are repeated too.
         self._leftovers = dict.fromkeys(uid for uid, pod in state.pods.items() if _left_over(state, pod))
         for uid in state.jobs:
             self._look(uid)
         for interval in self.intervals.values():
-            interval.placed_ms = begin_ms  # from the point on is what counts
+            interval.placed_ms = begin_ms  # only the time after the point counts
         self._before = dict.fromkeys(self.intervals)
 
     def starts(self, until_ms: int) -> dict[AttemptKey, int]:
-        """When attempts got their quorum after the point, and not after that moment."""
+        """The times of quorum placements after the point, up to `until_ms`."""
         return {
             key: interval.placed_ms
             for key, interval in self.intervals.items()
@@ -70,11 +69,11 @@ class Recording:
 
     @property
     def end_ms(self) -> int:
-        """When the last event fed was told."""
+        """The time of the last event."""
         return self._state.time_ms
 
     def feed(self, entry: Entry) -> None:
-        """Take in one entry. Raises `DamagedEntry`."""
+        """Fold one entry. Raises `DamagedEntry`."""
         time_ms = max(self._state.time_ms, entry.batch.time_ms)
         for event, void in zip(entry.batch.events, void_reasons(self._state, entry), strict=True):
             if type(event) in k.WATCHED and not void and self._repeated(event):
@@ -87,7 +86,7 @@ class Recording:
             self.until_time_ms = self._state.time_ms
 
     def _repeated(self, event: k.Event) -> bool:
-        """Whether an observation, judged by the state before its entry, is one that other decisions would meet too."""
+        """Whether other decisions would meet this observation too, judged by the state before its entry."""
         state = self._state
         if isinstance(event, k.PodSeen):
             ours = event.owner is not None and event.uid not in self._leftovers
@@ -98,7 +97,7 @@ class Recording:
         return not again(event, state)
 
     def _look(self, uid: str) -> None:
-        """Note what became of a job's attempts."""
+        """Update the attempts of a job."""
         job, now_ms = self._state.jobs.get(uid), self._state.time_ms
         for attempt in list(self._going.get(uid, ())):
             self._release(uid, attempt, now_ms)
@@ -121,7 +120,7 @@ class Recording:
             self.intervals[key] = AttemptInterval(now_ms)
             self._attempts.setdefault(job.uid, []).append(job.attempt)
         elif interval is not None and not interval.going and not job.quorum_placed() and not job.placements:
-            del self.intervals[key]  # it gave them up before it had started
+            del self.intervals[key]  # it lost its placements before its start
             self._attempts[job.uid].remove(job.attempt)
 
     def _open(self, uid: str) -> list[int]:
@@ -135,7 +134,7 @@ class Recording:
         self._release(uid, attempt, self._state.time_ms)
 
     def _release(self, uid: str, attempt: int, now_ms: int) -> None:
-        """The end of an interval, once none of its pods holds anything."""
+        """End an interval once none of its pods uses a node."""
         pods = self._state.pods_of.get(uid, {}).values()
         if any(pod.owner is not None and pod.owner.attempt == attempt and holds(pod) for pod in pods):
             return
@@ -144,14 +143,14 @@ class Recording:
         self._going[uid].remove(attempt)
 
     def finish(self) -> None:
-        """Nothing more is fed: what is over and still held something is taken to end with the log."""
+        """End the intervals whose pods still use nodes at the end of the log."""
         for uid, attempts in self._going.items():
             for attempt in attempts:
                 self.intervals[uid, attempt].released_ms = self.end_ms
 
 
 def _left_over(state: State, pod: k.PodSeen) -> bool:
-    """Whether a pod's job has ended or is gone, or is in a later attempt."""
+    """Whether a pod's job has ended, was deleted, or is in a later attempt."""
     if pod.owner is None:
         return False
     job = state.jobs.get(pod.owner.job_uid)
@@ -159,7 +158,7 @@ def _left_over(state: State, pod: k.PodSeen) -> bool:
 
 
 def _moves(old: k.PodSeen | None, new: k.PodSeen) -> bool:
-    """Whether a sighting changes what a pod holds, or what others see of it."""
+    """Whether an observation changes the resources that a pod uses, or the traits that other pods depend on."""
     if old is None:
         return True
     return (holds(old), old.node, old.requests, old.traits) != (holds(new), new.node, new.requests, new.traits)

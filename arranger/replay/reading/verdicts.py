@@ -1,4 +1,4 @@
-"""Folding with a verdict on every event: which decisions took effect, and which observations were void."""
+"""Fold entries with a verdict on every event: whether a decision took effect, and whether an observation was void."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,15 +12,14 @@ from arranger.replay.reading.history import advance
 
 ACCEPTED = "accepted"
 REJECTED = "rejected"
-#: An observation by a watcher whose term was over.
+#: The verdict on an observation by a watcher whose term was over.
 VOID = "void"
 
 
 class Judged(msgspec.Struct):
-    """An event at its offset, and what became of it. `verdict` is empty where there is nothing to judge: a sound
-    observation, an outcome. `job_uid` names the job that it is about. `again`: a job seen with nothing changed that
-    decisions depend on, as after every write of its status. `was`: what is gone, as it was known before.
-    `superseded`: of a cycle that another overtook."""
+    """An event with its verdict. `verdict` is empty for an outcome and for a valid observation. `job_uid` is the job
+    that the event is about. `again`: a job was seen without a change that decisions depend on, as after every write of
+    its status. `was` describes a deleted object as last known. `superseded`: the event is of a superseded cycle."""
 
     offset: int
     event: k.Event
@@ -36,13 +35,13 @@ Asked = Callable[[k.Event, str], bool]
 
 
 def fold_judged(state: State, entry: Entry, changes: Changes, asked: Asked) -> list[Judged]:
-    """Fold one entry; answers those of its events that are `asked(event, job UID)`, with their verdicts."""
+    """Fold one entry. Returns its events for which `asked(event, job UID)` is true, with their verdicts."""
     numbers = [number for number, event in enumerate(entry.batch.events) if asked(event, job_uid_of(event, state))]
     return fold_noting(state, entry, changes, numbers)
 
 
 def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:
-    """Fold one entry; answers its events of these numbers, ascending from 0, with their verdicts."""
+    """Fold one entry. Returns its events of these numbers (ascending, from 0), with their verdicts."""
     events, void = entry.batch.events, void_reasons(state, entry)
     found = [_judged(entry.first + number, events[number], void[number], state) for number in numbers]
     known = len(changes.verdicts)
@@ -62,8 +61,8 @@ def _judged(offset: int, event: k.Event, void: str, state: State) -> Judged:
 
 
 def void_reasons(state: State, entry: Entry) -> list[str]:
-    """Of each event of an entry why it is void: observed under a term that was over, or claimed for another cluster;
-    empty for one that isn't. `state` is that before the entry."""
+    """For each event of an entry, why it is void: its term was over, or it is a claim for another cluster. Empty for
+    valid events. `state` is as before the entry."""
     terms, found = state.terms, []
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         why, watched = "", k.WATCHED.get(type(event))
@@ -79,7 +78,7 @@ def void_reasons(state: State, entry: Entry) -> list[str]:
 
 
 def again(event: k.Event, state: State) -> bool:
-    """Whether a job is seen with nothing changed that decisions depend on; `state` is that before the event."""
+    """Whether a job was seen without a change that decisions depend on. `state` is as before the event."""
     job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
     if job is None or not isinstance(event, k.JobSeen):
         return False

@@ -1,12 +1,11 @@
-"""Verify: every recorded cycle taken again from its own inputs, and compared byte for byte.
+"""Verify: repeat every recorded cycle from its own inputs and compare the results byte for byte.
 
-A cycle's inputs are the state at its `base`, its configuration and the time that it was told; other entries may lie
-between its base and its own place in the log. So the log is read twice: a `Survey` notes the inputs of every cycle
-without folding anything, and a `Verification` folds once, takes each cycle again when it stands at its base, and
-keeps the result until it comes to the record. Superseded cycles are held to the same: they were cycles too.
+The inputs of a cycle are the state at its `base`, its configuration and its time. Other entries may be between the base
+and the record of the cycle. So the log is read twice. A `Survey` collects the inputs of all cycles and folds nothing. A
+`Verification` then folds the log once, repeats each cycle at its base, and keeps the result until it reads the record.
+Superseded cycles are verified too.
 
-What is compared are the encodings of the events as the present version of the log writes them, so a record of an
-older encoding is judged by what it says.
+Both sides are compared in the present encoding of the log, so a record in an older encoding counts by its content.
 """
 
 import hashlib
@@ -26,10 +25,10 @@ from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first decision of a cycle that comes out differently. `recorded` and `retaken` are in words, None where
-    that side has no such decision; `fields` are those that differ, by name, as (recorded, retaken).
+    """The first decision in which a record and the repeated cycle differ. `recorded` and `retaken` are in words; None
+    if that side has no such decision. `fields` has the differing fields by name, as (recorded, retaken).
 
-    `cycle` is the offset of the cycle's record, 0 for a decision that stands outside of any cycle.
+    `cycle` is the offset of the cycle's record, 0 for a decision outside of any cycle.
     """
 
     cycle: int
@@ -44,15 +43,15 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class UnknownVersions(msgspec.Struct, frozen=True):
-    """A cycle that was taken by policy versions which aren't installed: it can't be taken again here."""
+    """A cycle that can't be repeated, because it used policy versions that aren't installed."""
 
     cycle: int
     missing: tuple[tuple[str, int], ...]
 
 
 class Report(msgspec.Struct):
-    """What a verification found. Every cycle is counted under exactly one of `identical`, `different`,
-    `other_versions` and `out_of_reach` (its base lies before the oldest state that the log can give)."""
+    """The result of a verification. Every cycle counts as exactly one of `identical`, `different`, `other_versions` and
+    `out_of_reach` (its base is before the oldest state that the log can give)."""
 
     cycles: int = 0
     decisions: int = 0
@@ -67,12 +66,12 @@ class Report(msgspec.Struct):
 
     @property
     def sound(self) -> bool:
-        """Every cycle that could be reached was taken again, and nothing differs."""
+        """Whether all cycles within reach were repeated and nothing differs."""
         return not (self.different or self.other_versions or self.stray_decisions)
 
 
 class _Inputs(msgspec.Struct, frozen=True):
-    """Of one cycle: the offset of its record, the time that it was told, and the configuration."""
+    """The inputs of one cycle: its time and its configuration; `offset` is that of its record."""
 
     offset: int
     time_ms: int
@@ -80,17 +79,17 @@ class _Inputs(msgspec.Struct, frozen=True):
 
 
 class Survey:
-    """The first reading: which cycles the stretch holds, by their base. A hundred bytes a cycle; nothing is folded."""
+    """The first pass: collects the cycles of the segment by base, about 100 bytes each. It folds nothing."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
         self.by_base: dict[int, list[_Inputs]] = {}
-        #: Offset of the last event read.
+        #: The offset of the last event read.
         self.reached = 0
         self._configs: dict[CycleConfig, CycleConfig] = {}
 
     def feed(self, entry: Entry) -> None:
-        """Note the cycle in this entry, if any."""
+        """Collect the cycle in this entry, if it has one."""
         self.reached = entry.last
         offset, taken = cycle_in(entry) or (0, None)
         if taken is not None and self.span.holds(entry, offset):
@@ -99,16 +98,16 @@ class Survey:
 
     @property
     def first_base(self) -> int | None:
-        """The smallest base; None without any cycle."""
+        """The smallest base; None if there are no cycles."""
         return min(self.by_base, default=None)
 
 
 class Verification:
-    """The second reading: folds, takes each cycle again at its base, and compares when its record comes.
+    """The second pass: folds the log, repeats each cycle at its base, and compares the result with the record.
 
-    `state` must be one at or before the first base, or the oldest that can be had. `policies` are those installed;
-    each cycle is taken by those of them that it had. `plan` is told the digest of each plan as it is taken here, by the
-    offset of the cycle's record.
+    `state` must not be after the first base, or it must be the oldest state available. `policies` are the installed
+    ones; each cycle is repeated with those that it used. `plan` is called with the offset of each cycle's record and
+    the digest of the repeated plan.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Verification:
         self.report = Report()
         self._survey = survey
         self._began = state.offset
-        #: Offset of a cycle's record → its events as they are taken here, from its base until its record.
+        #: Offset of a cycle's record → the events of the repeated cycle, kept until the record is read.
         self._retaken: dict[int, tuple[k.Event, ...]] = {}
         for inputs in survey.by_base.values():
             before = sum(cycle.offset <= state.offset for cycle in inputs)
@@ -134,7 +133,7 @@ class Verification:
         self._retake()
 
     def feed(self, entry: Entry) -> None:
-        """Compare what the entry records with what was taken again, and fold it. Raises `DamagedEntry`."""
+        """Compare the entry with the repeated cycle, and fold it. Raises `DamagedEntry`."""
         offset, taken = cycle_in(entry) or (0, None)
         if taken is None:
             self._look_for_strays(entry)
@@ -173,7 +172,7 @@ class Verification:
                 report.first_difference = _cycle_difference(entry, offset, taken.base, retaken, self.state)
 
     def _look_for_strays(self, entry: Entry) -> None:
-        """Placements and reasons without a cycle: the fold refuses them, and no scheduler writes them."""
+        """Count placements and reasons outside of a cycle. No scheduler writes them, and the fold rejects them."""
         for number, event in enumerate(entry.batch.events):
             offset = entry.first + number
             if not isinstance(event, (k.Placed, k.Waits)) or not self._survey.span.holds(entry, offset):
@@ -199,8 +198,8 @@ def _cycle_difference(
 
 
 def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event, ...], state: State) -> Difference:
-    """The first of these events, which begin at offset `first`, in which record and retake differ; they do somewhere.
-    `state` is for names. The cycle isn't filled in."""
+    """The first event in which the two sequences differ, and they must differ. The recorded one begins at offset
+    `first`. `state` gives the names of jobs. `cycle` and `base` of the result are 0."""
     number = next(
         (i for i, pair in enumerate(zip(recorded, retaken, strict=False)) if _encoded(pair[:1]) != _encoded(pair[1:])),
         min(len(recorded), len(retaken)),
@@ -223,12 +222,12 @@ def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event
 
 
 def plan_digest(events: tuple[k.Event, ...]) -> str:
-    """32 hexadecimal digits that are equal exactly for equal plans; those of a cycle that says nothing are too."""
+    """A digest of 32 hexadecimal digits, equal exactly for equal plans. Cycles without events are equal too."""
     return hashlib.blake2b(_encoded(events), digest_size=16).hexdigest()
 
 
 def cycle_in(entry: Entry) -> tuple[int, k.CycleTaken] | None:
-    """The offset of the cycle's record in this entry, and the record; None if it holds none."""
+    """The offset of the cycle's record in this entry, and the record; None if there is none."""
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         if type(event) is k.CycleTaken:
             return offset, event

@@ -1,1 +1,1 @@
-"""What would have been: cycles taken with something otherwise, and what would have come of it."""
+"""What-if: cycles with changed inputs, and their consequences."""

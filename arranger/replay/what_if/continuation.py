@@ -1,16 +1,16 @@
-"""What would have come of it: the log's future met by other decisions, as a simulation from event to event.
+"""Simulate the consequences of other decisions, event by event, with the recorded future of a log.
 
-The state at a point goes on with what the log observed after it: TYJobs that come, change and go, nodes, strangers'
-pods. A cycle is taken at every moment at which something changed that it may use. A job that gets its quorum holds its
-nodes for as long as the same attempt of it did in the log, from the moment at which its quorum had nodes until its last
-pod held nothing any more, and ends as it ended there, or is scheduled again as it was there. So:
+The state at a point continues with the observations that follow in the log: TYJobs that are created, changed and
+deleted, nodes, and foreign pods. A cycle runs at every time at which one of its inputs changed. A job whose quorum is
+placed uses its nodes for as long as the same attempt did in the log: from the placement of the quorum until no pod used
+a node any more. It then ends as in the log, or is scheduled again as in the log. So the simulation is approximate:
 
-- The pods of an attempt hold their nodes together, to the end of the last of them. In the log some may go earlier.
-- Cycles come at once. In the log they come some milliseconds later, and at most so many at a time.
-- An attempt that ended for its node's sake lasts as long on another node. Single workers are not replaced.
+- All pods of an attempt use their nodes until the last one ends. In the log, some may end earlier.
+- Cycles run at once. In the log, they run some milliseconds later, and their number at a time is limited.
+- An attempt that ended because of its node runs as long on another node. Single workers are not replaced.
 - More or fewer workers make a job neither faster nor slower.
 
-Everything is folded and decided by the code that does so in production, so the rest is as it would be.
+The code of production folds all events and makes all decisions, so everything else is exact.
 """
 
 import heapq
@@ -34,15 +34,15 @@ from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
 
-#: Decisions of one moment that follow from each other: placed, started, scheduled again …
+#: The maximum number of successive decisions at one time: placed, started, scheduled again …
 _ROUNDS = 8
-#: Reasons that change are no news in a simulation.
+#: A simulation doesn't record changed reasons.
 _NEVER_MS = 1 << 50
 
 
 class Future(msgspec.Struct, frozen=True):
-    """What a log's future holds for a continuation: see `Recording`. Attempts that it shows no end of last
-    `lasting_ms`, None for until the end of the horizon."""
+    """The recorded future for a continuation, see `Recording`. Attempts without a recorded end run for `lasting_ms`;
+    None means until the end of the horizon."""
 
     observations: Sequence[tuple[int, k.Event]]
     intervals: Mapping[AttemptKey, AttemptInterval]
@@ -50,9 +50,9 @@ class Future(msgspec.Struct, frozen=True):
 
 
 class Continuation:
-    """One variant. The state is at the point already, with what is otherwise in it, and is changed.
+    """Continues one variant. `state` is that at the point with the variation applied; the continuation changes it.
 
-    `until_ms` is the horizon; None: until nothing happens any more.
+    `until_ms` is the horizon; None means until no further event is due.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class Continuation:
         self._without_jobs = frozenset(
             (*varied.without_jobs, *(e.uid for e in varied.added if isinstance(e, k.JobSeen)))
         )
-        #: When attempts end, and when a job may be given up: (time, number, job UID, attempt or -1).
+        #: Due times of attempts' ends, and of jobs to be given up: (time, number, job UID, attempt or -1).
         self._due: list[tuple[int, int, str, int]] = []
         self._numbers = 0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
-        #: Jobs that were deleted here: what the log says of them later is about nothing.
+        #: Jobs that were deleted in this variant: later observations of them are ignored.
         self._gone: dict[str, None] = {}
 
     def run(self, moved: Callable[[int], object] | None = None, *, cycle_first: bool = False) -> Utilisation:
-        """Go on to the end; `moved` is told how many observations were met since it was last told.
+        """Continue to the end. `moved` is called with the number of observations since its last call.
 
-        `cycle_first`: a cycle was taken on this very state, whatever else is told of the same moment.
+        `cycle_first`: a cycle ran on exactly this state, before further observations of the same time.
         """
         self._meter.begin(self.state)
         for uid in list(self.state.jobs):
@@ -102,7 +102,7 @@ class Continuation:
         if cycle_first:
             self._settle(dict.fromkeys(self.state.jobs), schedulable=True)
         else:
-            self._at(self._now_ms, "", -1)  # a cycle once all of this moment is told
+            self._at(self._now_ms, "", -1)  # a cycle after all observations of this time
         observations, at, told = self._future.observations, 0, 0
         while True:
             next_ms = self._next_ms(observations[at][0] if at < len(observations) else None)
@@ -123,7 +123,7 @@ class Continuation:
         return min((moment for moment in (observed_ms, due_ms) if moment is not None), default=None)
 
     def _moment(self, observed: Sequence[k.Event]) -> None:
-        """Everything that happens at one time, and what is decided on it."""
+        """Fold everything that happens at one time, and make the decisions on it."""
         changes = say(self.state, self._now_ms, [event for one in observed for event in self._as_here(one)])
         touched, schedulable = dict(changes.jobs), changes.schedulable
         while self._due and self._due[0][0] <= self._now_ms:
@@ -135,7 +135,7 @@ class Continuation:
         self._settle(touched, schedulable=schedulable)
 
     def _as_here(self, event: k.Event) -> list[k.Event]:
-        """What an observation of the log is in this variant: itself under the present term, or nothing."""
+        """The observation in this variant: itself under the present term, or nothing."""
         if isinstance(event, (k.NodeSeen, k.NodeGone)) and event.name in self._without_nodes:
             return []
         if isinstance(event, k.PodSeen) and event.node in self._without_nodes:
@@ -149,7 +149,7 @@ class Continuation:
         return [retold(event, self.state)]
 
     def _job_as_here(self, event: k.JobSeen | k.JobGone) -> list[k.Event]:
-        """A job that ran in the log and was deleted while it did runs as long here, whenever that is."""
+        """Ignore the deletion of a job that ran in the log: here it runs as long as it did there."""
         uid = event.uid
         if uid in self._without_jobs or uid in self._gone:
             return []
@@ -167,7 +167,7 @@ class Continuation:
         return [*pods_gone(self.state, pods), retold(event, self.state)]
 
     def _quota_as_here(self, event: k.QuotaSeen) -> list[k.Event]:
-        """A quota limits what it did in the log; what is used is counted here."""
+        """A quota limits what it did in the log, but its use is counted in this variant."""
         there = self.state.quotas.get(event.namespace, {}).get(event.name)
         if there is None:
             return [retold(event, self.state)]
@@ -179,7 +179,7 @@ class Continuation:
     # --- jobs --------------------------------------------------------------------------------------------------
 
     def _over(self, uid: str, attempt: int) -> Changes:
-        """An attempt has lasted as long as in the log. It may have ended otherwise before."""
+        """End an attempt that has run as long as in the log, unless it ended before."""
         job = self.state.jobs.get(uid)
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
@@ -203,7 +203,7 @@ class Continuation:
         return changes
 
     def _begin_attempt(self, uid: str) -> None:
-        """A quorum that has its nodes: note when it gives them back."""
+        """If a job's quorum is placed, schedule the end of its attempt."""
         job = self.state.jobs.get(uid)
         if job is None or job.ended or not job.quorum_placed() or (uid, job.attempt) in self._begun:
             return
@@ -225,7 +225,7 @@ class Continuation:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _settle(self, touched: dict[str, None], *, schedulable: bool) -> None:
-        """Controllers and cycles, until neither has anything more to decide at this moment."""
+        """Run controllers and cycles until neither has anything more to decide at this time."""
         for _ in range(_ROUNDS):
             schedulable |= self._control(touched)
             for uid in touched:
@@ -242,7 +242,7 @@ class Continuation:
         self._meter.sample(self.state, self._now_ms)
 
     def _control(self, touched: Mapping[str, None]) -> bool:
-        """What controllers decide on jobs that hold no running pods: start, end, suspend, resume, give up."""
+        """Make the controllers' decisions that don't depend on pods: start, end, suspend, resume, give up."""
         schedulable = False
         for uid in sorted(touched):
             for _ in range(_ROUNDS):
@@ -260,13 +260,13 @@ class Continuation:
         return schedulable
 
     def _due_to_be_given_up(self, uid: str) -> None:
-        """A job that a cycle before the point found infeasible: note when another would give it up."""
+        """If a job was infeasible before the point, schedule the cycle that may give it up."""
         job = self.state.jobs[uid]
         if not job.ended and job.waits is not None and job.waits.shortage.infeasible and job.times.infeasible_ms:
             self._at(max(self._now_ms, job.times.infeasible_ms + self._config.infeasible_grace_ms), uid, -1)
 
     def _due_after_back_off(self, uid: str) -> None:
-        """A job that backs off: a cycle may place it once that is over."""
+        """If a job backs off, schedule a cycle for the end of the back-off."""
         not_before_ms = self.state.jobs[uid].not_before_ms
         if not_before_ms > self._now_ms:
             self._at(not_before_ms, "", -1)
@@ -282,7 +282,7 @@ class Continuation:
 
 
 def _controlled(job: JobRecord) -> bool:
-    """Whether a controller's decision on the job depends on nothing but the job: its pods aren't simulated."""
+    """Whether a controller's decision on the job depends on the job alone. Pods aren't simulated."""
     if job.ended:
         return False
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING) or job.seen.invalid:

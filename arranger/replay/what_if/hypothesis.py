@@ -1,7 +1,7 @@
-"""What if something else had been said: a state with some events more, made without touching the state it comes from.
+"""Hypotheses: a copy of a state with additional events folded into it. The original state is unchanged.
 
-A supposition is told in events, so it means what the fold makes of them: a cordon taken back is the node seen again
-without it, a job that ends is the job and its pods gone.
+A hypothesis consists of events, so the fold defines its meaning: to uncordon a node is to see the node without the
+cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ _Observation = TypeVar("_Observation", bound=msgspec.Struct)
 
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
-    """The state with these events after all that it holds, and no pod coming but those they tell of. What they don't
-    touch is shared between the two."""
+    """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
+    release. The two states share the parts that the events don't touch."""
     of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     events = accounted(state, events)
     fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
@@ -34,8 +34,8 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
 
 
 def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
-    """Fold supposed events into a state as one more entry; answers what that touched. Of them no pod comes but those
-    they tell of."""
+    """Fold hypothetical events into a state as one more entry, and return what they touched. No assumed pods are added
+    for the slots that they release."""
     return _fold(state, time_ms, accounted(state, events))
 
 
@@ -50,29 +50,29 @@ def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
 
 
 def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
-    """The node with these facts, as its watcher would tell it."""
+    """The observation of a node with these facts."""
     nodes = state.nodes
     uid = nodes.uids[nodes.rows[name]] if nodes.has(name) else f"supposed-{name}"
     return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)
 
 
 def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
-    """The job after an edit that gives it this spec."""
+    """The observation of the job after an edit to this spec."""
     return msgspec.structs.replace(retold(job.seen, state), spec=spec, generation=job.seen.generation + 1)
 
 
 def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
-    """The job gone with its pods."""
+    """The deletion of the job and its pods."""
     return (job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
 
 
 def job_alone_gone(job: JobRecord, state: State) -> k.JobGone:
-    """The job gone; its pods stay."""
+    """The deletion of the job without its pods."""
     return k.JobGone(state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, job.uid)
 
 
 def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
-    """The job gone and what it holds in these slots: what it holds in others is held as before."""
+    """The deletion of the job and of its pods in these slots. Substitute pods keep the resources of its other slots."""
     gone = [state.pods[uid] for slot, uid in job.bound.items() if slot in slots]
     term = state.terms.get(k.Watched.POD, 0)
     stay = tuple(
@@ -105,12 +105,11 @@ def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:
 
 
 def retold(event: _Observation, state: State) -> _Observation:
-    """An observation as the present watcher of its kind would tell it."""
+    """The observation under the present term of its kind."""
     return msgspec.structs.replace(event, term=state.terms.get(k.WATCHED[type(event)], 0))
 
 
 def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
-    """The UIDs of jobs that events change."""
     for event in events:
         if isinstance(event, (k.JobSeen, k.JobGone)):
             yield event.uid
@@ -120,7 +119,7 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
 
 
 def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
-    """A state of its own in all that the events change: pods are many, and most events aren't of them."""
+    """A copy of all parts that the events change. Pods are copied only for events about pods, because they are many."""
     jobs = dict(state.jobs)
     pods_of = dict(state.pods_of) if of_pods else state.pods_of
     for uid in touched:

@@ -1,7 +1,7 @@
-"""What if: a cycle at a point of the log, taken as it was or would have been, and with something otherwise: another
-configuration, a job or a node more or less; and what differs.
+"""What-if for one cycle: take a cycle at a point of the log with the recorded inputs and with a variation (another
+configuration, added or removed jobs or nodes), and compare the plans.
 
-What is added or removed is folded as one more entry of observations, so it comes about as it would in the log.
+Additions and removals are folded as one more entry of observations, so they have the same effect as in the log.
 """
 
 from collections import Counter
@@ -38,8 +38,8 @@ from arranger.scheduling import (
 
 
 class Variation(msgspec.Struct, frozen=True):
-    """What is to be otherwise: the configuration, things that are there too (observations; their terms don't matter),
-    jobs by UID and nodes by name that aren't there."""
+    """A variation: another configuration, additional observations (their terms don't matter), removed jobs by UID, and
+    removed nodes by name."""
 
     overrides: Overrides = Overrides()
     added: tuple[k.Event, ...] = ()
@@ -51,9 +51,9 @@ class Variation(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """What a cycle does for one job. `queue` is its position, from 1; 0 for one that wants no nodes. `held` of
-    `desired` pods had nodes before; `nodes` are the nodes of the pods that it places, each with its pods in words;
-    `waits` says why the rest, or all of it, waits."""
+    """The result of a cycle for one job. `queue` is its position, from 1; 0 if the job needs no nodes. `held` of
+    `desired` pods had nodes before. `nodes` maps the nodes of newly placed pods to these pods in words. `waits` says
+    why the rest of the job waits."""
 
     job: str
     queue: int
@@ -67,8 +67,8 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A cycle on the state at `offset`, told `time_ms`: who gets which nodes, in queue order. `given` are the amounts
-    that it gives, in words."""
+    """The result of a cycle on the state at `offset` at time `time_ms`: the jobs in queue order with their nodes.
+    `given` is the total of the placed pods' requests, in words."""
 
     offset: int
     time_ms: int
@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class JobDifference(msgspec.Struct, frozen=True):
-    """One job about which two plans differ; None where it isn't in a plan. `differs` names fields, of `COMPARED`."""
+    """A job in which two plans differ; None for a plan without it. `differs` names the fields, of `COMPARED`."""
 
     job: str
     one: JobPlan | None
@@ -96,7 +96,7 @@ COMPARED = ("queue", "held", "nodes", "waits")
 
 
 def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
-    """The jobs about which two plans differ, in the order of the first, then of the second."""
+    """The jobs in which two plans differ, in the order of the first plan, then of the second."""
     ones, others = {plan.job: plan for plan in one.jobs}, {plan.job: plan for plan in other.jobs}
     found = []
     for job in dict.fromkeys((*ones, *others)):
@@ -110,7 +110,7 @@ def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
 def take_plan(
     state: State, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN
 ) -> tuple[Plan, tuple[k.Event, ...]]:
-    """The cycle as a plan, and as the events that it would record."""
+    """Take a cycle. Returns its plan and the events that it would record."""
     before = {job.uid: len(job.placements) for job in waiting_jobs(state, time_ms)} if state.synced else {}
     turns = _Turns()
     events = take_cycle(state, config, time_ms, turns, policies=policies)
@@ -172,7 +172,7 @@ def _job_plan(
 
 
 class _Turns(CycleObserver):
-    """The attempts of a cycle, in the order of first turns."""
+    """Collects the placement tries of a cycle, in the order of the jobs' first turns."""
 
     def __init__(self) -> None:
         self.tries: dict[str, PlacementTry] = {}
@@ -184,17 +184,17 @@ class _Turns(CycleObserver):
         self.tries[tried.job.uid] = tried
 
 
-# --- what is otherwise ---------------------------------------------------------------------------------------
+# --- variations ----------------------------------------------------------------------------------------------
 
 
 def vary(state: State, variation: Variation, time_ms: int) -> None:
-    """Bring about in a state what a variation adds and removes; its configuration is the caller's to use.
+    """Apply the additions and removals of a variation to a state. The caller applies its configuration.
 
-    A job that isn't there takes its pods with it. A node that isn't there too, those of strangers included; jobs that
-    had their leader or their quorum there begin again, others have those slots placed again.
+    A removed job or node also removes its pods, on a node including foreign ones. A job that loses its leader or its
+    quorum with a node begins again; other jobs get new nodes for the lost slots.
     """
     if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
-        say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # as in no log from before
+        say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # an older log has no quotas
         say(state, time_ms, [k.ListingEnded(k.Watched.QUOTA, state.terms.get(k.Watched.QUOTA, 0), "")])
     lost, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)
     term = state.terms.get(k.Watched.NODE, 0)
@@ -223,7 +223,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
-    """What controllers would decide on a job with slots on nodes that aren't there."""
+    """The controllers' decisions on a job with slots on lost nodes."""
     slots = [slot for slot, node in sorted(job.placements.items()) if node in lost]
     if not slots or job.spec is None or job.ended:
         return []
@@ -233,7 +233,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
         reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)
         return [k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts)]
     if LEADER in slots:
-        return []  # decided and not started: a cycle can't take that back, and its controller will
+        return []  # placed but not started: its controller reverts that, a cycle can't
     workers = tuple(
         k.EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False)
         for slot in slots
@@ -244,7 +244,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
 
 
 def edit_text(event: k.Event, state: State) -> str:
-    """What an added observation changes of a node or job that is there, in words; empty if it is a new one."""
+    """The changes of an added observation to an existing node, quota or job, in words; empty if it is a new one."""
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
         return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
@@ -258,7 +258,7 @@ def edit_text(event: k.Event, state: State) -> str:
 
 
 def _node_changes(had: NodeFacts, has: NodeFacts) -> list[str]:
-    """What differs between a node's facts, each as "what: before → after"."""
+    """The differences between two nodes' facts, each as "what: before → after"."""
     amounts = dict(had.allocatable), dict(has.allocatable)
     labels = dict(had.labels), dict(has.labels)
     found = [
@@ -286,8 +286,8 @@ def _yes(value: bool) -> str:
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a cycle is taken on: the state at `base`, the configuration and the time that it is told. `cycle` is the
-    offset of the recorded cycle that this is, 0 for one that nobody took."""
+    """The inputs of a cycle: the state at `base`, the configuration and the time. `cycle` is the offset of the cycle's
+    record, 0 if the cycle isn't in the log."""
 
     base: int
     time_ms: int
@@ -296,7 +296,7 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Scout:
-    """Reads on, folding nothing, and keeps the last cycle recorded and the one in the last entry, if any."""
+    """Reads entries without folding them, and keeps the last recorded cycle."""
 
     def __init__(self) -> None:
         self._last: tuple[Entry, int, k.CycleTaken] | None = None
@@ -310,17 +310,17 @@ class Scout:
         return True
 
     def first_cycle(self, entry: Entry) -> bool:
-        """Take in one entry; False once a cycle was met."""
+        """Read one entry. Returns False once a cycle was read."""
         self.feed(entry)
         return self._last is None
 
     @property
     def config(self) -> CycleConfig | None:
-        """The configuration of the last cycle met."""
+        """The configuration of the last cycle that was read."""
         return self._last[2].config if self._last is not None else None
 
     def cycle(self, offset: int) -> tuple[Inputs, tuple[k.Event, ...]] | None:
-        """The cycle of which the record or a decision stands at this offset of the last entry, and its record."""
+        """The inputs and events of the cycle in the last entry, if this offset is in that entry; None otherwise."""
         if self._last is None or self._end is not self._last[0] or not self._end.first <= offset <= self._end.last:
             return None
         entry, at, taken = self._last

@@ -1,4 +1,4 @@
-"""Another configuration than the recorded one: what of it is replaced, everything else as it was."""
+"""Overrides of a recorded configuration: the replaced parts; all other parts stay as recorded."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from arranger.scheduling import Policies
 
 
 class Overrides(msgspec.Struct, frozen=True):
-    """The parts of a cycle's configuration that are replaced; None leaves a part as it was recorded.
+    """The replaced parts of a cycle's configuration; None leaves a part as recorded.
 
-    With `every_job` the policies replace those that jobs name themselves too.
+    With `every_job`, the policies also replace those that jobs select themselves.
     """
 
     queue_policy: str | None = None
@@ -29,24 +29,24 @@ class Overrides(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> dict[str, object]:
-        """What is replaced, by field."""
+        """The replaced fields with their values."""
         fields = msgspec.structs.asdict(self)
         return {name: value for name, value in fields.items() if value is not None and name != "every_job"}
 
     @property
     def text(self) -> str:
-        """The same in words: "queue_policy DRF, weights cpu=1"."""
+        """The replaced fields in words: "queue_policy DRF, weights cpu=1"."""
         parts = [f"{name.removesuffix('_ms')} {_words(value)}" for name, value in self.given.items()]
         return ", ".join(parts) + (" for every job" if self.every_job else "")
 
     def of(self, config: CycleConfig, policies: Policies) -> tuple[CycleConfig, Policies]:
-        """The recorded configuration with the replacements, and what to take it by: any queue or pod policy that is
-        installed here, and the filters that the recorded one had, so that nothing else differs."""
+        """The recorded configuration with the overrides, and the policies for it: all installed queue and pod policies,
+        but the recorded filters, so that nothing else differs."""
         by = Policies(policies.queue, policies.pod, policies.closest(config).filters)
         return by.usable(msgspec.structs.replace(config, **self.given, versions=by.versions())), by
 
     def spec(self, spec: JobSpec | None) -> JobSpec | None:
-        """A job's spec as it is then: without the policies that it names, where they are replaced."""
+        """A job's spec without the policies that are replaced for every job."""
         if spec is None or not self.every_job:
             return spec
         return msgspec.structs.replace(
@@ -57,7 +57,7 @@ class Overrides(msgspec.Struct, frozen=True):
 
     @contextmanager
     def over(self, state: State) -> Iterator[None]:
-        """For as long as this lasts, the jobs of a state are as they are then."""
+        """Apply the overrides to the jobs of a state, inside a `with` block."""
         specs = {uid: job.spec for uid, job in state.jobs.items() if self.every_job}
         for uid, spec in specs.items():
             state.jobs[uid].spec = self.spec(spec)

@@ -1,6 +1,6 @@
-"""What quotas count after something that was only supposed: nobody's controller counts pods that were never there.
+"""Compute the use of quotas after hypothetical events, because no controller of Kubernetes counts hypothetical pods.
 
-What is used is what it was, less what pods used that are gone or have ended, and with what new ones use.
+The new use is the old one, less that of pods that were deleted or have ended, plus that of new pods.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from arranger.projections.state import State
 
 
 def accounted(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
-    """These events, before they are folded, and the quotas as they are after them."""
+    """These events, which aren't folded yet, followed by the quotas as they are after them."""
     quotas = {(one.namespace, one.name): one for of in state.quotas.values() for one in of.values()}
     quotas |= {(one.namespace, one.name): one for one in events if isinstance(one, k.QuotaSeen)}
     for event in events:
@@ -38,7 +38,7 @@ def accounted(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
 
 
 def as_counted(seen: k.QuotaSeen, there: k.QuotaSeen) -> k.QuotaSeen:
-    """A quota as it is seen anew; what is used of it is what was counted of it here, as far as it limits that."""
+    """A new observation of a quota with the use that was counted here, for the resources that it limits."""
     used = dict(seen.used) | {name: value for name, value in there.used if name in dict(seen.hard)}
     return msgspec.structs.replace(seen, used=tuple(sorted(used.items())))
 
@@ -52,7 +52,7 @@ def _moved(state: State, quota: k.QuotaSeen, old: k.PodSeen | None, new: k.PodSe
 
 
 def _uses(state: State, quota: k.QuotaSeen, pod: k.PodSeen | None) -> dict[str, int]:
-    """What a pod uses of a quota. A stranger's limits aren't known, nor whether a scope has it."""
+    """What a pod uses of a quota. The limits and the scopes of a foreign pod are unknown."""
     if pod is None or pod.phase in TERMINAL:
         return {}
     job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None

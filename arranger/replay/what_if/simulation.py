@@ -1,7 +1,7 @@
-"""What the scheduler would do with a cluster that was described rather than seen: a log in memory, cycle after cycle.
+"""Simulate the scheduler on a described cluster, with a log in memory.
 
-The description comes as the observations that a watcher would append, and is folded like any log; then cycles are
-taken as in production. What one of them places is held as decided for the next, and no pod ever starts or ends.
+The description consists of observations as a watcher would append them, and is folded like any log. Cycles then run as
+in production, each with the placements of those before. No pod ever starts or ends.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ from arranger.scheduling import (
     take_cycle,
 )
 
-#: The term of each kind of observation in a simulated log.
+#: Kind of observation → its term in a simulated log.
 TERMS = {kind: offset for offset, kind in enumerate(k.Watched, start=2)}
 
-#: Counted among the reasons of a pod that has none: nodes that would take it.
+#: The reasons under which an unplaced pod's outcome counts nodes with room for it.
 NOT_THE_QUORUM = "have room for it, but not for the whole quorum"
 HAS_ROOM = "have room for it"
 
 
 class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that the cycles gave a node. `worker_set` is None for the leader."""
+    """A pod that the cycles placed. `worker_set` is None for the leader."""
 
     pod: str
     role: str
@@ -62,8 +62,8 @@ class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What came of one job. `queue_position` counts from 1; 0 for a job that wanted no node or is invalid. `found_room`
-    pods found room and don't hold it, for the quorum isn't whole: the reasons of the others are told beside them."""
+    """The outcome of one job. `queue_position` counts from 1; 0 for a job that needed no node or is invalid. If the
+    quorum is incomplete, `found_room` of its pods found room, and the reasons of the others count that room as used."""
 
     namespace: str
     name: str
@@ -76,7 +76,7 @@ class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):
-    """A node after the cycles, amounts as Kubernetes writes them. What was used before counts too."""
+    """A node after the cycles, with amounts as Kubernetes writes them. `used` includes the use before the cycles."""
 
     name: str
     allocatable: dict[str, str]
@@ -84,14 +84,14 @@ class NodeOutcome(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The plan: jobs in the order of their first turns, then those that had none by name; nodes by name."""
+    """The plan: jobs in the order of their first turns, then jobs without a turn by name; nodes by name."""
 
     jobs: tuple[JobOutcome, ...]
     nodes: tuple[NodeOutcome, ...]
 
 
 class Simulation:
-    """A cluster in memory: what these observations tell, under `TERMS` and at `time_ms`, and nothing else."""
+    """A cluster in memory that consists of these observations, with the terms of `TERMS`, at `time_ms`."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Simulation:
         self._turns: dict[str, None] = {}
         self._say([k.EpochBegun(1, 0, "simulated"), *(k.claim(kind, "simulated") for kind in k.Watched)])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
-        #: What each job had to begin with.
+        #: Job UID → its placements before the cycles.
         self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
 
     def cycle(self) -> tuple[k.Event, ...]:
-        """Take one cycle and hold what it decides; answers its record, nothing when there was nothing to say."""
+        """Take one cycle and fold its decisions. Returns its events, none if it decided nothing."""
         events = take_cycle(self.state, self._config, self.time_ms, self._observer, policies=self._policies)
         for event in events:
             if isinstance(event, (k.Placed, k.Waits)):
@@ -125,11 +125,11 @@ class Simulation:
         return events
 
     def pass_time(self, span_ms: int) -> None:
-        """Later cycles are told so much later."""
+        """Set the time of later cycles forward."""
         self.time_ms += span_ms
 
     def outcome(self) -> Outcome:
-        """What came of it so far."""
+        """The plan so far."""
         taken = [self.state.jobs[uid] for uid in self._turns]
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
@@ -176,7 +176,7 @@ class Simulation:
         )
 
     def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
-        """Why a pod of this group has no node: as it was at the job's turn; as it is now where it had none."""
+        """Why a pod of this group has no node: at the job's turn, or now if the job had no turn."""
         found = self._observer.found.get((job.uid, group))
         if found is not None:
             return _told(found, NOT_THE_QUORUM)
@@ -194,16 +194,16 @@ class Simulation:
 
 
 class _Reasons(CycleObserver):
-    """Keeps why pods found no node, by job and group, as of the last cycle in which they were tried."""
+    """Keeps the reasons why pods found no node, by job and group, from the last cycle that tried them."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int], ReasonCounts] = {}
-        #: Job UID → pods of its quorum that found room in vain.
+        #: Job UID → the number of quorum pods that found room although the quorum as a whole didn't.
         self.room: dict[str, int] = {}
         self._last: PlacementTry | None = None
 
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
-        """A quorum may be tried in several splits: the first is the one that is told."""
+        """Keep the reasons. A quorum may be tried in several splits; the first one counts."""
         job = tried.job
         if not tried.quorum_stands and self._last is not tried:
             for group, of in enumerate(job.valid_spec.groups):
@@ -218,12 +218,11 @@ class _Reasons(CycleObserver):
 
 
 def _told(reasons: ReasonCounts, fits: str) -> dict[str, int]:
-    """Reasons in words; `fits` is said of nodes that would take the pod."""
+    """Reasons in words; `fits` are the words for nodes with room for the pod."""
     return {fits if of.kind == ReasonKind.FITS else reason_text(of): count for of, count in reasons}
 
 
 def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
-    """A pod's name, role, worker set and index."""
     number, index = slot
     name = job.valid_spec.groups[number].name
     pod = pod_name(job.seen.name, name, index, job.attempt)

@@ -1,4 +1,4 @@
-"""How well a cluster was used over a stretch of time: waiting, utilisation, fragmentation, makespan."""
+"""Figures on a cluster over an interval: waiting times, utilisation, fragmentation, makespan."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,17 +11,17 @@ from arranger.projections.state import State
 from arranger.replay.reading.recording import AttemptKey
 from arranger.scheduling import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 
-#: Typical pods make up this share of those that came.
+#: Typical pods make up this percentage of all pods.
 _TYPICAL_PERCENT = 95
-#: Nodes with more GPUs than this aren't looked at for fragmentation: it counts them one by one.
+#: Fragmentation isn't computed for nodes with more GPUs than this, because it counts GPUs one by one.
 _MOST_GPUS = 64
-#: Points of a curve that are kept.
+#: The maximum number of points of a curve.
 CURVE = 400
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The cluster at one moment: GPUs in use or decided, GPUs there, jobs that wait for their quorum, and GPUs that are
-    idle but of no use to typical pods."""
+    """The cluster at one time: GPUs used or placed on, all GPUs, jobs that wait for their quorum, and idle GPUs that
+    typical pods can't use."""
 
     time_ms: int
     gpus_used: int
@@ -31,12 +31,12 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Utilisation(msgspec.Struct, frozen=True):
-    """One variant from `begin_ms` to `end_ms`. Waiting times are from when a job came, or began to wait again, until
-    its quorum had nodes; those of jobs that still wait at the end count as long as they have waited so far.
+    """The figures of one variant from `begin_ms` to `end_ms`. A waiting time is from a job's creation, or from when it
+    began to wait again, to the placement of its quorum, or to the end if the job still waits then.
 
-    `gpu_utilisation` and `gpu_fragmentation` are means over time, parts of all GPUs (0 to 1), None without any.
-    `makespan_ms` is the time to the last end of a job, None if none ended. `endless` attempts have no end in the log;
-    `endless_jobs` are their jobs. `started` counts attempts, `jobs_started` the jobs that they are of.
+    `gpu_utilisation` and `gpu_fragmentation` are means over time, as parts of all GPUs (0 to 1), None without GPUs.
+    `makespan_ms` is the time to the last end of a job, None if none ended. `endless` counts attempts without an end in
+    the log; `endless_jobs` are their jobs. `started` counts attempts, `jobs_started` counts jobs.
     """
 
     begin_ms: int
@@ -52,15 +52,15 @@ class Utilisation(msgspec.Struct, frozen=True):
     gpu_fragmentation: float | None
     makespan_ms: int | None
     curve: tuple[Sample, ...]
-    #: (job UID, attempt) → when its quorum had nodes, told in milliseconds.
+    #: (job UID, attempt) → the time of its quorum's placement, in milliseconds.
     starts: dict[AttemptKey, int] = {}
     jobs_started: int = 0
     endless_jobs: tuple[str, ...] = ()
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """How close the unchanged variant comes to the log: of `common` starts that both have, `equal` are within a second,
-    and the farthest are `farthest_ms` apart. `only_log` and `only_here` are starts that only one of them has."""
+    """How close the unchanged variant is to the log: of the `common` starts, `equal` are within a second, and the
+    largest difference is `farthest_ms`. `only_log` and `only_here` count the starts that only one of them has."""
 
     common: int
     equal: int
@@ -70,7 +70,7 @@ class Likeness(msgspec.Struct, frozen=True):
 
 
 def likeness(recorded: dict[AttemptKey, int], here: dict[AttemptKey, int]) -> Likeness:
-    """Starts of the log beside those of a course over the same time."""
+    """Compare the starts in the log with those of a variant over the same time."""
     apart = [abs(recorded[key] - here[key]) for key in recorded if key in here]
     return Likeness(
         common=len(apart),
@@ -82,7 +82,7 @@ def likeness(recorded: dict[AttemptKey, int], here: dict[AttemptKey, int]) -> Li
 
 
 class Meter:
-    """Looks on while a variant goes on. Fragmentation is measured for `typical` pods, see `typical_pods`."""
+    """Measures a variant while it continues. Fragmentation is measured for `typical` pods, see `typical_pods`."""
 
     def __init__(self, typical: Mix | None, begin_ms: int) -> None:
         self.endless = 0
@@ -90,22 +90,22 @@ class Meter:
         self.endless_jobs: dict[str, None] = {}
         self._begin_ms = begin_ms
         self._typical = typical
-        #: Since when jobs wait for their quorum, told in milliseconds.
+        #: (job UID, attempt) → the time since which it waits for its quorum, in milliseconds.
         self._since: dict[AttemptKey, int] = {}
         self._waits: list[int] = []
         self._starts: dict[AttemptKey, int] = {}
         self._ended: dict[str, int] = {}
-        #: Jobs that had ended before anything went on.
+        #: Jobs that had ended before the variant began.
         self._ended_before: dict[str, None] = {}
         self._samples: list[Sample] = []
         self._changes = -1
 
     def begin(self, state: State) -> None:
-        """The state from which it goes on: what has ended by then is no end of the course."""
+        """Note the jobs that have ended in the first state: their ends don't count."""
         self._ended_before = {uid: None for uid, job in state.jobs.items() if job.ended}
 
     def look(self, state: State, uid: str, now_ms: int) -> None:
-        """A job may have begun or ceased to wait."""
+        """Update a job that may have begun or stopped waiting."""
         job = state.jobs.get(uid)
         if job is None or not _waits(job):
             for key in [key for key in self._since if key[0] == uid] if job is None else [(uid, job.attempt)]:
@@ -122,11 +122,10 @@ class Meter:
             self._since[key] = min(began_ms, now_ms)
 
     def ended(self, uid: str, now_ms: int) -> None:
-        """A job is over."""
         self._ended[uid] = now_ms
 
     def sample(self, state: State, now_ms: int) -> None:
-        """The state as it is from now on."""
+        """Record the state from this time on."""
         if state.nodes.changes == self._changes and self._samples and self._samples[-1].waiting == len(self._since):
             return
         self._changes = state.nodes.changes
@@ -138,7 +137,7 @@ class Meter:
             self._samples.append(taken)
 
     def utilisation(self, state: State, end_ms: int) -> Utilisation:
-        """The figures up to that moment."""
+        """The figures up to `end_ms`."""
         end_ms = max(end_ms, self._begin_ms)
         waits = sorted([*self._waits, *(end_ms - since_ms for since_ms in self._since.values())])
         ends = [moment for moment in self._ended.values() if moment <= end_ms]
@@ -162,14 +161,14 @@ class Meter:
         )
 
     def _mean(self, amounts: Sequence[float], end_ms: int) -> float | None:
-        """The mean over time of amounts, one for each sample, as a part of the GPUs there."""
+        """The mean over time of `amounts`, one per sample, as a part of all GPUs."""
         moments = [*(sample.time_ms for sample in self._samples[1:]), end_ms]
         spans = [max(until - sample.time_ms, 0) for sample, until in zip(self._samples, moments, strict=True)]
         there = sum(sample.gpus * span for sample, span in zip(self._samples, spans, strict=True))
         return sum(amount * span for amount, span in zip(amounts, spans, strict=True)) / there if there else None
 
     def _gpus(self, state: State) -> tuple[int, int, float]:
-        """GPUs in use, there, and fragmented, on nodes that are there."""
+        """The used, total and fragmented GPUs of the present nodes."""
         nodes = state.nodes
         rows = nodes.by_name()
         columns = [column for name, column in sorted(nodes.columns.items()) if name.endswith("/gpu")]
@@ -189,7 +188,7 @@ class Meter:
 
 
 def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
-    """What fragmentation is measured by: the most frequent of these pods, each shape with how many there are."""
+    """The mix for fragmentation: the most frequent of these pods. `shapes` are pairs of a shape and its number."""
     counts: dict[Request, int] = {}
     for shape, count in shapes:
         cpu = next((amount for name, amount in shape.requests if name == "cpu"), 0)
@@ -200,7 +199,7 @@ def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
 
 
 def _waits(job: JobRecord) -> bool:
-    """Whether it waits for its quorum, by nobody's wish."""
+    """Whether the job waits for its quorum, and not because of its user's wish."""
     if not job.active or job.spec is None or job.spec.suspend or job.spec.terminating:
         return False
     return not job.quorum_placed()

@@ -1,1 +1,1 @@
-"""Candidate changes: what could be different around a waiting job, each only supposed here. `remedies` tries them."""
+"""Candidate changes that might give a waiting job nodes. This package only proposes them; `remedies` tries them."""

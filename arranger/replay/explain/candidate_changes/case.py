@@ -1,4 +1,4 @@
-"""The waiting job that changes are sought for: its story, the cycle's inputs, and what its next pod lacks."""
+"""The waiting job that needs a change: its story, the inputs of a cycle, and what its next pod lacks."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from arranger.scheduling import Policies
 
 @dataclass(frozen=True)
 class Lack:
-    """What a waiting job lacks: the group whose next pod finds no node, and what of its requests nodes lack that
-    nothing else rules out; or what a quota doesn't leave, and then no node was looked at."""
+    """What a waiting job lacks. The next pod of `group` finds no node: `resources` are those of its requests that the
+    `candidates` lack, nodes that nothing else rules out. With `quota`, the quota lacks them and no node was checked."""
 
     group: int
     resources: tuple[str, ...]
@@ -28,7 +28,7 @@ class Lack:
 
 @dataclass(frozen=True)
 class Case:
-    """A waiting job at the end of its story, and by what cycles are taken there."""
+    """A waiting job at the end of its story, with the configuration and the policies for cycles there."""
 
     story: Story
     job: JobRecord

@@ -1,4 +1,4 @@
-"""What a candidate change is, and how changes of one kind are listed and joined."""
+"""A candidate change, and lists and combinations of changes of one kind."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from arranger.model.config import CycleConfig
 
 @dataclass(frozen=True)
 class Change:
-    """Something that could be otherwise. `undoes` is the offset of the event that it takes back, 0 if none is known,
-    and `undone` says what that was. `several`: it is the newest of several events that are taken back; `alone` takes
-    back no other, and is empty where that was tried as another change."""
+    """A change that might help. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone`
+    describes that event. `several`: it reverts several events, of which `undoes` is the newest. `alone` then reverts
+    the newest only; it is empty if another change does that."""
 
     kind: str
     text: str
@@ -30,7 +30,7 @@ Join = Callable[[Sequence[Change]], Change]
 
 
 class Steps(Sequence[Change]):
-    """Ordered changes, each made when it is looked at."""
+    """An ordered list of changes, each made when it is accessed."""
 
     def __init__(self, count: int, make: Callable[[int], Change]) -> None:
         self._count = max(count, 0)
@@ -53,17 +53,17 @@ class Steps(Sequence[Change]):
 
 @dataclass(frozen=True)
 class Family:
-    """Changes of one kind, the likeliest first. Each is tried alone; where none of them is enough and `together` is
-    given, as many of them as it takes, from the first on."""
+    """Changes of one kind, the likeliest first. Each is tried alone. If none is enough, `together` joins as many of
+    them as are needed, from the first on."""
 
     alone: Sequence[Change]
     together: Join | None = None
-    #: The search for the least of an ordered list: the first that is enough ends it.
+    #: The changes grow from first to last; only the first one that is enough is wanted.
     least: bool = False
 
 
 def join_all(kind: str, words: str) -> Join:
-    """Joins changes of a kind into one, its text these words and the names of what they concern."""
+    """A function that joins changes of a kind into one. The text is `words` and the subjects of the changes."""
 
     def together(parts: Sequence[Change]) -> Change:
         newest = max(parts, key=lambda part: part.undoes)
@@ -80,7 +80,7 @@ def join_all(kind: str, words: str) -> Join:
 
 
 def names_text(names: Iterable[str]) -> str:
-    """A few names in words."""
+    """Names in words; of more than four, three and a count."""
     listed = list(names)
     if len(listed) > 4:
         return f"{', '.join(listed[:3])} and {len(listed) - 3} more"

@@ -1,4 +1,4 @@
-"""Which families of changes are tried for a waiting job, in the order of what they cost its user."""
+"""The families of changes that are tried for a waiting job, ordered by their cost for the job's user."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from arranger.replay.explain.candidate_changes.queue import ahead, configuration
 
 
 def families(case: Case) -> Iterator[Family]:
-    """Everything thought of, in the order in which it is tried: the cheapest for who asks comes first."""
+    """All families in the order of the attempts: the cheapest for the job's user first."""
     if case.lack is None:
         yield Family(list(out_of_queue(case)))
         return
@@ -35,7 +35,7 @@ def families(case: Case) -> Iterator[Family]:
 
 
 def _beyond_quota(case: Case) -> Iterator[Family]:
-    """No node would help: a larger quota, less that is used of it, or less that is asked for."""
+    """Where a quota is short, nodes don't help: raise the quota, free some of it, or request less."""
     yield Family(list(raised_quotas(case)))
     yield Family(list(own_edits(case)))
     yield Family(list(edits_ahead(case)))

@@ -1,4 +1,4 @@
-"""Changes to what the job asks for and may use: its spec, its requests, its namespace's quotas."""
+"""Changes to the job's spec and requests, and to its namespace's quotas."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ from arranger.scheduling import quorum_lacks
 
 
 def own_edits(case: Case) -> Iterator[Change]:
-    """The job's spec as it was before an edit of it."""
+    """Revert one of the last edits of the job's spec."""
     for edit in reversed(case.edits(case.job)[-4:]):
         if edit.before is not None and edit.after is not None:
             what = told_from_before(edit.before, edit.after)
@@ -26,7 +26,7 @@ def own_edits(case: Case) -> Iterator[Change]:
 
 
 def fewer_workers(case: Case) -> Sequence[Change]:
-    """Less to start with: another policy than Gang, fewer workers in the quorum."""
+    """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum."""
     spec, state, job = case.spec, case.state, case.job
     policy = spec.pod_policy or case.config.pod_policy
     if policy == GANG:
@@ -45,7 +45,7 @@ def fewer_workers(case: Case) -> Sequence[Change]:
 
 
 def smaller_requests(case: Case) -> Iterator[Change]:
-    """Pods that ask for no more than the closest node has."""
+    """Lower the pods' requests to what the closest node has free."""
     spec, lack = case.spec, case.lack
     if lack is None or not lack.lacks or case.job.stage != Stage.PENDING or any(not free for _, _, free in lack.lacks):
         return
@@ -62,7 +62,7 @@ def smaller_requests(case: Case) -> Iterator[Change]:
 
 
 def raised_quotas(case: Case) -> Iterator[Change]:
-    """All the namespace's quotas raised by what they don't leave for the quorum, or for one pod more."""
+    """Raise all the namespace's quotas by what the quorum lacks, or by what one more pod lacks."""
     assert case.lack is not None and case.lack.quota is not None
     job, told = case.job, case.lack.quota
     policy = case.policies.pod_policy(job, case.config)

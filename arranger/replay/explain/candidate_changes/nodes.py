@@ -1,4 +1,4 @@
-"""Changes to nodes: time since a refusal, mended, restored and additional nodes."""
+"""Changes to nodes: the end of an avoidance, and repaired, restored and additional nodes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +16,10 @@ from arranger.replay.reading.describe import amounts_text
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import ClusterView
 
-#: What Kubernetes itself taints a node with while it is cordoned or unhealthy: it goes with the state.
+#: Kubernetes itself sets these taints while a node is cordoned or unhealthy, and removes them afterwards.
 _CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)
 _HEALTH_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-#: Nodes that are added at most.
+#: The maximum number of added nodes.
 _NODES_MORE = 1024
 _NODE_KINDS = ("uncordon", "taint", "label", "ready")
 _NODES_TOGETHER = {
@@ -33,7 +33,7 @@ _NODES_TOGETHER = {
 
 
 def refusals(case: Case) -> Iterator[Change]:
-    """Nodes that the job avoids because their kubelet refused a pod of it: time mends that."""
+    """Wait until the job no longer avoids a node whose kubelet refused one of its pods."""
     now_ms, avoid_ms = case.state.time_ms, case.config.refusal_avoid_ms
     ends = sorted((since_ms + avoid_ms, node) for node, since_ms in case.job.refusals.items())
     for end_ms, node in ends:
@@ -52,8 +52,8 @@ def refusals(case: Case) -> Iterator[Change]:
 
 
 def node_families(case: Case) -> Iterator[Family]:
-    """Nodes that could be mended, by what is wrong with them first, and those that are gone or have shrunk. Kinds of
-    which one step is enough somewhere come first."""
+    """Repair nodes, one family per kind of problem, and restore nodes that were deleted or have shrunk. The kinds that
+    need only one step on some node come first."""
     mended: dict[str, list[tuple[tuple[int, int, str], Change]]] = {}
     for name, facts in _with_room(case):
         fixed, words, undone = _mended(name, facts, case)
@@ -76,7 +76,7 @@ def _latest_first(changes: Iterable[Change]) -> list[Change]:
 
 
 def _steps_text(words: Sequence[tuple[str, str]]) -> str:
-    """What has to be done to one node; a choice within one of several steps stands in brackets."""
+    """The steps for one node in words; if there are several, a step with a choice is put in brackets."""
     if len(words) == 1:
         return words[0][1]
     return " and ".join(f"({word})" if ", or " in word else word for _, word in words).replace(", or ", " or ")
@@ -91,7 +91,7 @@ def _nodes_together(kind: str) -> Join:
 
 
 def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
-    """Present nodes with room for the pod, as far as amounts go."""
+    """Present nodes with enough free resources for the pod."""
     view = ClusterView(case.state.nodes)
     request = view.request(case.shape)
     asked = np.flatnonzero(request)
@@ -100,8 +100,8 @@ def _with_room(case: Case) -> list[tuple[str, NodeFacts]]:
 
 
 def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tuple[str, str]], list[tuple[int, str]]]:
-    """A node without what keeps the pod off it: its facts then, what was changed, and the events undone: offset and
-    what it was of each, none unless the log has seen every part of it otherwise."""
+    """A node without the properties that keep the pod off: its new facts, the steps, and the reverted events with their
+    offsets. There are no events unless the log shows the cause of every step."""
     shape, turns = case.shape, case.around.turns.get(name, [])
     words: list[tuple[str, str]] = []
     undone: list[tuple[Turn | None, str]] = []
@@ -130,7 +130,7 @@ def _labelled(
     words: list[tuple[str, str]],
     undone: list[tuple[Turn | None, str]],
 ) -> NodeFacts:
-    """The labels that the pod's nodeSelector wants; for required node affinity, those that the node had."""
+    """Add the labels that the pod's nodeSelector requires. For required node affinity, restore the former labels."""
     labels = dict(facts.labels)
     desired = {key: value for key, value in case.shape.node_selector if labels.get(key) != value}
     turns = case.around.turns.get(name, [])
@@ -155,7 +155,7 @@ def _without(facts: NodeFacts, keys: tuple[str, ...]) -> tuple[Taint, ...]:
 
 
 def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
-    """The turn with which a node came to be as it is in one aspect; None for one that was never seen otherwise."""
+    """The last turn that changed one aspect of a node; None if no known turn did."""
     for number in range(len(turns) - 1, -1, -1):
         before, after = _before(turns, number), turns[number].after
         if before is not None and after is not None and getattr(before, aspect) != getattr(after, aspect):
@@ -164,7 +164,7 @@ def _since(turns: Sequence[Turn], aspect: str) -> Turn | None:
 
 
 def _lost_labels(turns: Sequence[Turn], desired: Mapping[str, str]) -> Turn | None:
-    """The last turn with which a node lost any of these labels; None if it never had them all."""
+    """The last turn in which a node lost any of these labels; None if the node didn't lose them all."""
     lost: dict[str, Turn] = {}
     for number, turn in enumerate(turns):
         before, after = _before(turns, number), turn.after
@@ -176,14 +176,14 @@ def _lost_labels(turns: Sequence[Turn], desired: Mapping[str, str]) -> Turn | No
 
 
 def _before(turns: Sequence[Turn], number: int) -> NodeFacts | None:
-    """A node's facts before a turn; where it came back, those that it went with."""
+    """A node's facts before a turn; if the node was created again, its facts before the deletion."""
     if turns[number].before is None and number:
         return turns[number - 1].before
     return turns[number].before
 
 
 def _lost_nodes(case: Case) -> Iterator[Change]:
-    """Nodes that are gone."""
+    """Restore nodes that were deleted."""
     for name, (*_, turn) in case.around.turns.items():
         if turn.after is None and turn.before is not None and not case.state.nodes.has(name):
             facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
@@ -192,7 +192,7 @@ def _lost_nodes(case: Case) -> Iterator[Change]:
 
 
 def _shrunk_nodes(case: Case) -> Iterator[Change]:
-    """Nodes that have less of what is asked for than they had."""
+    """Restore the capacity of nodes that now have less of a requested resource."""
     asked = [name for name, _ in case.shape.requests] + ["pods"]
     for name, turns in case.around.turns.items():
         turn = _since(turns, "allocatable")
@@ -214,7 +214,7 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
 
 
 def more_nodes(case: Case) -> Sequence[Change]:
-    """One, two, three … more of the largest node that the pod may run on, made larger where none is large enough."""
+    """Add one, two, three … nodes like the largest one that the pod may run on, enlarged if even that is too small."""
     lack, state = case.lack, case.state
     assert lack is not None
     asked = {**dict(case.shape.requests), "pods": 1}
@@ -242,6 +242,6 @@ def more_nodes(case: Case) -> Sequence[Change]:
 
 
 def _renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
-    """The facts of a node of another name: labels that hold the name hold the other."""
+    """The facts for a node with another name: label values that are the old name become the new one."""
     labels = tuple((key, new if value == old else value) for key, value in facts.labels)
     return msgspec.structs.replace(facts, labels=labels)

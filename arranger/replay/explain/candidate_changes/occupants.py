@@ -1,4 +1,4 @@
-"""Changes to who holds what the job lacks: jobs that end and pods that go, or come back."""
+"""Changes to the jobs and pods that use what the job lacks: jobs that end, and pods that are deleted or come back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,7 +14,7 @@ from arranger.scheduling import attracts, keeps_away
 
 
 def other_pods(case: Case) -> list[Change]:
-    """Pods of others that keep this one away by what pods ask of each other, the newest first."""
+    """Remove pods that keep this one off by anti-affinity, spread or host ports, the newest first."""
     lack = case.lack
     assert lack is not None
     if case.shape.rules is None and not case.state.repelling:
@@ -39,7 +39,7 @@ def other_pods(case: Case) -> list[Change]:
 
 
 def departed(case: Case) -> Iterator[Change]:
-    """Pods that this one has to join, or that balanced its spread, and that are gone."""
+    """Restore deleted pods that attracted this one by affinity, or that balanced its spread."""
     sought = attracts(case.job, case.lack.group) if case.lack is not None else None
     if sought is None:
         return
@@ -50,7 +50,7 @@ def departed(case: Case) -> Iterator[Change]:
 
 
 def leaving(case: Case) -> Iterator[Change]:
-    """Pods that are being deleted hold what is lacking until they are gone, but for those of which the slot stays."""
+    """Wait for pods in deletion that use the lacking resources. Pods that fill a slot don't count: the slot remains."""
     lack, state = case.lack, case.state
     assert lack is not None
     filling = {uid: None for job in state.jobs.values() for uid in job.bound.values()}
@@ -78,7 +78,7 @@ def leaving(case: Case) -> Iterator[Change]:
 
 
 def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
-    """The event that gave a pod its node, 0 where it wasn't read, and what it was."""
+    """The offset of the event that gave a pod its node, 0 if it wasn't read, and its description."""
     owner = pod.owner
     if owner is None:
         return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} came onto {pod.node}"
@@ -89,7 +89,7 @@ def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
 
 
 def capacity(case: Case) -> Sequence[Change]:
-    """Jobs and pods that hold what is lacking on nodes that the pod may run on, those that took it last first."""
+    """End jobs and pods that use the lacking resources on candidate nodes, the latest first."""
     lack, state, came = case.lack, case.state, case.around.came
     assert lack is not None
     if not lack.resources:
@@ -109,7 +109,7 @@ def capacity(case: Case) -> Sequence[Change]:
 
 
 def users_of_quota(case: Case) -> Iterator[Change]:
-    """Jobs of the same namespace that hold slots, those that count most first."""
+    """End jobs of the same namespace that have placements, those with the most first."""
     namespace, uid = case.job.seen.namespace, case.job.uid
     there = [job for job in case.state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
     for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
@@ -118,7 +118,7 @@ def users_of_quota(case: Case) -> Iterator[Change]:
 
 
 def _without_holder(case: Case, uid: str, lack: Lack) -> Change:
-    """A job that ends, or a pod of others that is gone."""
+    """End a job, or delete a foreign pod."""
     if uid in case.state.jobs:
         other = case.state.jobs[uid]
         return _ending(case, other, lambda slots: _amounts(other, lack, slots))
@@ -136,14 +136,14 @@ def _holds_any(job: JobRecord, lack: Lack) -> bool:
 
 
 def _amounts(job: JobRecord, lack: Lack, slots: Collection[SlotKey]) -> str:
-    """What a job holds of what is lacking in these slots: "3 nvidia.com/gpu on n5"."""
+    """The lacking resources that a job uses in these slots, in words: "3 nvidia.com/gpu on n5"."""
     groups = job.valid_spec.groups
     placed = ((node, groups[slot[0]].shape.requests) for slot, node in job.placements.items() if slot in slots)
     return _held_text(placed, lack)
 
 
 def _held_text(asked: Iterable[tuple[str, Amounts]], lack: Lack) -> str:
-    """The same of pods, each with its node and its requests."""
+    """The same for pods, given by node and requests."""
     held, nodes = amounts_on(asked, lack.resources, lack.candidates)
     if not held:
         return "nothing that it lacks"
@@ -151,7 +151,7 @@ def _held_text(asked: Iterable[tuple[str, Amounts]], lack: Lack) -> str:
 
 
 def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], str]) -> Change:
-    """A job that ends, and its newest decision: that is what would be undone. `what` says what slots mean."""
+    """End a job: the change reverts the job's newest placement decision. `what` puts the use of slots in words."""
     present = what(other.placements)
     subject = f"{label(other)} ({present})"
     gone = hypothesis.job_gone(other, case.state)
@@ -165,8 +165,8 @@ def _ending(case: Case, other: JobRecord, what: Callable[[Collection[SlotKey]], 
 
 
 def _decided(case: Case, other: JobRecord) -> tuple[int, list[SlotKey], int]:
-    """The newest decision that gave a job nodes that it still has, 0 where it wasn't read; its slots there, and how
-    many it gave."""
+    """The newest decision that gave a job nodes that it still has: its offset, 0 if it wasn't read, those slots, and
+    the number of slots that it placed."""
     present = other.placements
     for one in reversed(case.around.placements.get(other.uid, [])):
         given = expand(one.pods)

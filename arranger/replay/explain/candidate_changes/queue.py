@@ -1,4 +1,4 @@
-"""Changes to the queue: what keeps the job out of it, which jobs are ahead, and how cycles are configured."""
+"""Changes to the queue: the conditions that keep the job out of it, the jobs ahead, and the cycles' configuration."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,12 +12,12 @@ from arranger.replay.reading.describe import label
 from arranger.replay.reading.edits import shown, told_from_before
 from arranger.replay.what_if import hypothesis
 
-#: Priorities that a TYJob may have.
+#: The highest priority that a TYJob may have.
 _HIGHEST = 10
 
 
 def out_of_queue(case: Case) -> Iterator[Change]:
-    """What brings a job into the queue that isn't in it."""
+    """Bring a job into the queue that isn't in it."""
     job, state, spec = case.job, case.state, case.spec
     pods = [p for p in state.pods_of.get(job.uid, {}).values() if p.owner is not None and p.owner.attempt < job.attempt]
     stay = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and has_earlier_pods(state, job)
@@ -49,7 +49,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
 
 
 def edits_ahead(case: Case) -> Iterator[Change]:
-    """The spec of a job ahead as it was before an edit."""
+    """Revert an edit of a job ahead."""
     edits = [(edit, other) for other in case.ahead for edit in case.edits(other)]
     for edit, other in sorted(edits, key=lambda one: -one[0].offset):
         if edit.before is not None and edit.after is not None:
@@ -59,7 +59,7 @@ def edits_ahead(case: Case) -> Iterator[Change]:
 
 
 def configurations(case: Case) -> Iterator[Change]:
-    """The configuration of earlier cycles."""
+    """Use the configuration of earlier cycles."""
     for configured in reversed(case.around.configured[-3:]):
         before, after = configured.before, configured.after
         said = [
@@ -76,7 +76,7 @@ def configurations(case: Case) -> Iterator[Change]:
 
 
 def priorities(case: Case) -> Iterator[Change]:
-    """A higher priority: the least that goes before some of those ahead."""
+    """Raise the priority above that of some jobs ahead, in the smallest steps."""
     spec = case.spec
     levels = sorted({other.spec.priority for other in case.ahead if other.spec is not None})
     for level in levels:
@@ -87,7 +87,7 @@ def priorities(case: Case) -> Iterator[Change]:
 
 
 def ahead(case: Case) -> Sequence[Change]:
-    """Jobs ahead, should they not be there: those that came last first."""
+    """Remove a job ahead that has no placements, the latest arrival first."""
     arrived = case.around.arrived
     others = [other for other in case.ahead if not other.placements]
     others.sort(key=lambda one: -arrived.get(one.uid, 0))
