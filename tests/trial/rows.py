@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.depth import SOAK
 from tests.trial.clocks import wrong_clocks
 from tests.trial.distances import api_gone, redis_far
 from tests.trial.failing import failing_leaders
@@ -21,8 +22,8 @@ BRISK: Mapping[str, object] = {"lease_s": 2, "heartbeat_s": 0.5}
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario: its function, the arguments of its short version, and whether `make test` runs that. It doesn't run
-    scenarios that need minutes of silence."""
+    """One scenario: its function, the arguments of its short version, and whether `make test` runs it. It runs neither
+    scenarios that need minutes of silence nor those that another end-to-end test covers."""
 
     row: str
     run: Callable[..., Verdict]
@@ -42,8 +43,9 @@ ROWS = (
     Scenario(
         "C", wrong_clocks,
         {"roles": ("controller", "applier"), "shifts_s": (3600,), "alone_s": 3, "jobs": 2, "settings": {"lease_s": 2}},
+        in_suite=SOAK,  # tests/e2e/test_wrong_clock.py covers it
     ),
-    Scenario("D", another_cluster, {"jobs": 2, "stays_s": 8, "settings": BRISK}),
+    Scenario("D", another_cluster, {"jobs": 2, "stays_s": 8, "settings": BRISK}, in_suite=SOAK),  # test_other_cluster
     Scenario("E", forged_ticks, {"settings": BRISK}),
     Scenario("E", forged_entries, {"settings": BRISK, "wait_s": 7}),
     Scenario("F", forged_pods, {"jobs": 2, "epochs": 1, "settings": BRISK, "wait_s": 6}),
