@@ -151,7 +151,8 @@ def hold(jobs: Sequence[Object], *, seed: int) -> Outcome:
     finally:
         loop.close()
         logger.removeHandler(errors)
-        logger.level, logger.propagate = before
+        logger.setLevel(before[0])  # which clears what loggers have cached, as an assignment wouldn't
+        logger.propagate = before[1]
     outcome.wrong[:0] = errors.found
     return outcome
 

@@ -468,7 +468,7 @@ class World:
         random_module = SimpleNamespace(Random=lambda: random.Random(self.chance.getrandbits(64)))
         problems = Problems(self)
         logger = logging.getLogger("arranger")
-        before = (logger.level, logger.propagate, logging.root.manager.disable)
+        before = (logger.level, logger.propagate)
         logger.addHandler(problems)
         logger.setLevel(logging.ERROR)
         logger.propagate = False
@@ -485,7 +485,8 @@ class World:
         finally:
             self._close()
             logger.removeHandler(problems)
-            logger.level, logger.propagate = before[:2]
+            logger.setLevel(before[0])  # which clears what loggers have cached, as an assignment wouldn't
+            logger.propagate = before[1]
             if collecting:
                 gc.enable()
         return self._digest.hexdigest()
