@@ -80,7 +80,7 @@ class Rogue:
             assert job.spec is not None
             cpu = sum(dict(group.shape.requests).get("cpu", 0) * group.count for group in job.spec.groups)
             full = [name for name in self._nodes() if nodes.free()[nodes.rows[name], nodes.columns["cpu"]] < cpu]
-            if full:
+            if full and cpu:  # pods that request nothing fit on an overbooked node
                 node = self._chance.choice(full)
                 groups = enumerate(job.spec.groups)
                 pods = tuple(PlacedPods(node, number, ((0, group.count - 1),)) for number, group in groups)
