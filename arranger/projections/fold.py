@@ -125,7 +125,7 @@ class _Fold(JobLife):
             return
         owner = event.owner
         job = state.jobs.get(owner.job_uid) if owner is not None else None
-        if job is not None and state.exact_slots and not is_own(job, event):
+        if job is not None and state.exact_slots and not is_own(job, event):  # `attributed`, with one lookup of the job
             event, owner, job = disowned(event), None, None
         old = state.pods.get(uid)
         state.pods[uid] = event

@@ -118,7 +118,8 @@ class Trials:
             held_s = held_s + 0.5 if job is not None and job.placements and job.slots.refused_ms else 0.0
             if held_s > _HOLDS_S:
                 raise Violation(f"a job whose pods are refused holds nodes for {held_s} s", job=uid)
-            if not other and job is not None and job.back_offs.attempt.times and job.waits is not None:
+            waits = job is not None and job.back_offs.attempt.times and job.waits is not None
+            if not other and waits and _free(self._state, spot[0]) < spot[1]:
                 return ""  # another job took the room during the back-off
             if passed_s > _OTHER_COMES_S and not other:
                 if job is None or not job.back_offs.attempt.times:
