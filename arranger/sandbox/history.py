@@ -26,6 +26,11 @@ class Stored:
         self.name: str = obj["metadata"]["name"]
         self.uid: str = obj["metadata"]["uid"]
 
+    @classmethod
+    def stamped(cls, kind: Kind, obj: Object, version: int) -> "Stored":
+        """A copy of the object with this version in its metadata, as a stored state."""
+        return cls(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
+
 
 class Event:
     """One change as watches see it: `type` is ADDED, MODIFIED or DELETED; `before` is the state that it replaced."""
@@ -90,12 +95,6 @@ class History:
         return self._events[position - self.forgotten :]
 
 
-def _without(stored: Stored, version: int) -> Stored:
-    """The state that left a selection, with the version of the change that removed it."""
-    metadata = {**stored.object["metadata"], "resourceVersion": str(version)}
-    return Stored(stored.kind, {**stored.object, "metadata": metadata}, version)
-
-
 def seen_through(event: Event, matches: Matches) -> Event | None:
     """How an event looks to a watch with a selector: an object that enters is added, one that leaves deleted."""
     after = event.type != "DELETED" and matches(event.stored.object)
@@ -105,7 +104,9 @@ def seen_through(event: Event, matches: Matches) -> Event | None:
     if after:
         return event if before or event.type == "ADDED" else Event("ADDED", event.stored, event.before)
     if before and event.before is not None:
-        return Event("DELETED", _without(event.before, event.stored.version), event.before)
+        # The last state in the selection, with the version of the change that removed it.
+        last = Stored.stamped(event.before.kind, event.before.object, event.stored.version)
+        return Event("DELETED", last, event.before)
     return None
 
 

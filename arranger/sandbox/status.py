@@ -14,25 +14,21 @@ class Refusal(ApiError):
         self.details = details
 
     def status(self) -> Object:
-        body: Object = {
+        return {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.detail,
+            **({"reason": self.reason} if self.reason else {}),
+            **({"details": self.details} if self.details is not None else {}),
+            "code": self.code,
         }
-        if self.reason:
-            body["reason"] = self.reason
-        if self.details is not None:
-            body["details"] = self.details
-        return body | {"code": self.code}
 
 
 def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
-    details: dict[str, Any] = {"name": name} if name else {}
-    if group:
-        details["group"] = group
-    return details | {"kind": kind} | more
+    named = {"name": name, "group": group}
+    return {key: value for key, value in named.items() if value} | {"kind": kind} | more
 
 
 def _qualified(kind: str, group: str) -> str:
@@ -58,12 +54,6 @@ def conflict(kind: str, group: str, name: str, why: str) -> Refusal:
     """409 for a write or delete whose condition doesn't hold."""
     message = f'Operation cannot be fulfilled on {_qualified(kind, group)} "{name}": {why}'
     return Refusal(409, "Conflict", message, _details(name, group, kind))
-
-
-def modified(plural: str, group: str, name: str) -> Refusal:
-    """409 for a write based on an older resourceVersion."""
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(plural, group, name, why)
 
 
 def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> Refusal:

@@ -5,7 +5,7 @@ stores a new state. The store keeps the objects that it receives, so callers mus
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ from arranger.sandbox.status import (
     conflict,
     forbidden,
     invalid,
-    modified,
     no_such_resource,
     not_found,
 )
@@ -64,7 +63,6 @@ class Store:
         self._history_limit = history_limit
         self.version = 1
         self.collections = {kind.key: Collection(kind, history_limit) for kind in BUILT_IN}
-        self._quota_objects = self.collections[QUOTAS.group, QUOTAS.plural]
         self._pages = Pages(now)
         self._ownership = garbage.Ownership(self.collections)
         self._counts_quotas = True
@@ -107,7 +105,7 @@ class Store:
             return self._pages.more(continuation, limit)
         version = parsed_version(exactly) or self.version
         objects = collection.objects if version == self.version else collection.at(version)
-        return self._pages.first(list(self._selected(objects, selection)), version, limit)
+        return self._pages.first(self._selected(objects, selection), version, limit)
 
     def watch(
         self, resource: Resource, selection: Selection, since: str, wake: Callable[[], None], *, initial: bool = False
@@ -116,10 +114,9 @@ class Store:
         collection = self.collection(resource)
         version = parsed_version(since)
         matches = selection.matches()
-        everything = initial or version == 0
-        if everything:
+        if initial or version == 0:
             self._reached(since)
-            items = list(self._selected(collection.objects, selection))
+            items = self._selected(collection.objects, selection)
             return Watch(collection.history, collection.history.end, initial=items, matches=matches, wake=wake)
         position = collection.history.position(version)
         return Watch(collection.history, position, initial=[], matches=matches, wake=wake)
@@ -127,22 +124,14 @@ class Store:
     def _reached(self, expected: str) -> None:
         version = parsed_version(expected)
         if version > self.version:
-            raise Refusal(
-                504,
-                "Timeout",
-                f"Timeout: Too large resource version: {version}, current: {self.version}",
-                {
-                    "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-                    "retryAfterSeconds": 1,
-                },
-            )
+            message = f"Timeout: Too large resource version: {version}, current: {self.version}"
+            cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            raise Refusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
-    def _selected(self, objects: dict[tuple[str, str], Stored], selection: Selection) -> Iterator[Stored]:
+    def _selected(self, objects: dict[tuple[str, str], Stored], selection: Selection) -> list[Stored]:
         matches = selection.matches()
-        for key in sorted(objects):
-            stored = objects[key]
-            if matches is None or matches(stored.object):
-                yield stored
+        found = (objects[key] for key in sorted(objects))
+        return [stored for stored in found if matches is None or matches(stored.object)]
 
     def compact(self) -> None:
         """Forget all history and every open listing: requests for older versions get 410, as after a compaction."""
@@ -178,15 +167,14 @@ class Store:
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
         # As on a real server, a quota refuses an already existing pod with 403 and not with 409.
-        charged = quota.admit(self._quotas(namespace), body) if resource == PODS else []
+        charged = quota.admit(self._within(QUOTAS, namespace), body) if resource == PODS else []
         if key in collection.objects:
             raise already_exists(resource.plural, resource.group, metadata["name"])
         body["metadata"] = admission.clean(metadata)
         for of_quota, counted in charged:
-            at = (namespace, of_quota.name)
-            self._commit(self._quota_objects, at, counted, of_quota, dry_run=options.dry_run)
-        stored = self._commit(collection, key, body, None, dry_run=options.dry_run)
-        self._count_quotas(kind, namespace)
+            self._commit(self.collection(QUOTAS), counted, of_quota, dry_run=options.dry_run)
+        stored = self._commit(collection, body, None, dry_run=options.dry_run)
+        self._count_quotas(resource, namespace)
         return Answer(stored, created=True, warnings=warnings)
 
     def update(
@@ -237,7 +225,8 @@ class Store:
         admission.hold_identity(old, new)
         metadata = dict(new["metadata"])
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
-            raise modified(resource.plural, resource.group, old.name)
+            why = "the object has been modified; please apply your changes to the latest version and try again"
+            raise conflict(resource.plural, resource.group, old.name, why)
         # The status of a custom resource is written whatever the rest of the body.
         only_status = subresource == "status" and not kind.typed
         if metadata.get("uid") not in (None, "", old.uid) and not only_status:
@@ -253,38 +242,36 @@ class Store:
             return Answer(old, warnings=warnings)
         if kind.counts_generations and admission.content(new, kind) != admission.content(old.object, kind):
             new["metadata"]["generation"] = old.object["metadata"].get("generation", 0) + 1
-        key = (old.namespace, old.name)
         if garbage.may_go(new):
             return Answer(self._remove(collection, old, new, dry_run=options.dry_run), removed=True, warnings=warnings)
-        stored = self._commit(collection, key, new, old, dry_run=options.dry_run)
+        stored = self._commit(collection, new, old, dry_run=options.dry_run)
         if not options.dry_run:
-            self._count_quotas(kind, old.namespace)
+            self._count_quotas(resource, old.namespace)
         return Answer(stored, warnings=warnings)
 
     # Quotas
 
-    def _quotas(self, namespace: str) -> list[Stored]:
-        objects = self._quota_objects.objects
+    def _within(self, resource: Resource, namespace: str) -> list[Stored]:
+        objects = self.collection(resource).objects
         return [objects[key] for key in sorted(objects) if key[0] == namespace]
 
     def quota_controller(self, *, works: bool) -> None:
         """Turn the updates of quota statuses on or off; while they are off, only admission counts new pods."""
         self._counts_quotas = works
-        for namespace in sorted({namespace for namespace, _ in self._quota_objects.objects}):
-            self._count_quotas(self._quota_objects.kind, namespace)
+        for namespace in sorted({namespace for namespace, _ in self.collection(QUOTAS).objects}):
+            self._count_quotas(QUOTAS, namespace)
 
-    def _count_quotas(self, changed: Kind, namespace: str) -> None:
+    def _count_quotas(self, changed: Resource, namespace: str) -> None:
         """Update the statuses of a namespace's quotas after a change of a pod or of a quota there."""
-        if not self._counts_quotas or changed.resource not in (PODS, QUOTAS):
+        if not self._counts_quotas or changed not in (PODS, QUOTAS):
             return
-        if not (quotas := self._quotas(namespace)):
+        if not (quotas := self._within(QUOTAS, namespace)):
             return
-        of_pods = self.collections[PODS.group, PODS.plural].objects
-        pods = [of_pods[key].object for key in sorted(of_pods) if key[0] == namespace]
+        pods = [stored.object for stored in self._within(PODS, namespace)]
         for stored in quotas:
             counted = quota.counted(stored.object, pods)
             if counted != stored.object:
-                self._commit(self._quota_objects, (namespace, stored.name), counted, stored, dry_run=False)
+                self._commit(self.collection(QUOTAS), counted, stored)
 
     def _open_for_writing(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.resource.namespaced:
@@ -299,29 +286,24 @@ class Store:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise forbidden(kind.resource.plural, kind.resource.group, name, why, causes=[cause])
 
-    def _commit(
-        self, collection: Collection, key: tuple[str, str], obj: Object, old: Stored | None, *, dry_run: bool
-    ) -> Stored:
+    def _commit(self, collection: Collection, obj: Object, old: Stored | None, *, dry_run: bool = False) -> Stored:
         if dry_run:
             metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
             return Stored(collection.kind, {**obj, "metadata": metadata}, 0)
         if collection.kind.resource == CRDS:
             obj = self._serve(obj)
-        stored = self._stamped(collection.kind, obj)
+        stored = Stored.stamped(collection.kind, obj, self.version + 1)
         if len(stored.raw) > OBJECT_LIMIT_BYTES:
             raise Refusal(500, "", "etcdserver: request is too large")
         self.version = stored.version
-        collection.objects[key] = stored
+        # Under its old key, even if a patch has removed the namespace from its metadata.
+        place = old or stored
+        collection.objects[(place.namespace, place.name)] = stored
         self._ownership.replace(collection.kind.key, old, stored)
         collection.history.append(Event("MODIFIED" if old else "ADDED", stored, old))
         if old is None and self._ownership.is_orphan(stored):
             self._drop(stored)
         return stored
-
-    def _stamped(self, kind: Kind, obj: Object) -> Stored:
-        version = self.version + 1
-        metadata = {**obj["metadata"], "resourceVersion": str(version)}
-        return Stored(kind, {**obj, "metadata": metadata}, version)
 
     # Subresources of pods
 
@@ -333,8 +315,7 @@ class Store:
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._timestamp()}
         spec = {**pod.object["spec"], "nodeName": node}
         status = strategic_merge(pod.object["status"], {"conditions": [condition]})
-        collection = self.collections[("", "pods")]
-        self._commit(collection, (namespace, name), {**pod.object, "spec": spec, "status": status}, pod, dry_run=False)
+        self._commit(self.collection(PODS), {**pod.object, "spec": spec, "status": status}, pod)
 
     # Deleting
 
@@ -349,32 +330,26 @@ class Store:
         if resource == NAMESPACES and name in _ETERNAL:
             raise forbidden("namespaces", "", name, "this namespace may not be deleted")
         new = garbage.marked(old.object, resource, options, int(self._now()))
-        if garbage.may_go(new) and not self._waits(resource, old, options):
+        # Dependents or contents may have to be deleted before the object.
+        waits = resource == NAMESPACES or (options.propagation == "Foreground" and self._ownership.blocking(old))
+        if garbage.may_go(new) and not waits:
             # Of objects deleted at once, only a pod first gets the marks of its deletion, in a separate change.
             last = new if resource == PODS else old.object
             if resource == PODS and new != old.object and not options.dry_run:
-                old = self._commit(collection, (old.namespace, old.name), new, old, dry_run=False)
-            return Answer(
-                self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation), removed=True
-            )
+                old = self._commit(collection, new, old)
+            stored = self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation)
+            return Answer(stored, removed=True)
         if new == old.object:
             return Answer(old)
-        stored = self._commit(collection, (old.namespace, old.name), new, old, dry_run=options.dry_run)
+        stored = self._commit(collection, new, old, dry_run=options.dry_run)
         if not options.dry_run:
             self._follow_up(stored)
-        current = collection.objects.get((old.namespace, old.name))
-        return Answer(stored, removed=current is None)
+        return Answer(stored, removed=(old.namespace, old.name) not in collection.objects)
 
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Stored]:
         """Delete everything selected; returns the objects of the single deletions."""
-        chosen = list(self._selected(self.collection(resource).objects, selection))
+        chosen = self._selected(self.collection(resource).objects, selection)
         return [self.delete(resource, stored.namespace, stored.name, options).stored for stored in chosen]
-
-    def _waits(self, resource: Resource, old: Stored, options: DeleteOptions) -> bool:
-        """Whether dependents or contents must be deleted before the object."""
-        if resource == NAMESPACES:
-            return True
-        return options.propagation == "Foreground" and self._ownership.blocking(old)
 
     def _follow_up(self, stored: Stored) -> None:
         """Act as the controllers for a marked object: empty the namespace, delete the dependents first."""
@@ -393,18 +368,18 @@ class Store:
         self._close_namespace(namespace)
 
     def _close_namespace(self, namespace: str) -> None:
-        home = self.collections[NAMESPACES.group, NAMESPACES.plural]
+        home = self.collection(NAMESPACES)
         stored = home.objects.get(("", namespace))
         if stored is None or "deletionTimestamp" not in stored.object["metadata"]:
             return
         if not any(key[0] == namespace for each in self.collections.values() for key in each.objects):
-            self._remove(home, stored, stored.object, dry_run=False)
+            self._remove(home, stored, stored.object)
 
     def _remove(
-        self, collection: Collection, old: Stored, last: Object, *, dry_run: bool, how: str = "Background"
+        self, collection: Collection, old: Stored, last: Object, *, dry_run: bool = False, how: str = "Background"
     ) -> Stored:
         """Remove an object and its dependents."""
-        stored = self._stamped(collection.kind, last)
+        stored = Stored.stamped(collection.kind, last, self.version + 1)
         if dry_run:
             return stored
         self.version = stored.version
@@ -413,7 +388,7 @@ class Store:
         collection.history.append(Event("DELETED", stored, old))
         if collection.kind.resource == CRDS:
             self._withdraw(old.object)
-        self._count_quotas(collection.kind, old.namespace)
+        self._count_quotas(collection.kind.resource, old.namespace)
         if how == "Orphan":
             self._release(stored)
         else:
@@ -439,9 +414,7 @@ class Store:
         metadata = {name: value for name, value in stored.object["metadata"].items() if name != "ownerReferences"}
         if references:
             metadata["ownerReferences"] = references
-        collection = self.collections[stored.kind.key]
-        key = (stored.namespace, stored.name)
-        self._commit(collection, key, {**stored.object, "metadata": metadata}, stored, dry_run=False)
+        self._commit(self.collections[stored.kind.key], {**stored.object, "metadata": metadata}, stored)
 
     def _drop_dependents(self, owner: Stored) -> None:
         for stored in self._ownership.dependents(owner):
@@ -453,16 +426,16 @@ class Store:
 
     def _finish_foreground(self, owner: Stored) -> None:
         """Remove an owner that only waited for its dependents; the last of them may have removed it already."""
-        current = self.collections[owner.kind.key].objects.get((owner.namespace, owner.name))
+        collection = self.collections[owner.kind.key]
+        current = collection.objects.get((owner.namespace, owner.name))
         if current is None or current.uid != owner.uid:
             return
-        owner = current
-        if not garbage.waits_for_dependents(owner) or self._ownership.blocking(owner):
+        if not garbage.waits_for_dependents(current) or self._ownership.blocking(current):
             return
-        finalizers = owner.object["metadata"]["finalizers"]
-        left = [each for each in finalizers if each != garbage.FOREGROUND]
-        changed = {**owner.object, "metadata": admission.clean({**owner.object["metadata"], "finalizers": left})}
-        self._write(self.collections[owner.kind.key], owner, changed, "", _PLAIN)
+        metadata = current.object["metadata"]
+        left = [each for each in metadata["finalizers"] if each != garbage.FOREGROUND]
+        changed = {**current.object, "metadata": admission.clean({**metadata, "finalizers": left})}
+        self._write(collection, current, changed, "", _PLAIN)
 
     # Custom resources
 
@@ -487,7 +460,6 @@ class Store:
 def parsed_version(text: str) -> int:
     """A resourceVersion as a number, 0 for none; raises `Refusal` if it is malformed."""
     if text and not text.isdecimal():
-        raise Refusal(
-            500, "", f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise Refusal(500, "", f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text or 0)
