@@ -4,7 +4,7 @@ It covers only what a scheduler or kubectl can notice; the other fields of a pod
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -124,7 +124,7 @@ def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
     name = metadata.get("name") or ""
     if not name:
         return [required("metadata.name", "name or generateName is required")]
-    found = name_errors(name, "metadata.name", label=kind == "Namespace")
+    found = [*name_errors(name, "metadata.name", label=kind == "Namespace")]
     found += label_errors(metadata.get("labels") or {})
     return found + _owner_errors(metadata.get("ownerReferences") or [])
 
@@ -183,16 +183,12 @@ def hold_pod_types(pod: Object) -> None:
     _hold_type(pod, _Pod, "Pod", "v1")
 
 
-def _canonical(quantity: Any, kind: str) -> str:
-    """A quantity as the API server returns it; raises `Refusal` 400 for anything else."""
+def _amounts(values: dict[str, Any], kind: str = "Pod") -> dict[str, str]:
+    """Quantities as the API server returns them; raises `Refusal` 400 for anything else."""
     try:
-        return resources.canonical(quantity)
+        return {name: resources.canonical(quantity) for name, quantity in values.items()}
     except ValueError as error:
         raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {_QUANTITY_TEXT}') from error
-
-
-def _amounts(values: dict[str, Any], kind: str = "Pod") -> dict[str, str]:
-    return {name: _canonical(quantity, kind) for name, quantity in values.items()}
 
 
 def _settle_amounts(asked: dict[str, Any]) -> None:
@@ -257,39 +253,35 @@ def default_pod(pod: Object) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
 
 
-def _container_errors(containers: list[dict[str, Any]], path: str) -> list[FieldError]:
-    found = []
+def _container_errors(containers: list[dict[str, Any]], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, container in enumerate(containers):
         where = f"{path}[{index}]"
         name = container.get("name") or ""
         if not name:
-            found.append(required(f"{where}.name"))
+            yield required(f"{where}.name")
         else:
-            found += name_errors(name, f"{where}.name", label=True)
+            yield from name_errors(name, f"{where}.name", label=True)
         if name in names:
-            found.append(FieldError(f"{where}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
+            yield FieldError(f"{where}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
         names.add(name)
         if not container.get("image"):
-            found.append(required(f"{where}.image"))
-        found += resources.container_errors(container["resources"], f"{where}.resources")
-    return found
+            yield required(f"{where}.image")
+        yield from resources.container_errors(container["resources"], f"{where}.resources")
 
 
-def pod_errors(pod: Object) -> list[FieldError]:
-    """The errors in a pod, as far as they are checked here."""
+def pod_errors(pod: Object) -> Iterator[FieldError]:
     spec = pod["spec"]
-    containers = spec.get("containers") or []
-    found = [] if containers else [required("spec.containers")]
-    found += _container_errors(containers, "spec.containers")
-    found += _container_errors(spec.get("initContainers") or [], "spec.initContainers")
+    if not spec.get("containers"):
+        yield required("spec.containers")
+    for field in ("containers", "initContainers"):
+        yield from _container_errors(spec.get(field) or [], f"spec.{field}")
     if "resources" in spec:
-        found += resources.pod_level_errors(spec)
+        yield from resources.pod_level_errors(spec)
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
-        found.append(unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never")))
+        yield unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
     if node := spec.get("nodeName"):
-        found += name_errors(node, "spec.nodeName")
-    return found
+        yield from name_errors(node, "spec.nodeName")
 
 
 _POD_UPDATES = (
@@ -307,10 +299,9 @@ def _frozen(spec: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
-    if new["spec"] == old["spec"] or _frozen(new["spec"]) == _frozen(old["spec"]):
-        return []
-    return [FieldError("spec", _POD_UPDATES, "FieldValueForbidden")]
+def pod_update_errors(new: Object, old: Object) -> Iterator[FieldError]:
+    if new["spec"] != old["spec"] and _frozen(new["spec"]) != _frozen(old["spec"]):
+        yield FieldError("spec", _POD_UPDATES, "FieldValueForbidden")
 
 
 def default_node(node: Object) -> None:
@@ -357,14 +348,13 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
 }
 
 
-def event_errors(event: Object) -> list[FieldError]:
+def event_errors(event: Object) -> Iterator[FieldError]:
     """An event must be in the namespace of its object."""
     about = (event.get("involvedObject") or {}).get("namespace", "")
     where = event["metadata"].get("namespace")
-    if about in ("", where) and (about or where == "default"):
-        return []
-    return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
+    if about not in ("", where) or (not about and where != "default"):
+        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
 
 
 #: Checks at the creation of an object, by kind.
-CHECKS: dict[str, Callable[[Object], list[FieldError]]] = {"Pod": pod_errors, "Event": event_errors}
+CHECKS: dict[str, Callable[[Object], Iterator[FieldError]]] = {"Pod": pod_errors, "Event": event_errors}

@@ -30,8 +30,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 def owners(obj: Object) -> list[dict[str, Any]]:
-    references: list[dict[str, Any]] = obj["metadata"].get("ownerReferences") or []
-    return references
+    return obj["metadata"].get("ownerReferences") or []
 
 
 class Ownership:
@@ -105,23 +104,21 @@ def waits_for_dependents(stored: Stored) -> bool:
     return FOREGROUND in (stored.object["metadata"].get("finalizers") or [])
 
 
-def added_finalizers(new: Object, old: Object) -> list[FieldError]:
+def added_finalizers(new: Object, old: Object) -> Iterator[FieldError]:
     """Errors for finalizers that an update adds although the object is being deleted."""
     before = old["metadata"].get("finalizers") or []
     added = [name for name in new["metadata"].get("finalizers") or [] if name not in before]
-    if not added:
-        return []
-    listed = ", ".join(f'"{name}"' for name in added)
-    why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
-    return [FieldError("metadata.finalizers", f"Forbidden: {why}", "FieldValueForbidden")]
+    if added:
+        listed = ", ".join(f'"{name}"' for name in added)
+        what = "no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield FieldError("metadata.finalizers", f"Forbidden: {what} []string{{{listed}}}", "FieldValueForbidden")
 
 
 def may_go(obj: Object) -> bool:
     """Whether a marked object can be removed now."""
     metadata = obj["metadata"]
-    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
-        return False
-    return not metadata.get("deletionGracePeriodSeconds")
+    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return "deletionTimestamp" in metadata and not held
 
 
 def _grace_s(obj: Object, resource: Resource, asked_s: int | None) -> int:

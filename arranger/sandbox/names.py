@@ -1,6 +1,7 @@
 """Valid names of objects, labels and resources; the wording is the real server's."""
 
 import re
+from collections.abc import Iterator
 
 from arranger.model.checks import FieldError
 from arranger.sandbox.validation import wrong
@@ -31,24 +32,20 @@ _VALUE_TEXT = (
 )
 
 
-def name_errors(name: str, path: str, *, label: bool = False) -> list[FieldError]:
+def name_errors(name: str, path: str, *, label: bool = False) -> Iterator[FieldError]:
     """The errors in a name: it must be a DNS subdomain of 253 characters, or a DNS label of 63."""
     limit, pattern, text = (63, DNS_LABEL, LABEL_TEXT) if label else (253, DNS_SUBDOMAIN, SUBDOMAIN_TEXT)
-    found = []
     if len(name) > limit:
-        found.append(wrong(path, name, f"must be no more than {limit} characters"))
+        yield wrong(path, name, f"must be no more than {limit} characters")
     if not pattern.fullmatch(name):
-        found.append(wrong(path, name, text))
-    return found
+        yield wrong(path, name, text)
 
 
-def label_errors(labels: dict[str, str]) -> list[FieldError]:
-    found = []
+def label_errors(labels: dict[str, str]) -> Iterator[FieldError]:
     for key, value in labels.items():
         if not QUALIFIED.fullmatch(key.rpartition("/")[2]):
-            found.append(wrong("metadata.labels", key, f"name part {QUALIFIED_TEXT}"))
+            yield wrong("metadata.labels", key, f"name part {QUALIFIED_TEXT}")
         if value and not QUALIFIED.fullmatch(value):
-            found.append(wrong("metadata.labels", value, _VALUE_TEXT))
+            yield wrong("metadata.labels", value, _VALUE_TEXT)
         if len(value) > 63:
-            found.append(wrong("metadata.labels", value, "must be no more than 63 characters"))
-    return found
+            yield wrong("metadata.labels", value, "must be no more than 63 characters")

@@ -119,7 +119,6 @@ def _whole_pages(name: str, value: Fraction) -> bool:
 
 
 def _together_errors(requests: dict[str, str], limits: dict[str, str], path: str) -> Iterator[FieldError]:
-    """Errors in requests and limits as a pair."""
     for name, amount in requests.items():
         if name not in limits:
             if not _overcommits(name):
@@ -133,38 +132,35 @@ def _together_errors(requests: dict[str, str], limits: dict[str, str], path: str
         yield FieldError(path, "Forbidden: HugePages require cpu or memory", "FieldValueForbidden")
 
 
-def container_errors(resources: dict[str, Any], path: str) -> list[FieldError]:
-    found = []
+def container_errors(resources: dict[str, Any], path: str) -> Iterator[FieldError]:
     for side in ("limits", "requests"):
         for name, amount in (resources.get(side) or {}).items():
             where = f"{path}.{side}[{name}]"
-            found += [wrong(where, name, why) for why in _name_errors(name)]
-            found += _amount_errors(name, amount, where)
-    return [*found, *_together_errors(resources.get("requests") or {}, resources.get("limits") or {}, path)]
+            yield from (wrong(where, name, why) for why in _name_errors(name))
+            yield from _amount_errors(name, amount, where)
+    yield from _together_errors(resources.get("requests") or {}, resources.get("limits") or {}, path)
 
 
-def pod_level_errors(spec: dict[str, Any]) -> list[FieldError]:
+def pod_level_errors(spec: dict[str, Any]) -> Iterator[FieldError]:
     resources = spec.get("resources") or {}
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    found = []
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             where = f"spec.resources.{side}[{name}]"
             if name not in _OF_PODS and not name.startswith(_HUGE):
-                found.append(unsupported(where, name, _OF_PODS))
-            found += _amount_errors(name, amount, where)
-    found += _together_errors(requests, limits, "spec.resources")
+                yield unsupported(where, name, _OF_PODS)
+            yield from _amount_errors(name, amount, where)
+    yield from _together_errors(requests, limits, "spec.resources")
     together = _of_containers(spec)
     for name, amount in requests.items():
         if exact(amount) < exact(together.get(name, "0")):
             why = f"must be greater than or equal to aggregate container requests of {together[name]}"
-            found.append(wrong(f"spec.resources.requests[{name}]", amount, why))
+            yield wrong(f"spec.resources.requests[{name}]", amount, why)
     for index, container in enumerate(spec.get("containers") or []):
         for name, amount in (container["resources"].get("limits") or {}).items():
             if name in limits and exact(amount) > exact(limits[name]):
                 why = f"must be less than or equal to pod limits of {limits[name]}"
-                found.append(wrong(f"spec.resources.containers[{index}][{name}].limits", amount, why))
-    return found
+                yield wrong(f"spec.resources.containers[{index}][{name}].limits", amount, why)
 
 
 def _of_containers(spec: dict[str, Any]) -> dict[str, str]:

@@ -24,6 +24,7 @@ _UNCHECKED = (
 #: The number of valid values that are cached for one schema.
 _GOOD_KEPT = 1024
 _METADATA = ("apiVersion", "kind", "metadata")
+_ALTERNATIVES = {"anyOf": "at least one schema", "oneOf": "one and only one schema", "allOf": "all the schemas"}
 
 
 def _child(path: str, name: str) -> str:
@@ -69,9 +70,7 @@ class Schema:
         self._good: set[bytes] | None = None if any(rule.is_transition for rule in self.rules) else set()
         self._pattern = _pattern(declared["pattern"]) if "pattern" in declared else None
         self._alternatives = {
-            name: [Schema(option) for option in declared[name]]
-            for name in ("anyOf", "oneOf", "allOf")
-            if name in declared
+            name: [Schema(option) for option in declared[name]] for name in _ALTERNATIVES if name in declared
         }
         below = (*self.properties.values(), self.extra, self.items)
         #: Whether this schema or any below it has rules.
@@ -131,7 +130,7 @@ class Schema:
         for sub, part, where in self._parts(value, path):
             if not (part is None and where.rpartition(".")[2] in self.required):
                 found += sub.errors(part, where)
-        return found + self._duplicates(value, path) + self._wrong_alternatives(value, path)
+        return [*found, *self._duplicates(value, path), *self._wrong_alternatives(value, path)]
 
     def _right_type(self, value: Any) -> bool:
         if self.int_or_string:
@@ -144,14 +143,11 @@ class Schema:
             return True
         return name == self.type or (self.type == "number" and name == "integer")
 
-    def _missing(self, value: Any, path: str) -> list[FieldError]:
-        if not isinstance(value, dict):
-            return []
-        missing = [name for name in self.required if name not in value or self._counts_as_absent(name, value[name])]
-        return [required(_child(path, name)) for name in missing]
-
-    def _counts_as_absent(self, name: str, value: Any) -> bool:
-        return value is None and not (name in self.properties and self.properties[name].nullable)
+    def _missing(self, value: Any, path: str) -> Iterator[FieldError]:
+        for name in self.required if isinstance(value, dict) else ():
+            nullable = name in self.properties and self.properties[name].nullable
+            if name not in value or (value[name] is None and not nullable):
+                yield required(_child(path, name))
 
     def _wrong_value(self, value: Any, path: str) -> Iterator[FieldError]:
         options = self.declared.get("enum")
@@ -160,21 +156,18 @@ class Schema:
             text = f"Unsupported value: {_json(value)}: supported values: {supported}"
             yield FieldError(path, text, "FieldValueNotSupported")
         if isinstance(value, str):
-            error = self._wrong_text(value, path)
-            if error is not None:
-                yield error
+            yield from self._wrong_text(value, path)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield from self._out_of_range(value, path)
 
-    def _wrong_text(self, value: str, path: str) -> FieldError | None:
+    def _wrong_text(self, value: str, path: str) -> Iterator[FieldError]:
         rules = self.declared
         if len(value) > rules.get("maxLength", len(value)):
-            return FieldError(path, f"Too long: may not be more than {rules['maxLength']} bytes", "FieldValueTooLong")
-        if len(value) < rules.get("minLength", 0):
-            return wrong(path, value, f"{path} in body should be at least {rules['minLength']} chars long")
-        if self._pattern is not None and self._pattern.search(value) is None:
-            return wrong(path, value, f"{path} in body should match '{rules['pattern']}'")
-        return None
+            yield FieldError(path, f"Too long: may not be more than {rules['maxLength']} bytes", "FieldValueTooLong")
+        elif len(value) < rules.get("minLength", 0):
+            yield wrong(path, value, f"{path} in body should be at least {rules['minLength']} chars long")
+        elif self._pattern is not None and self._pattern.search(value) is None:
+            yield wrong(path, value, f"{path} in body should match '{rules['pattern']}'")
 
     def _out_of_range(self, value: float, path: str) -> Iterator[FieldError]:
         low, high = self.declared.get("minimum"), self.declared.get("maximum")
@@ -204,36 +197,30 @@ class Schema:
         if least is not None and len(value) < least:
             yield FieldError(path, f"Invalid value: {len(value)}: {path} in body should have at least {least} {what}")
 
-    def _duplicates(self, value: Any, path: str) -> list[FieldError]:
+    def _duplicates(self, value: Any, path: str) -> Iterator[FieldError]:
         if not isinstance(value, list) or self.list_type not in ("map", "set"):
-            return []
+            return
         seen: list[Any] = []
-        found = []
         for index, item in enumerate(value):
             key = self._key(item)
             if key in seen:
-                text = f"Duplicate value: {_json(key)}"
-                found.append(FieldError(f"{path}[{index}]", text, "FieldValueDuplicate"))
+                yield FieldError(f"{path}[{index}]", f"Duplicate value: {_json(key)}", "FieldValueDuplicate")
             seen.append(key)
-        return found
 
     def _key(self, item: Any) -> Any:
         if self.list_type == "map" and isinstance(item, dict):
             return {name: item.get(name) for name in self.map_keys}
         return item
 
-    def _wrong_alternatives(self, value: Any, path: str) -> list[FieldError]:
+    def _wrong_alternatives(self, value: Any, path: str) -> Iterator[FieldError]:
         if self.int_or_string:
-            return []
-        found = []
+            return
         for name, options in self._alternatives.items():
             fitting = sum(not option.errors(value, path) for option in options)
             enough = {"anyOf": fitting >= 1, "oneOf": fitting == 1, "allOf": fitting == len(options)}[name]
             if not enough:
-                how = {"anyOf": "at least one schema", "oneOf": "one and only one schema", "allOf": "all the schemas"}
-                text = f'Invalid value: "{json_type(value)}": {path} in body must validate {how[name]} ({name})'
-                found.append(FieldError(path, text))
-        return found
+                text = f"{path} in body must validate {_ALTERNATIVES[name]} ({name})"
+                yield FieldError(path, f'Invalid value: "{json_type(value)}": {text}')
 
     def broken_rules(self, value: Any, old: Any, path: str = "") -> list[FieldError]:
         """The errors of the CEL rules, here and below; `old` is the value before the update, None on create."""
