@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -29,9 +30,6 @@ from arranger.sandbox.pod_run import Run
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 60.0
-STOP_S = 0.2
-RESTART_S = 1.0
 _LONGEST_RESTART_S = 60.0
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Evicted")
 
@@ -49,9 +47,9 @@ class SimulatedKubelets:
         *,
         nodes: Sequence[NodeTemplate] = (),
         clock: Clock | None = None,
-        heartbeat_s: float = HEARTBEAT_S,
-        stop_s: float = STOP_S,
-        restart_s: float = RESTART_S,
+        heartbeat_s: float = 60.0,
+        stop_s: float = 0.2,
+        restart_s: float = 1.0,
     ) -> None:
         self._cluster = cluster
         self._clock = clock or SystemClock()
@@ -62,7 +60,7 @@ class SimulatedKubelets:
         self._restart_s = restart_s
         self._addresses = itertools.count(1)
         self._runs: dict[str, Run] = {}
-        self._used: dict[str, dict[str, int]] = {}
+        self._used: dict[str, Counter[str]] = {}
         self._holds: dict[str, dict[str, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,24 +77,22 @@ class SimulatedKubelets:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def add(self, node: NodeTemplate) -> None:
-        self._used.setdefault(node.name, {})
+        self._used.setdefault(node.name, Counter())
         self._holds[node.name] = {name: amount(name, quantity) for name, quantity in node.amounts().items()}
         await self._nodes.register(node)
 
     async def set_ready(self, name: str, ready: bool) -> None:
         """Make a node Ready or not, with the taints that the node controller would give it."""
         was_lost = self._nodes.is_lost(name)
-        self._nodes.mark(name, "True" if ready else "False")
-        await self._nodes.report(name)
+        await self._nodes.report(name, "True" if ready else "False")
         if was_lost:
             await self._list()
 
     async def lose(self, name: str) -> None:
         """Cut the node off from the network: its pods neither run nor stop until `set_ready` restores it."""
-        self._nodes.mark(name, "Unknown")
         for run in [run for run in self._runs.values() if run.node == name]:
             self._forget(run.uid)
-        await self._nodes.report(name)
+        await self._nodes.report(name, "Unknown")
 
     # Tasks
 
@@ -165,7 +161,7 @@ class SimulatedKubelets:
             lacking = self._lacking(run)
             if lacking:
                 run.requests = {}
-            self._charge(run, 1)
+            self._used[run.node].update(run.requests)
             self._replace(run, partial(self._refuse, run, *lacking) if lacking else partial(self._live, run))
 
     def _see_deletion(self, pod: Object, run: Run | None) -> None:
@@ -190,14 +186,8 @@ class SimulatedKubelets:
             if error.code not in (404, 409):
                 log.warning("simulated kubelet: %s", error)
 
-    def _charge(self, run: Run, sign: int) -> None:
-        """Add (1) or subtract (-1) a pod's requests in its node's usage."""
-        used = self._used[run.node]
-        for name, asked in run.requests.items():
-            used[name] = used.get(name, 0) + sign * asked
-
     def _release(self, run: Run) -> None:
-        self._charge(run, -1)
+        self._used[run.node].subtract(run.requests)
         run.requests = {}
 
     def _forget(self, uid: str) -> None:
@@ -212,7 +202,7 @@ class SimulatedKubelets:
         used = self._used[run.node]
         holds = self._holds[run.node]
         for name, asked in run.requests.items():
-            taken, room = used.get(name, 0), holds.get(name, asked if name == "ephemeral-storage" else 0)
+            taken, room = used[name], holds.get(name, asked if name == "ephemeral-storage" else 0)
             if asked + taken > room:
                 numbers = f"requested: {asked}, used: {taken}, capacity: {room}"
                 return f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}"

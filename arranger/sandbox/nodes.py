@@ -70,19 +70,19 @@ class SimulatedNodes:
         self._call = requests
         self._heartbeat_s = heartbeat_s
         self._templates: dict[str, NodeTemplate] = {}
-        #: The status of the condition Ready of each node for which it isn't True.
-        self._unready: dict[str, str] = {}
+        #: The status of each node's condition Ready: False or, for a lost node, Unknown; True if absent.
+        self._ready: dict[str, str] = {}
 
     def _timestamp(self) -> str:
         return timestamp(self._clock.now_ms() // 1000)
 
     def is_lost(self, name: str) -> bool:
         """Whether the node is cut off from the network."""
-        return self._unready.get(name) == "Unknown"
+        return self._ready.get(name) == "Unknown"
 
     def _conditions(self, name: str) -> list[dict[str, str]]:
         moment = self._timestamp()
-        ready = self._unready.get(name, "True")
+        ready = self._ready.get(name, "True")
         found = [(kind, "False", f"KubeletHasNo{kind}") for kind in _PRESSURES] + [("Ready", ready, _REASONS[ready])]
         return [
             {"type": kind, "status": state, "reason": reason, "lastHeartbeatTime": moment, "lastTransitionTime": moment}
@@ -109,15 +109,9 @@ class SimulatedNodes:
         await self._patch_status(name, status)
         await self._retaint(template)
 
-    def mark(self, name: str, ready: str) -> None:
-        """Set the status of the condition Ready: True, False or, for a lost node, Unknown."""
-        if ready == "True":
-            self._unready.pop(name, None)
-        else:
-            self._unready[name] = ready
-
-    async def report(self, name: str) -> None:
-        """Write a node's conditions, and the taints that the node controller would set."""
+    async def report(self, name: str, ready: str) -> None:
+        """Set the status of a node's condition Ready, and the taints that the node controller would set for it."""
+        self._ready[name] = ready
         await self._patch_status(name, {"conditions": self._conditions(name)})
         await self._retaint(self._templates[name])
 
@@ -127,8 +121,8 @@ class SimulatedNodes:
     async def _retaint(self, template: NodeTemplate) -> None:
         """Set the taints for the node's state; keep those of other clients, but not admission's not-ready."""
         ours = list(template.taints)
-        if state := self._unready.get(template.name):
-            ours += [{"key": _NOT_READY[state], "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+        if key := _NOT_READY.get(self._ready.get(template.name, "True")):
+            ours += [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
         node = await self._cluster.get(NODES, None, template.name)
         given = node["spec"].get("taints") or []
         keys = {taint["key"] for taint in ours} | set(_NOT_READY.values())

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -120,15 +121,13 @@ def _amounts(container: dict[str, Any]) -> dict[str, int]:
 
 def requests_of(spec: dict[str, Any]) -> dict[str, int]:
     """A pod's use of its node (millicores, bytes, units): its containers together, or an init container."""
-    total: dict[str, int] = {"pods": 1}
+    total = Counter(pods=1)
     for container in spec.get("containers") or []:
-        for name, asked in _amounts(container).items():
-            total[name] = total.get(name, 0) + asked
+        total.update(_amounts(container))
     for container in spec.get("initContainers") or []:
+        always = container.get("restartPolicy") == "Always"
         for name, asked in _amounts(container).items():
-            together = total.get(name, 0) + asked
-            always = container.get("restartPolicy") == "Always"
-            total[name] = together if always else max(total.get(name, 0), asked)
+            total[name] = total[name] + asked if always else max(total[name], asked)
     for name, quantity in (spec.get("overhead") or {}).items():
-        total[name] = total.get(name, 0) + amount(name, quantity)
+        total[name] += amount(name, quantity)
     return total

@@ -38,8 +38,9 @@ def admit(quotas: Iterable[Stored], pod: Object) -> list[tuple[Stored, Object]]:
             parts = (("requested", asked), ("used", counted), ("limited", hard))
             told = ", ".join(f"{what}: {_text({name: amounts[name] for name in over})}" for what, amounts in parts)
             raise _refused(pod, f"exceeded quota: {stored.name}, {told}")
-        after = {name: counted[name] + value for name, value in asked.items()}
-        changed.append((stored, _with_used(stored.object, status.get("used") or {}, after)))
+        after = {name: quantity(unit_of(name), counted[name] + value) for name, value in asked.items()}
+        new_status = {**status, "used": {**(status.get("used") or {}), **after}}
+        changed.append((stored, {**stored.object, "status": new_status}))
     return changed
 
 
@@ -50,19 +51,10 @@ def counted(quota: Object, pods: Iterable[Object]) -> Object:
         hard = dict(quota_amounts(desired))
     except QuantityError:
         return quota
-    total = dict.fromkeys(hard, 0)
-    for pod in pods:
-        if _covers(quota, pod):
-            for name, value in _used(pod).items():
-                if name in total:
-                    total[name] += value
+    used = [_used(pod) for pod in pods if _covers(quota, pod)]
+    total = {name: sum(each.get(name, 0) for each in used) for name in hard}
     status = {"hard": desired, "used": {name: quantity(unit_of(name), value) for name, value in total.items()}}
     return {**quota, "status": status}
-
-
-def _with_used(quota: Object, before: Mapping[str, str], after: Mapping[str, int]) -> Object:
-    used = {**before, **{name: quantity(unit_of(name), value) for name, value in after.items()}}
-    return {**quota, "status": {**quota["status"], "used": used}}
 
 
 def _used(pod: Object) -> dict[str, int]:
