@@ -53,8 +53,7 @@ def place(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
     if not kind.resource.namespaced:
         metadata.pop("namespace", None)
     elif metadata.setdefault("namespace", namespace) != namespace:
-        message = "the namespace of the provided object does not match the namespace sent on the request"
-        raise bad_request(message)
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def hold_identity(old: Stored, new: Object) -> None:

@@ -109,16 +109,13 @@ class Call(msgspec.Struct, frozen=True):
     def _dry_run(self) -> bool:
         return "All" in self.request.query.getall("dryRun", [])
 
-    async def body(self) -> Any:
-        return await decoded(self.request)
-
     async def object(self) -> Object:
-        return one_object(await self.body())
+        return one_object(await decoded(self.request))
 
     async def delete_options(self) -> DeleteOptions:
         """The options of a deletion, from the body and the query; the body has precedence."""
         try:
-            body = msgspec.convert(await self.body() or {}, _DeleteBody)
+            body = msgspec.convert(await decoded(self.request) or {}, _DeleteBody)
         except msgspec.ValidationError as error:
             raise bad_request(f"DeleteOptions: {error}") from error
         conditions = body.preconditions or _Conditions()

@@ -17,16 +17,11 @@ from arranger.sandbox.store import Store
 #: A silent watch sends a bookmark this often.
 BOOKMARK_S = 30.0
 
-
-def _fresh(stored: Stored) -> Object:
-    """A copy that the caller may change."""
-    copy: Object = msgspec.json.decode(stored.raw)
-    return copy
+_decoded = msgspec.json.Decoder(Object).decode
 
 
 def _own(body: Mapping[str, Any]) -> Object:
-    copy: Object = msgspec.json.decode(msgspec.json.encode(body))
-    return copy
+    return _decoded(msgspec.json.encode(body))
 
 
 class DirectCluster:
@@ -82,7 +77,7 @@ class DirectCluster:
         return not late
 
     def _change(self, event: Event) -> Change:
-        return Change(event.type, _fresh(event.stored), str(event.stored.version), self._clock.now_ms())
+        return Change(event.type, _decoded(event.stored.raw), str(event.stored.version), self._clock.now_ms())
 
     def _bookmark(self, resource: Resource, version: int) -> Change:
         metadata = {"resourceVersion": str(version)}
@@ -90,20 +85,20 @@ class DirectCluster:
         return Change("BOOKMARK", obj, str(version), self._clock.now_ms())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        return _fresh(self._store.get(resource, namespace or "", name))
+        return _decoded(self._store.get(resource, namespace or "", name).raw)
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
     ) -> Object:
         if not still():
             raise Withdrawn(f"create {resource.plural}: no longer wanted")
-        return _fresh(self._store.create(resource, namespace or "", _own(body)).stored)
+        return _decoded(self._store.create(resource, namespace or "", _own(body)).stored.raw)
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         answer = self._store.patch(resource, namespace or "", name, _own(body), subresource=subresource)
-        return _fresh(answer.stored)
+        return _decoded(answer.stored.raw)
 
     async def delete(
         self,
@@ -123,7 +118,7 @@ class DirectCluster:
 
 def _listed(stored: Stored) -> Object:
     """An item of a listing; built-in kinds omit the fields that all items share, as the real server does."""
-    item = _fresh(stored)
+    item = _decoded(stored.raw)
     if stored.kind.typed:
         del item["kind"], item["apiVersion"]
     return item

@@ -102,27 +102,22 @@ def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Ob
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
-def _documents(kinds: Iterable[Kind]) -> dict[str, list[Kind]]:
-    documents: dict[str, list[Kind]] = {}
+def _documents(kinds: Iterable[Kind]) -> dict[str, Object]:
+    """The OpenAPI document of each group."""
+    groups: dict[str, list[Kind]] = {}
     for kind in kinds:
-        resource = kind.resource
-        name = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
-        documents.setdefault(name, []).append(kind)
-    return documents
+        base = "apis" if kind.resource.group else "api"
+        groups.setdefault(f"{base}/{kind.resource.api_version}", []).append(kind)
+    return {name: _document(served) for name, served in groups.items()}
 
 
 def _openapi_index(kinds: Iterable[Kind]) -> Object:
     """The location of each group's document, with a hash of its content."""
     paths = {}
-    for name, served in _documents(kinds).items():
-        digest = hashlib.sha256(msgspec.json.encode(_document(served))).hexdigest().upper()
+    for name, document in _documents(kinds).items():
+        digest = hashlib.sha256(msgspec.json.encode(document)).hexdigest().upper()
         paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
     return {"paths": paths}
-
-
-def _openapi(kinds: Iterable[Kind], *, name: str) -> Object | None:
-    served = _documents(kinds).get(name)
-    return None if served is None else _document(served)
 
 
 def _document(kinds: list[Kind]) -> Object:
@@ -186,5 +181,5 @@ DOCUMENTS: dict[str, Callable[..., Object | None]] = {
     "/api/{version}": resource_list,
     "/apis/{group}/{version}": resource_list,
     "/openapi/v3": _openapi_index,
-    "/openapi/v3/{name:.+}": _openapi,
+    "/openapi/v3/{name:.+}": lambda kinds, name: _documents(kinds).get(name),
 }

@@ -73,12 +73,6 @@ BUILT_IN = (
 )
 
 
-def served_version(crd: dict[str, Any]) -> dict[str, Any] | None:
-    """The version of a CRD that is served here: the stored one."""
-    versions: list[dict[str, Any]] = crd["spec"].get("versions") or []
-    return next((version for version in versions if version.get("storage") and version.get("served")), None)
-
-
 def _column(declared: dict[str, Any]) -> Column:
     path = declared["jsonPath"]
     return Column(
@@ -96,7 +90,8 @@ _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
 
 def custom_kind(crd: dict[str, Any]) -> Kind:
     """The kind that a CRD defines. Raises `ValueError` for an unusable schema or rule."""
-    spec, version = crd["spec"], served_version(crd)
+    spec = crd["spec"]
+    version = next((each for each in spec.get("versions") or [] if each.get("storage") and each.get("served")), None)
     if version is None:
         raise ValueError("spec.versions: one version must be served and stored")
     names = spec["names"]

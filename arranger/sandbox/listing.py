@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from arranger.kube.cluster import Object
 from arranger.sandbox.history import Stored
 from arranger.sandbox.selectors import Matches, every, field_selector, label_selector
 from arranger.sandbox.status import TooOld, bad_request
@@ -27,13 +26,8 @@ class Selection(msgspec.Struct, frozen=True):
     def matches(self) -> Matches | None:
         """The predicate for one object, None to select everything; raises `Refusal` 400 for a malformed selector."""
         requirements = label_selector(self.labels) + field_selector(self.plural, self.fields)
-        if self.namespace:
-            namespace = self.namespace
-
-            def at_home(obj: Object) -> bool:
-                return bool(obj["metadata"].get("namespace") == namespace)
-
-            requirements.insert(0, at_home)
+        if namespace := self.namespace:
+            requirements.insert(0, lambda obj: obj["metadata"].get("namespace") == namespace)
         return every(requirements)
 
 

@@ -40,15 +40,6 @@ def _quantity(text: str) -> str:
     return text
 
 
-def _compare(left: str, right: str) -> int:
-    return (exact(left) > exact(right)) - (exact(left) < exact(right))
-
-
-def _format(text: str, values: list[Any]) -> str:
-    """`%s` and `%d` for texts and whole numbers; clauses for other types aren't supported."""
-    return text.replace("%d", "%s") % tuple(values)
-
-
 #: Functions that Kubernetes adds to CEL's own.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": sum,
@@ -56,10 +47,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "distinct": lambda items: [item for at, item in enumerate(items) if item not in items[:at]],
-    "format": _format,
+    # `%s` and `%d` for texts and whole numbers; clauses for other types aren't supported.
+    "format": lambda text, values: text.replace("%d", "%s") % tuple(values),
     "quantity": _quantity,
     "isInteger": is_integer,
-    "compareTo": _compare,
+    "compareTo": lambda left, right: (exact(left) > exact(right)) - (exact(left) < exact(right)),
 }
 
 
@@ -75,6 +67,8 @@ class Scope:
         for name, function in _FUNCTIONS.items():
             self._context.add_function(name, function)
         self._old: Any = None
+        #: Whether there was no value before.
+        self.is_new = True
         #: The form of the old value in the context: "" if it isn't this value's.
         self._held = ""
 
@@ -82,6 +76,7 @@ class Scope:
         """Set the value for the rules; `old` is None if there was no value before."""
         self._context.add_variable("self", value)
         self._old = old
+        self.is_new = old is None
         self._held = ""
 
     def context(self, rule: "Rule") -> cel.Context:
@@ -94,11 +89,6 @@ class Scope:
             self._context.add_variable("oldSelf", old)
             self._held = expected
         return self._context
-
-    @property
-    def is_new(self) -> bool:
-        """Whether there was no value before."""
-        return self._old is None
 
 
 class Rule:

@@ -34,8 +34,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def _labels(obj: Object) -> dict[str, str]:
-    labels: dict[str, str] = obj["metadata"].get("labels") or {}
-    return labels
+    return obj["metadata"].get("labels") or {}
 
 
 def _compared(text: str | None, operator: str, bound: int) -> bool:

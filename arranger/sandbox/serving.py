@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.call import Call
+from arranger.sandbox.call import Call, decoded
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Stored
 from arranger.sandbox.listing import Listing
@@ -78,7 +78,7 @@ class Serving:
             call.resource,
             call.namespace,
             call.name,
-            await call.body(),
+            await decoded(call.request),
             media_type=call.request.content_type,
             subresource=call.subresource,
             options=call.write_options(),

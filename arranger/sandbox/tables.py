@@ -56,16 +56,12 @@ _STEP = re.compile(
 )
 
 
-def _filtered(value: Any, path: str, expected: str) -> Any:
-    items = value if isinstance(value, list) else []
-    return next((item for item in items if str(_at(item, "." + path)) == expected), None)
-
-
 def _at(value: Any, path: str) -> Any:
     """The value at a JSON path of the forms that printer columns use: fields, indices and one equality filter."""
     for name, quoted, index, tested, expected in _STEP.findall(path.replace("\\.", "\0")):
         if tested:
-            value = _filtered(value, tested, expected)
+            items = value if isinstance(value, list) else []
+            value = next((item for item in items if str(_at(item, f".{tested}")) == expected), None)
         elif index:
             value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
         else:
