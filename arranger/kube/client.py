@@ -102,9 +102,9 @@ _FAULTS = (aiohttp.ClientError, OSError)
 _REASONS = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
 _T = TypeVar("_T")
-_listings = msgspec.json.Decoder(_Listing)
-_lines = msgspec.json.Decoder(_Line)
-_objects = msgspec.json.Decoder(Object)
+_listing = msgspec.json.Decoder(_Listing).decode
+_lines = msgspec.json.Decoder(_Line).decode_lines
+_object = msgspec.json.Decoder(Object).decode
 
 
 class HttpCluster:
@@ -133,7 +133,7 @@ class HttpCluster:
             # A continuation contains its resourceVersion, and the server refuses another one beside it.
             query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
             raw = await self._call("list", resource, resource.path(), query=query)
-            page = _decoded(_listings, raw)
+            page = _decoded(_listing, raw)
             yield Page(items=page.items or [], resource_version=page.metadata.resource_version)
             next_page = page.metadata.next_page
             if not next_page:
@@ -150,11 +150,12 @@ class HttpCluster:
             "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
         }
         response = await self._open("watch", resource, resource.path(), query=query)
+        what = f"the watch of {resource.plural}"
         try:
-            async with aclosing(_complete_lines(response.content, f"the watch of {resource.plural}")) as pieces:
+            async with aclosing(_complete_lines(response.content, what)) as pieces:
                 async for raw in pieces:
                     received_ms = self._clock.now_ms()
-                    lines = _decoded_lines(raw, resource)
+                    lines = _decoded(_lines, raw, f"{what} sent what isn't a watch event")
                     errors = [index for index, line in enumerate(lines) if line.type == "ERROR"]
                     changes = [_change(line, received_ms) for line in lines[: errors[0] if errors else None]]
                     if changes:
@@ -166,14 +167,14 @@ class HttpCluster:
             response.release()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        return _decoded(_objects, await self._call("get", resource, resource.path(namespace, name)))
+        return _decoded(_object, await self._call("get", resource, resource.path(namespace, name)))
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
     ) -> Object:
         before = _still.set(still)
         try:
-            return _decoded(_objects, await self._call("create", resource, resource.path(namespace), body=body))
+            return _decoded(_object, await self._call("create", resource, resource.path(namespace), body=body))
         finally:
             _still.reset(before)
 
@@ -181,7 +182,7 @@ class HttpCluster:
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         path = resource.path(namespace, name, subresource)
-        return _decoded(_objects, await self._call("patch", resource, path, body=body))
+        return _decoded(_object, await self._call("patch", resource, path, body=body))
 
     async def delete(
         self,
@@ -216,13 +217,7 @@ class HttpCluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> bytes:
-        response = await self._open(verb, resource, path, query=query, body=body)
-        try:
-            return await response.read()
-        except _FAULTS as error:
-            raise _unavailable(f"{verb} {path}", error) from error
-        finally:
-            response.release()
+        return await _read(await self._open(verb, resource, path, query=query, body=body), f"{verb} {path}")
 
     async def _open(
         self,
@@ -248,18 +243,9 @@ class HttpCluster:
                 response.release()
                 response = await self._send(verb, resource, target, payload, fresh)
         if response.status >= 300:
-            await self._refuse(response, f"{verb} {path}")
+            status = _status_of(await _read(response, f"{verb} {path}"))
+            raise _refusal(status, code=response.status, retry_after=response.headers.get("Retry-After", ""))
         return response
-
-    async def _refuse(self, response: aiohttp.ClientResponse, what: str) -> None:
-        """Raise the error in an unsuccessful response."""
-        try:
-            raw = await response.read()
-        except _FAULTS as error:
-            raise _unavailable(what, error) from error
-        finally:
-            response.release()
-        raise _refusal(_status_of(raw), code=response.status, retry_after=response.headers.get("Retry-After", ""))
 
     async def _send(
         self, verb: str, resource: Resource, target: str, payload: bytes | None, credentials: Credentials
@@ -308,6 +294,16 @@ class HttpCluster:
         return self._lazy_session
 
 
+async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
+    """The whole body of a response; this releases its connection."""
+    try:
+        return await response.read()
+    except _FAULTS as error:
+        raise _unavailable(what, error) from error
+    finally:
+        response.release()
+
+
 async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncGenerator[bytes, None]:
     """The complete lines of a stream; those that arrived together form one piece of bytes."""
     pieces: list[bytes] = []
@@ -332,24 +328,19 @@ async def _complete_lines(stream: aiohttp.StreamReader, what: str) -> AsyncGener
                 raise ClusterUnavailable(f"{what} sent a line of more than {LONGEST_LINE_BYTES} bytes")
 
 
-def _decoded_lines(raw: bytes, resource: Resource) -> list[_Line]:
-    try:
-        return _lines.decode_lines(raw)
-    except msgspec.MsgspecError as error:
-        raise ClusterUnavailable(f"the watch of {resource.plural} sent what isn't a watch event: {error}") from error
-
-
 def _change(line: _Line, received_ms: int) -> Change:
     version = (line.object.get("metadata") or {}).get("resourceVersion", "")
     return Change(type=line.type, object=line.object, resource_version=version, received_ms=received_ms)
 
 
-def _decoded(decoder: msgspec.json.Decoder[_T], raw: bytes) -> _T:
+def _decoded(
+    decode: Callable[[bytes], _T], raw: bytes, problem: str = "the API server's answer isn't what it should be"
+) -> _T:
     try:
-        return decoder.decode(raw)
+        return decode(raw)
     except msgspec.MsgspecError as error:
         # Something between us and the API server replied; whether a write took effect is unknown.
-        raise ClusterUnavailable(f"the API server's answer isn't what it should be: {error}") from error
+        raise ClusterUnavailable(f"{problem}: {error}") from error
 
 
 def _status_of(body: bytes | Object) -> _Status:

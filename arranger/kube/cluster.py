@@ -30,15 +30,9 @@ class Resource(msgspec.Struct, frozen=True):
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """The path below the server's root; without a namespace, that of all namespaces."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if self.namespaced and namespace is not None:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(name)
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
+        home = ["namespaces", namespace] if self.namespaced and namespace is not None else []
+        rest = [part for part in (name, subresource or None) if part is not None]
+        return "/".join(["/apis" if self.group else "/api", self.api_version, *home, self.plural, *rest])
 
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -110,7 +104,6 @@ class Watchable(Protocol):
         continuation is valid: list again. With `at`, returns the objects as of that resourceVersion; raises `Expired`
         if the server no longer has it.
         """
-        ...
 
     def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
@@ -120,7 +113,6 @@ class Watchable(Protocol):
         Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` if it breaks or stays silent for
         longer than its bookmarks allow.
         """
-        ...
 
 
 class Cluster(Watchable, Protocol):
@@ -128,7 +120,6 @@ class Cluster(Watchable, Protocol):
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """One object; raises `ApiError` 404 if it doesn't exist."""
-        ...
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
@@ -138,13 +129,11 @@ class Cluster(Watchable, Protocol):
         `still` is called right before the request is sent, and `Withdrawn` is raised if it returns False: a connection
         takes time to open, and the process may be paused meanwhile for any length of time.
         """
-        ...
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         """JSON merge patch (RFC 7386) of an object, or of its `status`."""
-        ...
 
     async def delete(
         self,
@@ -160,8 +149,6 @@ class Cluster(Watchable, Protocol):
 
         Raises `ApiError` 404 if it doesn't exist.
         """
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...

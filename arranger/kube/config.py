@@ -63,7 +63,6 @@ class Access:
         return self._credentials.server
 
     async def current(self) -> Credentials:
-        """The credentials for a request now."""
         refresh = self._credentials.refresh
         if refresh is None or self._clock() < self._look_again or self._renewing.locked():
             return self._credentials
@@ -94,9 +93,9 @@ def find_access(kubeconfig: str | Path | None = None, context: str | None = None
     paths = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
     if not paths:
         home = Path.home() / ".kube" / "config"
-        if not home.exists() and context is None and os.environ.get(SERVICE_HOST):
-            return Access(_in_cluster, source="the pod's service account")
         if not home.exists():
+            if context is None and os.environ.get(SERVICE_HOST):
+                return Access(_in_cluster, source="the pod's service account")
             raise UsageError(
                 f"no Kubernetes cluster to work with: there is no {home}, and this isn't a pod",
                 hint="give --kubeconfig FILE or set KUBECONFIG",

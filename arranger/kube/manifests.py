@@ -23,20 +23,18 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
     """
     spec = job["spec"]
     part = spec["leader"] if group == LEADER_GROUP else spec["workerSets"][group - 1]
-    template = part["template"]
+    template, name = part["template"], job["metadata"]["name"]
+    own = template.get("metadata") or {}
     metadata: Object = {
-        "name": pod_name(job["metadata"]["name"], part["name"], index, attempt),
+        "name": pod_name(name, part["name"], index, attempt),
         "namespace": job["metadata"]["namespace"],
         "labels": {
-            **((template.get("metadata") or {}).get("labels") or {}),
-            **pod_labels(
-                job["metadata"]["name"], part["name"], leader=group == LEADER_GROUP, index=index, attempt=attempt
-            ),
+            **(own.get("labels") or {}),
+            **pod_labels(name, part["name"], leader=group == LEADER_GROUP, index=index, attempt=attempt),
         },
         "ownerReferences": [owner_reference(job)],
     }
-    annotations = (template.get("metadata") or {}).get("annotations")
-    if annotations:
+    if annotations := own.get("annotations"):
         metadata["annotations"] = annotations
     environment = _environment(job, group=group, index=index, leader_address=leader_address)
     pod_spec: Object = {
@@ -48,8 +46,7 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
         pod_spec["restartPolicy"] = DEFAULT_RESTART_POLICY
     if pod_spec.get("initContainers"):
         pod_spec["initContainers"] = [_told(container, environment) for container in pod_spec["initContainers"]]
-    volumes = _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or [])
-    if volumes:
+    if volumes := _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or []):
         pod_spec["volumes"] = volumes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
