@@ -32,7 +32,7 @@ from arranger.model.pod import (
 )
 from arranger.model.quantity import amount
 from arranger.model.quota import quota_amounts, quota_scopes
-from arranger.model.template import REMEMBERED_BYTES, anti_affinity, effective_requests, host_ports
+from arranger.model.template import REMEMBERED_BYTES, effective_requests, host_ports, pod_terms
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import TYJOB, validate
@@ -124,7 +124,8 @@ def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
     """The traits of a pod that affect other pods. For our pods, labels that follow from name and slot are left out."""
     own = {key: value for key, value in labels.items() if not (ours and key.startswith(LABEL_PREFIX))}
     ports = host_ports(spec)
-    terms = anti_affinity(spec, labels) if spec.get("affinity") else ()
+    affinity = spec.get("affinity")
+    terms = pod_terms(affinity.get("podAntiAffinity"), labels) if affinity else ()
     return PodTraits(_label_pairs(_encode(own)), ports, terms) if own or ports or terms else NO_TRAITS
 
 
@@ -228,9 +229,7 @@ def status_digest(status: Any) -> str:
     if isinstance(status, Mapping):
         status = {name: value for name, value in status.items() if name != QUEUE_POSITION}
     kept = _without_empty(status)
-    if kept is None:
-        return ""
-    return hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
+    return "" if kept is None else hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
 
 
 def parse_time_ms(text: Any) -> int:

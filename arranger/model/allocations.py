@@ -50,8 +50,7 @@ def decode_allocations(status: Any, group_names: Sequence[str]) -> tuple[PlacedP
         for part in workers if isinstance(workers, list) else ():
             name = part.get("set") if isinstance(part, dict) else None
             group = groups.get(name) if isinstance(name, str) else None
-            runs = runs_of(part.get("indices")) if group is not None else ()
-            if group is not None and runs:
+            if group is not None and (runs := runs_of(part.get("indices"))):
                 found.append(PlacedPods(node, group, runs))
     return merged(found)
 

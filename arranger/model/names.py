@@ -28,13 +28,11 @@ MAX_NAMES_LENGTH = 50
 
 
 def pod_name(job: str, group_name: str, index: int, attempt: int) -> str:
-    """The name of the pod of this slot in this attempt."""
     name = f"{job}-{group_name}-{index}"
     return f"{name}-r{attempt}" if attempt else name
 
 
 def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: int) -> dict[str, str]:
-    """Arranger's labels for the pod of this slot."""
     labels = {JOB_LABEL: job, ROLE_LABEL: LEADER_ROLE if leader else WORKER_ROLE}
     if not leader:
         labels[WORKER_SET_LABEL] = group_name

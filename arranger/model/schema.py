@@ -26,7 +26,6 @@ _EMPTY = "self == ''"
 
 @cache
 def definitions() -> Mapping[str, Schema]:
-    """The generated schema, by definition."""
     content = resources.files("arranger.model").joinpath("pod_template.json").read_bytes()
     definitions: Mapping[str, Schema] = msgspec.json.decode(content)["definitions"]
     return definitions

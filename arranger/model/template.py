@@ -59,8 +59,8 @@ def pod_shape(
     own = {**dict(labels), **known}
     rules = PodRules(
         host_ports=host_ports(spec),
-        affinity=_pod_terms(affinity.get("podAffinity"), own),
-        anti_affinity=anti_affinity(spec, own),
+        affinity=pod_terms(affinity.get("podAffinity"), own),
+        anti_affinity=pod_terms(affinity.get("podAntiAffinity"), own),
         spread=_spread(spec, own),
     )
     return PodShape(
@@ -91,11 +91,6 @@ def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
 
 def _address(text: str) -> str:
     return "" if text == _ALL_ADDRESSES else text
-
-
-def anti_affinity(spec: Mapping[str, Any], own: Mapping[str, str]) -> tuple[PodTerm, ...]:
-    """The terms of a pod's required anti-affinity; `own` are its labels."""
-    return _pod_terms((spec.get("affinity") or {}).get("podAntiAffinity"), own)
 
 
 def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] = MappingProxyType({})) -> Requests:
@@ -186,7 +181,6 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:
-    """The properties of a PodSpec that only a ResourceQuota uses."""
     deadline = spec.get("activeDeadlineSeconds")
     traits = QuotaTraits(
         limits=effective_limits(spec),
@@ -235,7 +229,8 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
             total[name] = value
 
 
-def _pod_terms(affinity: Mapping[str, Any] | None, own: Mapping[str, str]) -> tuple[PodTerm, ...]:
+def pod_terms(affinity: Mapping[str, Any] | None, own: Mapping[str, str]) -> tuple[PodTerm, ...]:
+    """The required terms of a pod's affinity or anti-affinity to other pods; `own` are its labels."""
     required = (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     return tuple(
         PodTerm(term.get("topologyKey") or "", _selector(term, own), _namespaces(term)) for term in required or ()
@@ -304,9 +299,7 @@ def _toleration(entry: Mapping[str, Any]) -> Toleration:
 def _required_terms(affinity: Mapping[str, Any] | None) -> NodeTerms | None:
     node_affinity = (affinity or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return None
-    return tuple(_node_term(term) for term in required.get("nodeSelectorTerms") or ())
+    return None if required is None else tuple(map(_node_term, required.get("nodeSelectorTerms") or ()))
 
 
 def _node_term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:

@@ -6,7 +6,7 @@ a line break forges a line. All of them are escaped: `\x1b`, `\u202e`; blanks be
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 #: Runs that may contain characters which JSON need not escape and a terminal obeys.
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]+")
@@ -14,9 +14,7 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7e]+")
 
 def one_line(text: str) -> str:
     """The text as one line of printable characters; blanks and line breaks become spaces."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _shown(char) for char in text)
+    return _printable(text, _shown)
 
 
 def first_line(text: str, limit: int) -> str:
@@ -49,7 +47,13 @@ def safe_json(content: bytes) -> bytes:
     """JSON with the same value, in which the control characters that JSON allows are escaped too."""
     if content.isascii() and b"\x7f" not in content:
         return content
-    return _NOT_ASCII.sub(lambda run: _escaped(run[0]), content.decode()).encode()
+    return _NOT_ASCII.sub(lambda run: _printable(run[0], _json_code), content.decode()).encode()
+
+
+def _printable(text: str, escaped: Callable[[str], str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else escaped(char) for char in text)
 
 
 def _shown(char: str) -> str:
@@ -57,12 +61,6 @@ def _shown(char: str) -> str:
     if char in "\t\n\v\f\r\x85\u2028\u2029" or unicodedata.category(char) == "Zs":
         return " "
     return char.encode("unicode_escape").decode()
-
-
-def _escaped(run: str) -> str:
-    if run.isprintable():
-        return run
-    return "".join(char if char.isprintable() else _json_code(char) for char in run)
 
 
 def _json_code(char: str) -> str:

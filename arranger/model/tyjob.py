@@ -38,8 +38,8 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.ALL),
         terminating=spec.get("terminating") is True,
         suspend=spec.get("suspend") is True,
-        ttl_s=_seconds(spec, "ttlSecondsAfterFinished"),
-        deadline_s=_seconds(spec, "activeDeadlineSeconds"),
+        ttl_s=whole_of(spec, "ttlSecondsAfterFinished", None),
+        deadline_s=whole_of(spec, "activeDeadlineSeconds", None),
         leader_service=spec.get("leaderService") is True,
     )
 
@@ -76,9 +76,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
         )
         if not same
     ]
-    if not changed:
-        return ""
-    return f"{', '.join(changed)}: can't be changed once the job has started; {_CHANGEABLE}"
+    return f"{', '.join(changed)}: can't be changed once the job has started; {_CHANGEABLE}" if changed else ""
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:
@@ -87,8 +85,3 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
     return (old.name, old.shape) == (new.name, shape)
-
-
-def _seconds(spec: Mapping[str, Any], name: str) -> int | None:
-    value = spec.get(name)
-    return int(value) if value is not None else None

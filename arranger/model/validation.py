@@ -7,7 +7,7 @@ and a real API server give the same verdicts.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ MAX_WORKERS = 10_000
 
 _MAX_INT32 = (1 << 31) - 1
 
+_Default = TypeVar("_Default", int, None)
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL_REASON = (
     'must be a DNS label: lower-case letters, digits and "-", beginning and ending with a letter or a digit'
@@ -55,14 +57,13 @@ def validate(tyjob: Any, checks: Check | None = None) -> list[FieldError]:
     return list((checks or TYJOB)(tyjob, ""))
 
 
-def whole_of(fields: Mapping[str, Any], name: str, default: int) -> int:
+def whole_of(fields: Mapping[str, Any], name: str, default: _Default) -> int | _Default:
     """A whole number that passed its check, or the default if it is absent or null."""
     value = fields.get(name)
     return default if value is None else int(value)
 
 
 def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
-    """The total number of workers in these worker sets."""
     return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
 
 
@@ -118,7 +119,8 @@ def _too_long(what: str, tyjob: dict[str, Any], name: str) -> str:
 
 _TEMPLATE = definition("PodTemplateSpec")
 _VOLUME = definition("Volume")
-_GROUP_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
+#: Of a job or of one of its groups.
+_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
 
 
 def _spec(policies: PolicyNames) -> Check:
@@ -126,10 +128,10 @@ def _spec(policies: PolicyNames) -> Check:
         {
             "restartLimit": whole(0, 1_000_000),
             "volumes": items(_VOLUME, most=64, keys=("name",)),
-            "leader": record({"name": _GROUP_NAME, "template": _TEMPLATE}, required=("name", "template"), closed=True),
+            "leader": record({"name": _NAME, "template": _TEMPLATE}, required=("name", "template"), closed=True),
             "workerSets": items(
                 record(
-                    {"name": _GROUP_NAME, "template": _TEMPLATE, "counts": whole(1, MAX_WORKERS)},
+                    {"name": _NAME, "template": _TEMPLATE, "counts": whole(1, MAX_WORKERS)},
                     required=("name", "template"),
                     closed=True,
                 ),
@@ -160,10 +162,7 @@ def tyjob_checks(policies: PolicyNames) -> Check:
         {
             "apiVersion": anything,
             "kind": anything,
-            "metadata": record(
-                {"name": text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)},
-                required=("name",),
-            ),
+            "metadata": record({"name": _NAME}, required=("name",)),
             "spec": _spec(policies),
             "status": anything,
         },
