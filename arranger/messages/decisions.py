@@ -13,7 +13,6 @@ from arranger.model.text import counted
 
 
 def stage_text(decided: StageDecided) -> str:
-    """The sentence on why a job entered its stage."""
     facts = decided.facts
     return facts.sentence or _STAGE[decided.reason](facts)
 
@@ -46,8 +45,7 @@ _KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "g
 
 def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     group, index = cause.first.group, cause.first.index
-    known = spec is not None and group < len(spec.groups)
-    name = spec.groups[group].name if spec is not None and known else f"group {group}"
+    name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
     why = cause.words or f"node {cause.node} {closed}".rstrip()

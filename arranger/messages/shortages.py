@@ -13,7 +13,6 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def shortage_text(facts: ShortageFacts) -> str:
-    """Why a job, or the rest of it, gets no nodes."""
     if facts.sentence:
         return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further)
@@ -24,7 +23,6 @@ def shortage_text(facts: ShortageFacts) -> str:
 
 
 def fits_text(found: int, asked: int, *, further: bool) -> str:
-    """How many of the pods fit."""
     return f"{found} of {asked} {'further' if further else 'required'} pods fit"
 
 
@@ -49,9 +47,8 @@ def reason_text(reason: Reason, selector: str = "") -> str:
 
 def node_text(reason: Reason, selector: str = "") -> str:
     """One reason for one node."""
-    if reason.kind == ReasonKind.NODE_SELECTOR and selector:
-        return f"{_WORDS[reason.kind](reason)} ({selector})"
-    return _WORDS[reason.kind](reason)
+    words = _WORDS[reason.kind](reason)
+    return f"{words} ({selector})" if reason.kind == ReasonKind.NODE_SELECTOR and selector else words
 
 
 def kind_text(reason: Reason) -> str:
