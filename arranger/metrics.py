@@ -80,6 +80,7 @@ class Metrics:
             "api_request_seconds", "Seconds until the API server responded.", _REQUEST_BUCKETS, ["verb", "resource"]
         )
         self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
+        self.reports_dropped = self._counter("reports_dropped", "Jobs whose Events were dropped: too many waited.")
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
 
     def _measure_store(self) -> None:

@@ -175,6 +175,21 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
     return status
 
 
+def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
+    """What the job's status must show at once: the decisions that a new epoch needs to take the job over, and what
+    keeps its pods from running. A status with equal news differs in counts, or in what a starting job waits for.
+
+    The leader's address can wait until the job runs: a new epoch takes it from the leader's pod.
+    """
+    address = job.leader.address if job.stage != Stage.STARTING else ""
+    refusal = job.refusal()
+    refused = (refusal.slot, refusal.message) if refusal is not None else None
+    stuck = min(_stuck_slots(state, job), default=None)
+    why = state.pods[job.bound[stuck]].waiting if stuck is not None else ""
+    known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
+    return (*known, job.waits, job.not_before_ms, refused, stuck, why)
+
+
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
     """By group, workers whose ended pod was counted and still exists: a lost log must not count it twice."""
     found: dict[int, list[int]] = {}
@@ -250,9 +265,14 @@ def _from(time_ms: int) -> str:
     return rfc3339(time_ms + 999)
 
 
+def _stuck_slots(state: State, job: JobRecord) -> list[SlotKey]:
+    """The slots whose pods their kubelets can't start; most often an image can't be pulled."""
+    return [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
+
+
 def _stuck(state: State, job: JobRecord) -> str:
-    """The first pod that its kubelet can't start, and why; most often its image can't be pulled."""
-    found = [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
+    """The first pod that its kubelet can't start, and why."""
+    found = _stuck_slots(state, job)
     if not found:
         return ""
     pod = state.pods[job.bound[min(found)]]

@@ -5,6 +5,7 @@ first: the status lists every allocation before its first pod exists, so that a 
 cluster.
 """
 
+import asyncio
 import logging
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
@@ -19,6 +20,7 @@ from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.parts import Parts
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
+from arranger.workers.reports import Reports
 from arranger.workers.retries import Retries
 from arranger.workers.status_writer import StatusWriter
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
@@ -44,7 +46,8 @@ class Applier:
         self._retries = Retries(parts.time)
         self._queue = WorkQueue(parts.time, self._sweep)
         self._effects = Effects(parts)
-        self._statuses = StatusWriter(self._effects, self._queue)
+        self._reports = Reports(self._effects)
+        self._statuses = StatusWriter(self._effects, self._queue, self._reports)
         self._creation = Creation(self._effects, self._queue, parts.writer(ROLE))
         self._pods = PodReconciler(self._effects, self._queue, self._creation)
 
@@ -54,17 +57,20 @@ class Applier:
     def epoch_began(self) -> None:
         """Discard everything derived from the earlier projection."""
         self._queue.clear()
+        self._reports.clear()
         self._progress.clear()
         self._retries.clear()
 
     async def run(self) -> None:
-        """Apply until cancelled; then let effects in flight finish."""
+        """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
+        reports = asyncio.create_task(self._reports.run(), name="reports")
         try:
             while True:
                 await self._queue.wait()
                 if self._follower.state.synced:
                     self._start()
         finally:
+            reports.cancel()
             await self._queue.finish()
 
     def _sweep(self) -> dict[str, None]:

@@ -11,6 +11,7 @@ from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.desired import desired_pods, orphans
 from arranger.logs import log_event
+from arranger.model.job import Stage
 from arranger.model.names import job_name
 from arranger.projections.jobs import SlotKey
 from arranger.workers.creation import Creation
@@ -62,6 +63,8 @@ class PodReconciler:
             for pod in pods
             if pod.uid not in progress.settling
         ]
+        if job.stage == Stage.RUNNING and not effects and len(job.bound) == len(job.placements):
+            progress.template = None
         await _together(effects)
 
     async def _template(self, look: Look) -> Object | None:

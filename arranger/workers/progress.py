@@ -26,8 +26,9 @@ class Refusals(msgspec.Struct):
 class Progress(msgspec.Struct):
     """The progress of one job: its effects in flight, and the status as stored."""
 
+    #: The status stored last: its digest, and what was news in it (`news_of`).
     digest: str = ""
-    urgent: str = ""
+    news: tuple[object, ...] = ()
     #: When this process last stored the status, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -math.inf
     resource_version: str = ""
@@ -44,6 +45,7 @@ class Progress(msgspec.Struct):
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
+    #: The TYJob with its pod templates, as last read; None once every pod is there.
     template: Object | None = None
     #: The version at which the job was expected to get its next decision at once, and since when.
     passing: tuple[int, float] = (0, 0.0)

@@ -1,6 +1,8 @@
 """The status writer: stores the TYJob's status that explains the pods, before any of these pods is created.
 
-What a new epoch needs to take the job over is written at once. Changes of counts and of the queue position are delayed.
+A decision, and a problem that users can act on, are written at once. Everything else changes often and is written at
+intervals: counts, the queue position, and what a starting job waits for. A status costs the API server as much as
+several pods, so a job that starts at once gets two: `Starting` with its allocations, and `Running`.
 """
 
 import logging
@@ -8,18 +10,17 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from arranger.kube.cluster import TYJOBS, ApiError, Object
 from arranger.kube.translate import QUEUE_POSITION, status_digest
-from arranger.lifecycle.desired import desired_status
+from arranger.lifecycle.desired import desired_status, news_of
 from arranger.logs import log_event
+from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import in_order
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.progress import Look
-from arranger.workers.reporter import Reporter, step_of
+from arranger.workers.reports import Reports
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -30,8 +31,9 @@ _CONFLICT_S = 0.1
 _INVALID_S = 60.0
 #: If the next decision on a job is imminent, its status waits this long, so that both are written at once.
 _PASSING_S = 1.0
-#: Statuses that differ in counts alone are written at most this often.
-_COUNTS_S = 0.5
+#: A status without news is written at most this often: for a starting job, and for any other one. A starting job that
+#: becomes Running within that time needs no status between.
+_STARTING_S, _COUNTS_S = 5.0, 1.0
 #: Jobs up to this position in the queue get a new status when it changes; for all jobs that would be a storm.
 _NEAR = 10
 #: The order of the queue is computed at most this often.
@@ -43,12 +45,6 @@ _STATUS_FIELDS = (
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
     "completionTime", QUEUE_POSITION,
 )  # fmt: skip
-#: What a new epoch needs to take a job over, and what users wait for: written at once.
-_URGENT_FIELDS = (
-    "stage", "scheduleState", "attempt", "restartsOfEarlierPods", "leaderAddress", "allocations", "message",
-    "observedGeneration",
-)  # fmt: skip
-_URGENT_OF_A_SET = ("restartsOfEarlierPods", "givenUp")
 
 
 class QueuePositions:
@@ -70,9 +66,9 @@ class QueuePositions:
 
 
 class StatusWriter:
-    """Stores statuses, and reports each in Events once it is stored."""
+    """Stores statuses, and has each reported in Events once it is stored."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue) -> None:
+    def __init__(self, effects: Effects, queue: WorkQueue, reports: Reports) -> None:
         parts = effects.parts
         policies = parts.installed.policies
         config = parts.settings.cycle_config(policies.versions())
@@ -81,7 +77,7 @@ class StatusWriter:
         self._follower = parts.follower
         self._clock = parts.time
         self._positions = QueuePositions(partial(in_order, config=config, policies=policies))
-        self._reporter = Reporter(effects.cluster, parts.time)
+        self._reports = reports
 
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
@@ -95,22 +91,22 @@ class StatusWriter:
         status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)
         moved = position is not None and position <= _NEAR and position != progress.position
         if (digest == job.seen.status_digest or unseen) and not moved:
-            progress.told.step = progress.told.step or step_of(job)
+            self._reports.reported(job, progress.told)
             return True
-        urgent = _key(status)
-        wait_s = progress.written_s + _COUNTS_S - now_s
-        if urgent == progress.urgent and wait_s > 0:
+        news = news_of(state, job)
+        wait_s = progress.written_s + (_STARTING_S if job.stage == Stage.STARTING else _COUNTS_S) - now_s
+        if news == progress.news and wait_s > 0:
             self._queue.look_again(job.uid, wait_s)
-            return True  # only counts differ
+            return True
         seen_version = job.seen.resource_version
         if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _INVALID_S:
             return False
         known = progress.resource_version or seen_version
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
             return False
-        progress.digest, progress.urgent, progress.written_s = digest, urgent, self._clock.monotonic_s()
+        progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
         progress.based_on, progress.position = seen_version, position
-        await self._reporter.report(job, progress.told)
+        self._reports.report(job, progress.told)
         if not look.current():  # decided again meanwhile: that status isn't stored yet
             self._queue.look_again(job.uid, 0.0)
             return False
@@ -161,11 +157,12 @@ class StatusWriter:
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
                 log_event(_log, "a status is refused", level=logging.WARNING, job=seen.name, problem=refused)
-                await self._reporter.report(job, progress.told)
+                self._reports.report(job, progress.told)
             if refused.code in (404, 409, 422):
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
+        progress.template = stored  # the pods that follow need no other request for it
         progress.conflicts = 0
         return True
 
@@ -176,9 +173,3 @@ def _in_passing(job: JobRecord) -> bool:
     It has no pods to create or delete yet, and each status costs the API server as much as a pod.
     """
     return job.active and job.decided is None and job.waits is None and not job.seen.status_digest
-
-
-def _key(status: Object) -> str:
-    """The parts of a status that must be written at once, as text to compare."""
-    of_sets = [[of_set.get(name) for name in _URGENT_OF_A_SET] for of_set in status.get("workers", ())]
-    return msgspec.json.encode([*(status.get(name) for name in _URGENT_FIELDS), of_sets]).decode()

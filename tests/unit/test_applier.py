@@ -123,13 +123,13 @@ class Nobody:
 class Scene:
     """A store with a node and one TYJob, a log that has seen them, and an applier."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, job: Object = JOB) -> None:
         self.store = Store(now=lambda: 1_700_000_000.0)
         self.store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
         status = {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
         self.store.create(NODES, "", {"metadata": {"name": "n1"}, "status": status})
         self.store.patch(NODES, "", "n1", {"spec": {"taints": None}})
-        self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB)))
+        self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(job)))
         self.cluster = Raced(self.store)
         self.world = World()
         self.observe()
@@ -197,6 +197,13 @@ class Scene:
             stored.object["metadata"]["name"]
             for stored in self.store.page(PODS, Selection(), limit=10, continuation="").items
         ]
+
+    def run_pod(self, name: str) -> None:
+        """The pod runs and is ready, and the watch shows it."""
+        status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+        self.store.patch(PODS, "default", name, {"status": status}, subresource="status")
+        self.world.say(pod_seen(self.decoded(PODS, "default", name), self.world.terms[k.Watched.POD]))
+        self.applier.changed(Changes(jobs={self.job.uid: None}))
 
     @contextlib.asynccontextmanager
     async def running(self, uid: str = "") -> AsyncIterator[None]:
@@ -283,6 +290,62 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
         await until(lambda: scene.stored_stage() == "Starting")
     assert stored == ["Starting"]
+
+
+async def test_a_job_that_starts_at_once_costs_two_statuses_and_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
+    workers = [{"name": "actors", "counts": 2, "template": JOB["spec"]["leader"]["template"]}]
+    scene = Scene(job={**JOB, "spec": {**JOB["spec"], "minWorkersNum": 2, "workerSets": workers}})
+    stored: list[str] = []
+    scene.cluster.told = stored
+    scene.cluster.get = None  # type: ignore[method-assign, assignment]  # any reading would raise
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.run_pod("j-learner-0")
+        await until(lambda: len(scene.pods()) == 3)  # their leader's address waits for no status
+        for name in ("j-actors-0", "j-actors-1"):
+            scene.run_pod(name)
+            await asyncio.sleep(0.05)
+        scene.decide(Stage.RUNNING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Running")
+    assert stored == ["Starting", "Running"]
+    status = scene.decoded(TYJOBS, "default", "j")["status"]
+    assert status["leaderAddress"] == "10.0.0.7" and status["ready"] == "2/2"
+
+
+async def test_a_starting_job_whose_pod_cannot_start_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
+    scene = Scene()
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        waiting = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]
+        scene.store.patch(
+            PODS, "default", "j-learner-0", {"status": {"containerStatuses": waiting}}, subresource="status"
+        )
+        scene.world.say(pod_seen(scene.decoded(PODS, "default", "j-learner-0"), scene.world.terms[k.Watched.POD]))
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: "no such image" in scene.decoded(TYJOBS, "default", "j")["status"]["message"])
+
+
+async def test_events_delay_neither_pods_nor_statuses() -> None:
+    scene = Scene()
+    asked = asyncio.Event()
+
+    async def never(job: JobRecord, told: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    scene.applier._reports._reporter.report = never  # type: ignore[method-assign]
+    scene.world.cycle()
+    async with scene.running():
+        await asked.wait()
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.decide(Stage.RUNNING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Running")
 
 
 async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not_shown_it(
@@ -411,11 +474,14 @@ async def test_no_pod_is_made_from_a_template_that_the_log_has_not_seen() -> Non
     scene = Scene()
     scene.world.cycle()
     scene.decide(Stage.STARTING)
-    # The room that was decided is for what the log knows. A server with our schema refuses other requests now; this one
-    # stands for one without, and for any edit.
-    scene.cluster.after = lambda: scene.store.patch(TYJOBS, "default", "j", {"spec": {"priority": 9}})
+    # Another applier has stored the status. The room that was decided is for what the log knows. A server with our schema
+    # refuses other requests now; this one stands for one without, and for any edit.
+    scene.store.patch(
+        TYJOBS, "default", "j", {"status": desired_status(scene.world.state, scene.job)}, subresource="status"
+    )
+    scene.observe()
+    scene.store.patch(TYJOBS, "default", "j", {"spec": {"priority": 9}})
     async with scene.running():
-        await until(lambda: scene.cluster.after is None)
         await asyncio.sleep(0.3)
         assert scene.pods() == []
         scene.observe()
