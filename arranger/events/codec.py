@@ -85,8 +85,8 @@ class Codec:
         if not written.events:
             raise DamagedEntry(offset, "the batch holds no events")
         events = written.events
-        if self._upcasts:
-            present = self._upcasts
+        present = self._upcasts
+        if not present.keys().isdisjoint(map(type, events)):
             events = tuple(present[type(event)](event) if type(event) in present else event for event in events)
         return Batch(written.writer, written.seq, written.time_ms, events)
 

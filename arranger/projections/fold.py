@@ -65,7 +65,7 @@ class _Fold(JobLife):
     __slots__ = ("cycle_config", "cycle_refused", "superseded")
 
     def __init__(self, state: State, changes: Changes, time_ms: int) -> None:
-        super().__init__(state, changes, time_ms)
+        self.state, self.changes, self.time_ms = state, changes, time_ms
         self.cycle_refused = "no cycle was taken in this batch"
         self.superseded = False
         self.cycle_config = _NO_CONFIG
@@ -123,11 +123,12 @@ class _Fold(JobLife):
         if state.terms.get(_POD) != event.term:
             self._count("Observation", accepted=False)
             return
-        owner = event.owner
+        owner, old = event.owner, state.pods.get(uid)
         job = state.jobs.get(owner.job_uid) if owner is not None else None
-        if job is not None and state.exact_slots and not is_own(job, event):  # `attributed`, with one lookup of the job
-            event, owner, job = disowned(event), None, None
-        old = state.pods.get(uid)
+        if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
+            claimed = old is not None and old.owner == owner and old.name == event.name
+            if not (claimed or is_own(job, event)):
+                event, owner, job = disowned(event), None, None
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
             forget_assumed(state, [state.assumed[owner]], self.changes)

@@ -183,7 +183,7 @@ class NodeTable:
     def release(self, name: str, requests: Requests) -> None:
         """Undo `hold`."""
         row = self.rows[name]
-        vector, unknown = self._asked(requests)
+        vector, unknown = self._vectors.get(requests) or self._asked(requests)
         used = self.used[row]
         used -= vector
         if unknown:

@@ -49,21 +49,23 @@ class Slots:
         """Let a pod fill the empty slot that it claims, if it may."""
         if job.ended or not pod.node or pod.uid in job.retired:
             return
-        if slot in job.slots.leaving and _was_replaced(job, slot, pod):
-            job.slots.left(slot)
+        slots = job.slots
+        if slots.leaving and slot in slots.leaving and _was_replaced(job, slot, pod):
+            slots.left(slot)
             job.retired[pod.uid] = None
             return
-        if slot in job.placements:
-            if self.state.exact_slots and pod.node != job.placements[slot]:
+        node = slots.nodes.get(slot)
+        if node is not None:
+            if self.state.exact_slots and pod.node != node:
                 return  # created for an earlier decision: it must be deleted before the decided pod can be created
-            self.state.nodes.release(job.placements[slot], requests_of(job, slot))
-            job.slots.place(slot, pod.node)
-        elif job.adopted_at == job.version and slot not in job.slots.given_up and pod.phase not in TERMINAL:
-            self.state.job_changes += 1
-            job.slots.place(slot, pod.node)  # adopted with the job: the pod itself is the evidence
+            self.state.nodes.release(node, requests_of(job, slot))
+        elif job.adopted_at == job.version and slot not in slots.given_up and pod.phase not in TERMINAL:
+            self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
         else:
             return
-        job.slots.fill(slot, pod.uid)
+        if node != pod.node:
+            slots.place(slot, pod.node)
+        slots.fill(slot, pod.uid)
         if slot == LEADER:
             self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
