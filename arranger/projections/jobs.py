@@ -266,7 +266,8 @@ class JobRecord:
 
     def quorum_placed(self) -> bool:
         """Whether the leader and at least `min_workers` workers have nodes."""
-        return self.spec is not None and LEADER in self.placements and len(self.placements) > self.spec.min_workers
+        nodes = self.slots.nodes
+        return self.spec is not None and LEADER in nodes and len(nodes) > self.spec.min_workers
 
     def refusal(self) -> EffectFailed | None:
         """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""
@@ -283,8 +284,9 @@ class JobRecord:
         """Whether the job is starting and a part of its quorum lacks nodes or is refused."""
         if self.stage != Stage.STARTING or self.spec is None:
             return False
-        there = LEADER in self.bound and len(self.bound) > self.spec.min_workers
-        return not self.quorum_placed() or (self.failure is not None and not there)
+        if not self.quorum_placed():
+            return True
+        return self.failure is not None and not (LEADER in self.bound and len(self.bound) > self.spec.min_workers)
 
 
 def _copied(value: Any) -> Any:

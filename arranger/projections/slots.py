@@ -94,10 +94,12 @@ class Slots:
         node, uid = job.slots.empty(slot)
         if uid is not None:
             self._count_restarts(job, slot, self.state.pods[uid])
-        elif _may_come(job, slot, stage) and not self.state.nodes.overbooked(node, requests_of(job, slot)):
+            return
+        requests = requests_of(job, slot)
+        if _may_come(job, slot, stage) and not self.state.nodes.overbooked(node, requests):
             self._assume(job, slot, node)
         else:  # the pod can't have been created, or its kubelet would refuse it
-            self.state.nodes.release(node, requests_of(job, slot))
+            self.state.nodes.release(node, requests)
 
     def _assume(self, job: JobRecord, slot: SlotKey, node: str) -> None:
         """Keep the room of a slot for the pod that may appear there."""
@@ -186,9 +188,10 @@ class Slots:
 
     def _note_turns(self, job: JobRecord) -> None:
         """Record the time at which conditions changed."""
+        turned = job.times.turned
         for name, is_so in job.conditions():
-            if is_so != job.times.turned.get(name, (False, 0))[0]:
-                job.times.turned[name] = (is_so, self.time_ms)
+            if is_so != (name in turned and turned[name][0]):
+                turned[name] = (is_so, self.time_ms)
 
 
 def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
