@@ -474,8 +474,8 @@ async def test_no_pod_is_made_from_a_template_that_the_log_has_not_seen() -> Non
     scene = Scene()
     scene.world.cycle()
     scene.decide(Stage.STARTING)
-    # Another applier has stored the status. The room that was decided is for what the log knows. A server with our schema
-    # refuses other requests now; this one stands for one without, and for any edit.
+    # Another applier has stored the status. The room that was decided is for what the log knows. A server with our
+    # schema refuses other requests now; this one stands for one without, and for any edit.
     scene.store.patch(
         TYJOBS, "default", "j", {"status": desired_status(scene.world.state, scene.job)}, subresource="status"
     )
