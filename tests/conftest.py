@@ -27,6 +27,9 @@ hypothesis.settings.load_profile("house")
 def pytest_configure() -> None:
     """Make the output independent of the terminal in which the tests run."""
     os.environ.pop("COLUMNS", None)
+    # The API servers, etcd and kubectl are Go programs. Less garbage collection saves a tenth of all tests' processor
+    # time, for some hundred MB a server.
+    os.environ.setdefault("GOGC", "400")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -97,6 +100,6 @@ def cluster() -> str:
 @pytest.fixture(scope="session")
 def kube_server() -> Iterator[RealKube]:
     """A real API server with the TYJob definition, shared by the session: use `fresh_namespace()` or `clear()`."""
-    with _required(), real_kube(progress_notify_s=1) as server:
+    with _required(), real_kube(progress_notify_s=2) as server:
         server.install_crd()
         yield server
