@@ -36,7 +36,7 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
@@ -176,16 +176,14 @@ class _Question:
     def conditions(self, job: k.JobSeen | None) -> list[Condition]:
         """New conditions for one pass over the log. `job` is the job as first seen, None for a node."""
         if job is not None and self.blocked:
-            hypothetical = HypotheticalJob(job, installed())
-            room = QuorumFits(hypothetical)
-            blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
-            return [*blocked, job_conditions.Infeasible(job)]
+            fits, would_place = QuorumFits(job, installed()), WouldBePlaced(QuorumFits(job, installed()))
+            return [Negated(fits), Negated(would_place), job_conditions.Infeasible(job)]
         all_of = self._of_job(job) if job is not None else self._of_node()
         one = all_of[0] if len(all_of) == 1 else All(all_of)
         return [Negated(one) if self.options["negated"] else one]
 
     def _of_job(self, job: k.JobSeen) -> list[Condition]:
-        options, found, hypothetical = self.options, [], HypotheticalJob(job, installed())
+        options, found = self.options, []
         if options["stage"]:
             found.append(job_conditions.in_stage(job, options["stage"]))
         if options["schedule"]:
@@ -195,9 +193,9 @@ class _Question:
         if options["placed"]:
             found.append(job_conditions.placed(job))
         if options["fits"]:
-            found.append(QuorumFits(hypothetical))
+            found.append(QuorumFits(job, installed()))
         if options["would_place"]:
-            found.append(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))
+            found.append(WouldBePlaced(QuorumFits(job, installed())))
         if options["gone"]:
             found.append(Negated(job_conditions.there(job)))
         return found
