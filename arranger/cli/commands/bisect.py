@@ -21,7 +21,6 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
-    span_of,
     unknown_job,
 )
 from arranger.cli.rendering.bisect_page import Answer, Told
@@ -40,7 +39,7 @@ from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
-from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import Settings
@@ -134,7 +133,7 @@ def command(
     if plans is not None:
         return _print_plans(plans, output)
     asked.check_subject(other)
-    span = span_of(options["from"], options["to"])
+    span = Span(options["from"], options["to"] or END)
     if other:
         return asyncio.run(_alternative(target, settings, other, span, output))
     return _print_answer(asyncio.run(_seek(target, settings, asked, span)), output)

@@ -8,16 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import feed, log_options, opened, point_of, stand_at
-from arranger.cli.rendering.output import (
-    AT_TYPE,
-    local_time,
-    output_option,
-    print_json,
-    print_table,
-    print_text,
-    say,
-)
+from arranger.cli.inputs.reading import AT_TYPE, feed, log_options, opened, stand_at
+from arranger.cli.rendering.output import local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError
 from arranger.events.kinds import kind_of
@@ -67,7 +59,7 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
             raise UsageError(
                 f"{name} is {'a file' if path.is_file() else 'no file'}, and the other isn't one", hint=hint
             )
-        points.append(point_of(AT_TYPE.convert(name, None, None)))
+        points.append(AT_TYPE.convert(name, None, None))
     found = asyncio.run(_diff(target, settings, points))
     if output == "json":
         times = {"beforeTime": local_time(found.before[1]), "afterTime": local_time(found.after[1])}

@@ -22,10 +22,9 @@ from arranger.cli.inputs.reading import (
     point_option,
     position_before,
     progress,
-    span_of,
     unknown_job,
 )
-from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
+from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
 from arranger.errors import LogError, UsageError
 from arranger.events.blob_stores import ZipWriter
 from arranger.events.codec import StoredEntry, encode_batch, next_chain
@@ -97,7 +96,7 @@ class Made(msgspec.Struct, frozen=True):
 @output_option
 def command(
     target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
-    **points: At | None,
+    **points: Point | None,
 ) -> None:  # fmt: skip
     r"""Write a log, or a part of it, into one file for a bug report; the reading commands open the file as a log.
 
@@ -121,7 +120,7 @@ def command(
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
     namespace, name = namespace_and_name(job)
-    asked = _Asked(name, namespace, span_of(first, last), hash_names)
+    asked = _Asked(name, namespace, Span(first, last or END), hash_names)
     made = asyncio.run(_export(target, settings, asked, target_file))
     if output == "json":
         print_json(made)

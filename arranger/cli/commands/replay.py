@@ -5,9 +5,8 @@ import asyncio
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, opened, point_of, point_option, stand_at
+from arranger.cli.inputs.reading import log_options, opened, point_option, stand_at
 from arranger.cli.rendering.output import (
-    At,
     local_time,
     output_option,
     print_json,
@@ -21,7 +20,7 @@ from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text
-from arranger.replay.reading.history import Point
+from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
 from arranger.settings import Settings
 
@@ -31,7 +30,7 @@ from arranger.settings import Settings
 @point_option("--at", "The point to show. [default: the end of the log]")
 @click.option("--digest-only", is_flag=True, help="Print only the offset and the digest of the state there.")
 @output_option
-def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
+def command(target: str | None, settings: Settings, at: Point | None, digest_only: bool, output: str) -> None:
     r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
 
     The command folds the log up to that point, from the nearest snapshot. Resources that a decision has assigned count
@@ -43,7 +42,7 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
       arranger replay --log run.log --at 1234             a file, after the event at offset 1234
       arranger replay --at "10m ago" -o json              ten minutes ago
     """
-    state = asyncio.run(_state(target, settings, point_of(at)))
+    state = asyncio.run(_state(target, settings, at or END))
     if digest_only:
         digest = snapshot.digest(state)
         if output == "json":

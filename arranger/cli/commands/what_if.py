@@ -11,26 +11,20 @@ import msgspec
 from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
+    AT_ALLOWED,
+    DURATION_TYPE,
+    TextType,
+    at_now,
     feed,
     opened,
-    point_of,
+    parse_duration,
     point_option,
     position_before,
     progress,
     stand_at,
 )
 from arranger.cli.inputs.variation import Otherwise
-from arranger.cli.rendering.output import (
-    AT_ALLOWED,
-    DURATION_TYPE,
-    At,
-    TextType,
-    at_now,
-    local_time,
-    output_option,
-    parse_duration,
-    print_json,
-)
+from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.plot import check_plot, plot
 from arranger.cli.rendering.what_if_page import Answer, Sequel
 from arranger.errors import LogError, UsageError
@@ -56,7 +50,7 @@ _DRAINED = "drained"
 class Until(msgspec.Struct, frozen=True):
     """How far to continue: to a point of the log, for a duration, or (with neither) until no further event is due."""
 
-    at: At | None = None
+    at: Point | None = None
     span_ms: int | None = None
 
 
@@ -141,7 +135,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
 class _Asked(msgspec.Struct, frozen=True):
     """The point, the changes there, and how far to continue."""
 
-    at: At | None
+    at: Point | None
     otherwise: Otherwise
     until: Until | None
     lasting_ms: int | None
@@ -235,12 +229,12 @@ def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]
             yield group.shape, group.count
 
 
-async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
+async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
     """The inputs of the cycle at a point, its record if there is one, the state at its base, and the position there.
 
     Raises `LogError` if the log doesn't reach the point, or if the listings weren't complete there.
     """
-    point = point_of(at)
+    point = at or END
     scout = Scout()
     just_before = Point(offset=point.offset - 1) if point.offset else point
     await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
