@@ -254,17 +254,14 @@ class _Renamed:
 
     async def collect(self) -> State | None:
         """Collect all names of the part, and return the state at its beginning without names."""
-        part, image = self._part, None
+        part, names, image = self._part, self._names, None
         if part.state is not None and part.after.offset:
             image = snapshot.image_of(snapshot.encode(part.state))
-            self._names.collect(image)
-
-        def take(entry: Entry) -> None:
-            self._names.collect(entry.batch)
-
-        await feed(self._log, part.after, take, until=Point(offset=part.until), doing="collecting names")
-        self._names.begin()
-        return snapshot.restore(snapshot.encode_image(self._names.walk(image))) if image is not None else part.state
+            names.walk(image)
+        end = Point(offset=part.until)
+        await feed(self._log, part.after, lambda entry: names.batch(entry.batch), until=end, doing="collecting names")
+        names.begin()
+        return snapshot.restore(snapshot.encode_image(names.walk(image))) if image is not None else part.state
 
     def job(self, label: str) -> str:
         """The pseudonym of a job, given as NAMESPACE/NAME."""
