@@ -124,10 +124,6 @@ class Simulation:
             self._say(events)
         return events
 
-    def pass_time(self, span_ms: int) -> None:
-        """Set the time of later cycles forward."""
-        self.time_ms += span_ms
-
     def outcome(self) -> Outcome:
         """The plan so far."""
         taken = [self.state.jobs[uid] for uid in self._turns]
