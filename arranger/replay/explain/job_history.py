@@ -64,7 +64,6 @@ class JobHistories:
         asked: Asked,
         *,
         policies: Policies = BUILT_IN,
-        window: int = WINDOW,
         leaving: Callable[[Story, int], object] | None = None,
     ) -> None:
         self.state = state
@@ -72,7 +71,6 @@ class JobHistories:
         self.stories: dict[str, Story] = {}
         self._asked = asked
         self._policies = policies
-        self._window = window
         self._leaving = leaving
         self._began = state.offset
         self._pods: dict[str, str] = {}
@@ -106,7 +104,7 @@ class JobHistories:
         self._look_ahead(entry)
         self._waiting.append(entry)
         self._held += len(entry.batch.events)
-        while self._held > self._window:
+        while self._held > WINDOW:
             self._fold_next()
 
     def finish(self) -> None:
