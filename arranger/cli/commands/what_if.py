@@ -1,9 +1,10 @@
 """`arranger what-if`: repeat a past cycle with another policy or configuration, or with other jobs or nodes."""
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -162,35 +163,29 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         future = Future(recording.observations, recording.intervals, asked.lasting_ms)
         horizon_ms = _horizon_ms(asked, inputs, recording)
         typical = typical_pods(_shapes(state, recording))
-        utilisations = [
-            _go_on(_Variant(*variant), future, typical, inputs, horizon_ms)
-            for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
-        ]
-        alike = likeness(recording.starts(utilisations[0].end_ms), utilisations[0].starts)
-        drained = asked.until == Until()
-        answer.sequel = Sequel(utilisations[0], utilisations[1], alike, drained)
+        go_on = functools.partial(_go_on, inputs=inputs, future=future, horizon_ms=horizon_ms, typical=typical)
+        as_it_was, what_if = go_on(state, usual, had, Variation()), go_on(changed, config, by, variation)
+        alike = likeness(recording.starts(as_it_was.end_ms), as_it_was.starts)
+        answer.sequel = Sequel(as_it_was, what_if, alike, drained=asked.until == Until())
     return answer
 
 
-class _Variant(NamedTuple):
-    state: State
-    config: CycleConfig
-    policies: Policies
-    variation: Variation
-
-
-def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Utilisation:
+def _go_on(
+    state: State,
+    config: CycleConfig,
+    policies: Policies,
+    variation: Variation,
+    *,
+    inputs: Inputs,
+    future: Future,
+    horizon_ms: int | None,
+    typical: Mix,
+) -> Utilisation:
+    meter, begin_ms = Meter(typical, inputs.time_ms), inputs.time_ms
     continuation = Continuation(
-        variant.state,
-        future,
-        variant.config,
-        Meter(typical, inputs.time_ms),
-        begin_ms=inputs.time_ms,
-        until_ms=horizon_ms,
-        variation=variant.variation,
-        policies=variant.policies,
+        state, future, config, meter, begin_ms=begin_ms, until_ms=horizon_ms, variation=variation, policies=policies
     )
-    doing = "going on with something otherwise" if variant.variation else "going on as it was"
+    doing = "going on with something otherwise" if variation else "going on as it was"
     with progress(doing, len(future.observations)) as moved:
         return continuation.run(moved, cycle_first=bool(inputs.cycle))
 
@@ -253,12 +248,6 @@ async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] 
                 f"the cycle's base, offset {inputs.base}, is not the end of an entry: it can't be taken again"
             )
         return inputs, record, state, last
-    config = scout.config or await _next_config(log, last) or CycleConfig()
-    return Inputs(state.offset, state.time_ms, config), None, state, last
-
-
-async def _next_config(log: Log, after: Position) -> CycleConfig | None:
-    """The configuration of the first cycle after a position, for a log without an earlier cycle."""
-    scout = Scout()
-    await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
-    return scout.config
+    if scout.config is None:
+        await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
+    return Inputs(state.offset, state.time_ms, scout.config or CycleConfig()), None, state, last
