@@ -16,6 +16,7 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.model.quantity import amount_text
+from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -96,10 +97,9 @@ def _others(seen: Overview) -> str:
         for pod in seen.largest_other_pods
     ]
     more = seen.other_pods - len(named)
-    plural = "s" if seen.other_pods != 1 else ""
-    holds = "hold" if plural else "holds"
+    be, hold = ("is", "holds") if seen.other_pods == 1 else ("are", "hold")
     return (
-        f"{seen.other_pods} pod{plural} that {'are' if plural else 'is'} not Arranger's {holds} resources too: "
+        f"{counted(seen.other_pods, 'pod')} that {be} not Arranger's {hold} resources too: "
         f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
     )
 

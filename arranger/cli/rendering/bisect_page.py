@@ -86,7 +86,8 @@ class Answer(msgspec.Struct):
             print_text(f"the log has no events in that stretch: {condition}")
             return
         if run.asked < 0:
-            print_text(f"{condition}: it can't be asked in that stretch: {self._why_not_asked}")
+            why = "the job had ended" if self.ended else "not everything had been listed"
+            print_text(f"{condition}: it can't be asked in that stretch: {why}")
             return
         if self.found is None:
             print_text(f"{condition}: {self._never()}")
@@ -122,10 +123,6 @@ class Answer(msgspec.Struct):
         fewer = f", the last {_INTERVALS_SHOWN}" if len(intervals) > _INTERVALS_SHOWN else ""
         text = f"it held {len(intervals)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
         print_text(f"{text}: told is what began the last, because the others were over before")
-
-    @property
-    def _why_not_asked(self) -> str:
-        return "the job had ended" if self.ended else "not everything had been listed"
 
     def _never(self) -> str:
         """The text if there is no event to report."""
