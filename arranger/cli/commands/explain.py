@@ -151,7 +151,7 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
     job_index = await job_index_of(log, point)
     gone = [
         went
-        for (namespace, name), (_, went) in job_index.jobs.items()
+        for (namespace, name), went in job_index.jobs.items()
         if name == asked.name and asked.namespace in (None, namespace)
     ]
     if not gone:
