@@ -170,7 +170,6 @@ class _Part(msgspec.Struct):
 
 
 async def _part(log: Copyable, asked: _Asked) -> _Part:
-    """Find the requested part."""
     start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)

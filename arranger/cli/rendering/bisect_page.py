@@ -139,7 +139,6 @@ class Answer(msgspec.Struct):
         return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
 
     def _print_limits(self) -> None:
-        """Print the limits of the result."""
         if self.infeasible:
             print_text(f"since offset {self.infeasible} not even an empty cluster of these nodes could hold it")
         if self.told.run.unasked:

@@ -223,7 +223,6 @@ class _Turn(NamedTuple):
         return best
 
     def ranked(self, rows: Sequence[int]) -> tuple[Ranked, ...]:
-        """The nodes with their scores and terms."""
         scores, preference = self.scores(), self.request.preference
         terms = list(self.policy.terms(self.view, self.request, self.config))
         resources = {resource for resource, _ in self.request.shape.requests}

@@ -68,7 +68,6 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
-    """The compared parts of a state."""
     nodes = state.nodes
     return Picture(
         offset=state.offset,

@@ -125,7 +125,6 @@ class Simulation:
         return events
 
     def outcome(self) -> Outcome:
-        """The plan so far."""
         taken = [self.state.jobs[uid] for uid in self._turns]
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
