@@ -244,15 +244,11 @@ class Loaded(msgspec.Struct, frozen=True):
 _TYPES = get_type_hints(Settings, include_extras=True)
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
-
-
 def _allowed(info: inspect.Type) -> str:
     if isinstance(info, inspect.IntType | inspect.FloatType):
         noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
         if info.ge is not None and info.le is not None:
-            return f"{noun} from {_number(info.ge)} to {_number(info.le)}"
+            return f"{noun} from {info.ge:.12g} to {info.le:.12g}"
         return noun
     return "text"
 

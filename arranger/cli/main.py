@@ -56,11 +56,9 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name and imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name."""
         if cmd_name not in COMMANDS:
             return None
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
@@ -94,7 +92,6 @@ def cli() -> None:
 
 
 def run() -> None:
-    """Entry point of `arranger`."""
     sys.exit(main(sys.argv[1:], prog_name="arranger"))
 
 

@@ -14,10 +14,12 @@ import pytest
 import yaml
 
 from arranger.cli import main as main_module
+from arranger.cli.inputs.reading import parse_at
 from arranger.cli.main import COMMANDS, main
-from arranger.cli.rendering.output import At, duration, local_time, parse_at, print_table
+from arranger.cli.rendering.output import duration, local_time, print_table
 from arranger.errors import LogUnavailable, UsageError
 from arranger.kube.crd import tyjob_crd
+from arranger.replay.reading.history import Point
 from tests.servers import TYJOB_CRD
 
 NOW_MS = 1_780_000_000_000
@@ -227,16 +229,16 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(environ: dict[str, str], 
 @pytest.mark.parametrize(
     ("text", "point"),
     [
-        ("1234", At(offset=1234)),
-        ("10m ago", At(time_ms=NOW_MS - 600_000)),
-        ("1h30m", At(time_ms=NOW_MS - 5_400_000)),
-        ("2026-05-04T10:30:00Z", At(time_ms=1_777_890_600_000)),
-        ("2026-05-04T10:30:00", At(time_ms=1_777_883_400_000)),
-        ("2026-05-04 10:30:00.250+02:00", At(time_ms=1_777_883_400_250)),
-        ("22:26:40", At(time_ms=NOW_MS)),
+        ("1234", Point(offset=1234)),
+        ("10m ago", Point(time_ms=NOW_MS - 600_000)),
+        ("1h30m", Point(time_ms=NOW_MS - 5_400_000)),
+        ("2026-05-04T10:30:00Z", Point(time_ms=1_777_890_600_000)),
+        ("2026-05-04T10:30:00", Point(time_ms=1_777_883_400_000)),
+        ("2026-05-04 10:30:00.250+02:00", Point(time_ms=1_777_883_400_250)),
+        ("22:26:40", Point(time_ms=NOW_MS)),
     ],
 )
-def test_a_point_in_the_log_can_be_an_offset_a_time_or_ago(text: str, point: At) -> None:
+def test_a_point_in_the_log_can_be_an_offset_a_time_or_ago(text: str, point: Point) -> None:
     assert parse_at(text, now_ms=NOW_MS) == point
 
 

@@ -6,7 +6,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Negated
-from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.search import Refinement, Search
 from arranger.replay.explain.answer import Explanation, explanation
 from arranger.replay.explain.job_history import Asked, JobHistories
@@ -65,8 +65,7 @@ def _bisected(entries: list[Entry]) -> int:
     )
 
     def conditions() -> list[Condition]:
-        hypothetical = HypotheticalJob(first)
-        return [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))]
+        return [Negated(QuorumFits(first)), Negated(WouldBePlaced(QuorumFits(first)))]
 
     search = Search(State(), conditions(), Span(first=Point(offset=offset)), first_only=False)
     for entry in entries:

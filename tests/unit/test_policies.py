@@ -190,8 +190,8 @@ def explained_winners(world: World) -> tuple[dict[tuple[str, SlotKey], str], dic
             continue
         job = world.state.jobs[event.job_uid]
         assert job.spec is not None
-        placement = Placement(0, 0, base, world.now_ms, world.config, world.now_ms, job.seen.name, job.uid,
-                              job.attempt, job.spec, event.pods)  # fmt: skip
+        taken = k.CycleTaken(base, world.now_ms, world.config)
+        placement = Placement(0, 0, taken, world.now_ms, job.seen.name, job.uid, job.attempt, job.spec, event.pods)
         for slot, node in expand(event.pods).items():
             observer = ExplanationObserver(placement, slot)
             take_cycle(world.state, world.config, world.now_ms, observer)

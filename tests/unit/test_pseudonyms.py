@@ -36,7 +36,7 @@ from tests.world import World, shape
 def renamed(entries: list[Entry]) -> list[Entry]:
     names = Pseudonyms()
     for entry in entries:
-        names.collect(entry.batch)
+        names.batch(entry.batch)
     names.begin()
     found, chain = [], ""
     for entry in entries:
@@ -127,13 +127,13 @@ def test_a_snapshot_without_names_is_the_state_of_the_log_without_names() -> Non
     entries = secretive().entries
     names, state = Pseudonyms(), State()
     for entry in entries:
-        names.collect(entry.batch)
+        names.batch(entry.batch)
     before = verified(entries)
     assert before.different == 0
     for entry in entries:
         apply_entry(state, entry, Changes())
     image = snapshot.image_of(snapshot.encode(state))
-    names.collect(image)
+    names.walk(image)
     names.begin()
     folded = State()
     for entry in entries:

@@ -11,7 +11,7 @@ from arranger.projections.jobs import LEADER
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.reading.history import Point, Span
@@ -49,21 +49,16 @@ def found_event(world: World, make: Make, *, last: bool = False) -> k.Event:
 
 def blocked(world: World, name: str) -> Found | None:
     """What blocks a job's quorum for want of room."""
-    return sought(world, lambda _: Negated(QuorumFits(hypothetical(world, name))), last=True)[1]
+    return sought(world, lambda _: Negated(QuorumFits(job(world, name))), last=True)[1]
 
 
 def passed_over(world: World, name: str) -> Found | None:
     """What keeps a job from being placed, others before it included."""
 
     def make(_: State) -> Condition:
-        of = hypothetical(world, name)
-        return Negated(WouldBePlaced(of, QuorumFits(of)))
+        return Negated(WouldBePlaced(QuorumFits(job(world, name))))
 
     return sought(world, make, last=True)[1]
-
-
-def hypothetical(world: World, name: str) -> HypotheticalJob:
-    return HypotheticalJob(job(world, name))
 
 
 def job(world: World, name: str) -> k.JobSeen:
@@ -199,7 +194,7 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
     world.job("rival", leader=whole, priority=9, generation=2)
     offset = world.state.offset
     world.pod_gone(world.pod("stranger", "n3", cpu=1))
-    assert QuorumFits(hypothetical(world, "train")).holds(world.state)
+    assert QuorumFits(job(world, "train")).holds(world.state)
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     (turn,) = [change for change in found.changed if change.what == "ahead in the queue"]
@@ -211,30 +206,30 @@ def test_a_raised_priority_of_another_job_is_why_a_cycle_passes_over_one_that_ha
 
 def test_a_job_that_no_cycle_looks_at_would_not_be_placed_though_there_is_room() -> None:
     world = two_nodes()
-    job = world.job("train", leader=shape(gpus=1))
+    train = world.job("train", leader=shape(gpus=1))
     world.settle()
-    leader = job.bound[LEADER]
+    leader = train.bound[LEADER]
     world.change_pod(leader, phase="Failed", ready=False)
     world.control()
     offset = world.state.offset
-    assert job.attempt == 1 and leader in world.state.pods, "its earlier pod is still there"
+    assert train.attempt == 1 and leader in world.state.pods, "its earlier pod is still there"
     found = passed_over(world, "train")
     assert found is not None and found.event.offset == offset
     world.pod_gone(leader)
     world.wait_for_back_offs()
     world.wait_for_late_pods()
     assert passed_over(world, "train") == found
-    assert WouldBePlaced(hypothetical(world, "train"), QuorumFits(hypothetical(world, "train"))).holds(world.state)
+    assert WouldBePlaced(QuorumFits(job(world, "train"))).holds(world.state)
 
 
 def test_a_job_that_backs_off_would_not_be_placed_before_its_time() -> None:
     world = two_nodes()
-    job = world.job("train", leader=shape(gpus=1))
+    train = world.job("train", leader=shape(gpus=1))
     world.settle()
-    world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
+    world.change_pod(train.bound[LEADER], phase="Failed", ready=False)
     world.control()
     world.apply()
-    would = WouldBePlaced(hypothetical(world, "train"), QuorumFits(hypothetical(world, "train")))
+    would = WouldBePlaced(QuorumFits(job(world, "train")))
     assert not would.holds(world.state)
     world.wait_for_back_offs()
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
@@ -245,7 +240,7 @@ def test_nothing_is_named_for_a_job_that_no_state_had_room_for() -> None:
     world = two_nodes()
     world.job("never", leader=shape(gpus=64))
     world.settle()
-    run, found = sought(world, lambda _: Negated(QuorumFits(hypothetical(world, "never"))), last=True)
+    run, found = sought(world, lambda _: Negated(QuorumFits(job(world, "never"))), last=True)
     assert found is None and run.held_before and run.holds
 
 
@@ -254,7 +249,7 @@ def test_a_job_with_its_nodes_or_at_its_end_is_blocked_by_nothing() -> None:
     world.job("train", leader=shape(gpus=4))
     world.settle()
     world.pod("late", "n2", gpus=4)
-    room = QuorumFits(hypothetical(world, "train"))
+    room = QuorumFits(job(world, "train"))
     assert room.holds(world.state)
 
 
@@ -262,7 +257,7 @@ def test_an_answer_is_kept_only_while_nothing_has_changed_that_it_depends_on() -
     world = two_nodes()
     whole = shape(cpu=1, gpus=4)
     world.job("train", leader=whole, workers=1, worker=whole, min_workers=1)
-    of = hypothetical(world, "train")
+    of = job(world, "train")
     kept = QuorumFits(of)
     for change in (_cordon, noise, _fewer_gpus, lambda w: w.node("n2", gpus=4), _stranger, noise, _node_gone):
         change(world)

@@ -372,9 +372,10 @@ def test_looking_on_changes_nothing_in_the_cycle() -> None:
     (placement,) = story.placements
     state = State()
     for entry in world.entries:
-        if entry.last <= placement.base:
+        if entry.last <= placement.taken.base:
             apply_entry(state, entry, Changes())
-    watched = take_cycle(state, placement.config, placement.cycle_time_ms, ExplanationObserver(placement, None))
+    config, time_ms = placement.taken.config, placement.taken.time_ms
+    watched = take_cycle(state, config, time_ms, ExplanationObserver(placement, None))
     assert watched == next(entry for entry in world.entries if entry.first == placement.cycle).batch.events
 
 
@@ -505,7 +506,7 @@ def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> N
     job_index = JobIndex()
     for entry in world.entries:
         job_index.feed(entry)
-    assert job_index.jobs["default", "j"] == ("uid-j", world.state.offset)
+    assert job_index.jobs["default", "j"] == world.state.offset
 
 
 @settings(max_examples=60)

@@ -16,7 +16,7 @@ from arranger.model.quota import QuotaLack, QuotaScope
 from arranger.model.validation import TYJOB
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.reading.describe import describe
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.one_cycle import Variation, vary
@@ -87,9 +87,8 @@ def test_supposed_pods_that_come_and_end_count_until_they_have_ended() -> None:
 
 def test_what_holds_the_quorum_up_is_asked_again_when_a_quota_changes() -> None:
     world, job = short_of_quota()
-    hypothetical = HypotheticalJob(job.seen)
-    room = QuorumFits(hypothetical, world.config)
-    placed = WouldBePlaced(hypothetical, room, world.config)
+    room = QuorumFits(job.seen, config=world.config)
+    placed = WouldBePlaced(room)
     assert not room.holds(world.state) and not placed.holds(world.state)
     world.quota("few", {"pods": 9}, {"pods": 2})
     assert not room.holds(world.state)

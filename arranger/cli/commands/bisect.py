@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
-    span_of,
     unknown_job,
 )
 from arranger.cli.rendering.bisect_page import Answer, Told
@@ -36,11 +35,11 @@ from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated
-from arranger.replay.bisect.cycle_conditions import HypotheticalJob, QuorumFits, WouldBePlaced
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.explain.answer import nearest
-from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import Settings
@@ -50,6 +49,26 @@ _JOB_TESTS = ("stage", "schedule", "waits", "reason", "placed", "fits", "would_p
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 _GPU = "*/gpu"
+
+#: Option → the condition on a job that it names, made from the job as first seen and the option's value.
+_JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any], Condition]] = {
+    "stage": job_conditions.in_stage,
+    "schedule": job_conditions.in_schedule_state,
+    "waits": job_conditions.waits,
+    "placed": lambda job, _: job_conditions.placed(job),
+    "fits": lambda job, _: QuorumFits(job, installed()),
+    "would_place": lambda job, _: WouldBePlaced(QuorumFits(job, installed())),
+    "gone": lambda job, _: Negated(job_conditions.there(job)),
+}
+#: The same for conditions on a node, made from its name.
+_NODE_CONDITIONS: dict[str, Callable[[str, Any], Condition]] = {
+    "cordoned": lambda node, _: node_conditions.cordoned(node),
+    "tainted": node_conditions.tainted,
+    "not_ready": lambda node, _: node_conditions.not_ready(node),
+    "free": lambda node, text: node_conditions.free(node, *_comparison("free", text)),
+    "free_gpu": lambda node, text: node_conditions.free(node, *_comparison("free_gpu", text)),
+    "gone": lambda node, _: Negated(node_conditions.node_there(node)),
+}
 
 
 def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
@@ -134,7 +153,7 @@ def command(
     if plans is not None:
         return _print_plans(plans, output)
     asked.check_subject(other)
-    span = span_of(options["from"], options["to"])
+    span = Span(options["from"], options["to"] or END)
     if other:
         return asyncio.run(_alternative(target, settings, other, span, output))
     return _print_answer(asyncio.run(_seek(target, settings, asked, span)), output)
@@ -147,7 +166,10 @@ class _Question:
         self.options = options
         self.job: str = options["job"] or ""
         self.node: str = options["node"] or ""
-        tests = {name for name in (*_JOB_TESTS, *_NODE_TESTS) if options[name] not in (None, False)}
+        self._given = {name: value for name, value in options.items() if value not in (None, False)}
+        tests = self._given.keys() & {*_JOB_TESTS, *_NODE_TESTS}
+        if options["waits"] or options["reason"]:  # one condition
+            self._given["waits"] = options["reason"] or ""
         strange = tests & set(_NODE_TESTS if self.job else _JOB_TESTS)
         if strange and (self.job or self.node):
             flag = "--" + min(strange).replace("_", "-")
@@ -176,46 +198,15 @@ class _Question:
     def conditions(self, job: k.JobSeen | None) -> list[Condition]:
         """New conditions for one pass over the log. `job` is the job as first seen, None for a node."""
         if job is not None and self.blocked:
-            hypothetical = HypotheticalJob(job, installed())
-            room = QuorumFits(hypothetical)
-            blocked = [Negated(QuorumFits(hypothetical)), Negated(WouldBePlaced(hypothetical, room))]
-            return [*blocked, job_conditions.Infeasible(job)]
-        all_of = self._of_job(job) if job is not None else self._of_node()
+            fits, would_place = QuorumFits(job, installed()), WouldBePlaced(QuorumFits(job, installed()))
+            return [Negated(fits), Negated(would_place), job_conditions.Infeasible(job)]
+        given = self._given
+        if job is not None:
+            all_of = [make(job, given[name]) for name, make in _JOB_CONDITIONS.items() if name in given]
+        else:
+            all_of = [make(self.node, given[name]) for name, make in _NODE_CONDITIONS.items() if name in given]
         one = all_of[0] if len(all_of) == 1 else All(all_of)
         return [Negated(one) if self.options["negated"] else one]
-
-    def _of_job(self, job: k.JobSeen) -> list[Condition]:
-        options, found, hypothetical = self.options, [], HypotheticalJob(job, installed())
-        if options["stage"]:
-            found.append(job_conditions.in_stage(job, options["stage"]))
-        if options["schedule"]:
-            found.append(job_conditions.in_schedule_state(job, options["schedule"]))
-        if options["waits"] or options["reason"]:
-            found.append(job_conditions.waits(job, options["reason"] or ""))
-        if options["placed"]:
-            found.append(job_conditions.placed(job))
-        if options["fits"]:
-            found.append(QuorumFits(hypothetical))
-        if options["would_place"]:
-            found.append(WouldBePlaced(hypothetical, QuorumFits(hypothetical)))
-        if options["gone"]:
-            found.append(Negated(job_conditions.there(job)))
-        return found
-
-    def _of_node(self) -> list[Condition]:
-        options, node, found = self.options, self.node, []
-        if options["cordoned"]:
-            found.append(node_conditions.cordoned(node))
-        if options["tainted"] is not None:
-            found.append(node_conditions.tainted(node, options["tainted"]))
-        if options["not_ready"]:
-            found.append(node_conditions.not_ready(node))
-        for name in ("free", "free_gpu"):
-            if options[name] is not None:
-                found.append(node_conditions.free(node, *_comparison(name, options[name])))
-        if options["gone"]:
-            found.append(Negated(node_conditions.node_there(node)))
-        return found
 
 
 def _comparison(name: str, text: str) -> tuple[str, str, int]:

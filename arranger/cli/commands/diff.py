@@ -8,16 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import feed, log_options, opened, point_of, stand_at
-from arranger.cli.rendering.output import (
-    AT_TYPE,
-    local_time,
-    output_option,
-    print_json,
-    print_table,
-    print_text,
-    say,
-)
+from arranger.cli.inputs.reading import AT_TYPE, feed, log_options, opened, stand_at
+from arranger.cli.rendering.output import local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError
 from arranger.events.kinds import kind_of
@@ -27,7 +19,7 @@ from arranger.plugins import installed
 from arranger.replay.reading.difference import Changed, Difference, Picture, difference, picture
 from arranger.replay.reading.history import Point
 from arranger.replay.what_if.one_cycle import JobPlan, Plan, differences
-from arranger.replay.what_if.simulation import PlacedPod
+from arranger.replay.what_if.simulation import JobOutcome, PlacedPod
 from arranger.settings import Settings
 
 #: The number of names shown of a group of jobs or nodes, and of a queue.
@@ -67,7 +59,7 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
             raise UsageError(
                 f"{name} is {'a file' if path.is_file() else 'no file'}, and the other isn't one", hint=hint
             )
-        points.append(point_of(AT_TYPE.convert(name, None, None)))
+        points.append(AT_TYPE.convert(name, None, None))
     found = asyncio.run(_diff(target, settings, points))
     if output == "json":
         times = {"beforeTime": local_time(found.before[1]), "afterTime": local_time(found.after[1])}
@@ -147,24 +139,11 @@ def _diff_plans(files: Sequence[Path], output: str) -> None:
     print_jobs(one, other, everything=False, heads=("A", "B"))
 
 
-class _Unplaced(msgspec.Struct, rename="camel"):
-    pod: str
-
-
-class _SimulatedJob(msgspec.Struct, rename="camel"):
-    namespace: str
-    name: str
-    queue_position: int
-    placed: tuple[PlacedPod, ...]
-    unplaced: tuple[_Unplaced, ...]
-    message: str
-
-
 class _PlanFile(msgspec.Struct):
     """The compared parts of the JSON output of either command."""
 
     whatIf: Plan | None = None  # the name in the JSON
-    jobs: tuple[_SimulatedJob, ...] | None = None
+    jobs: tuple[JobOutcome, ...] | None = None
 
 
 def _plan(path: Path) -> Plan:
@@ -182,7 +161,7 @@ def _plan(path: Path) -> Plan:
 _WRITTEN_BY = "arranger what-if -o json and arranger simulate -o json write plans"
 
 
-def _simulated(jobs: Sequence[_SimulatedJob]) -> Plan:
+def _simulated(jobs: Sequence[JobOutcome]) -> Plan:
     plans = tuple(
         JobPlan(
             job=f"{job.namespace}/{job.name}",

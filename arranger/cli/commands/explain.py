@@ -17,12 +17,11 @@ from arranger.cli.inputs.reading import (
     log_options,
     namespace_and_name,
     opened,
-    point_of,
     point_option,
     unknown_job,
 )
 from arranger.cli.rendering.explain_page import Page
-from arranger.cli.rendering.output import At, local_time, output_option, print_json, say
+from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.errors import UsageError
 from arranger.events.log import Log
 from arranger.plugins import installed
@@ -31,7 +30,7 @@ from arranger.replay.explain.answer import Explanation, explanation, jobs_named,
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import as_object, label
-from arranger.replay.reading.history import Point
+from arranger.replay.reading.history import END, Point
 from arranger.settings import Settings
 
 
@@ -44,7 +43,7 @@ from arranger.settings import Settings
 @point_option("--at", "Explain it as of this point. [default: the end of the log]")
 @click.option("--all", "everything", is_flag=True, help="Show complete tables and lists, however long.")
 @output_option
-def command(target: str | None, settings: Settings, output: str, job: str, at: At | None, **options: Any) -> None:
+def command(target: str | None, settings: Settings, output: str, job: str, at: Point | None, **options: Any) -> None:
     r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
 
     To find what the job lacks, the command runs a cycle at the point that --at names. It runs more cycles to find what
@@ -64,7 +63,7 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: A
             f"job {job!r} names another namespace than --namespace {namespace}", hint="leave one of them out"
         )
     asked = Asked(name, namespace if given is None else given, options["pod"] or "", options["node"] or "")
-    answer = asyncio.run(_explain(target, settings, asked, point_of(at)))
+    answer = asyncio.run(_explain(target, settings, asked, at or END))
     if output == "json":
         print_json({**as_object(answer), "time": local_time(answer.time_ms)})
     else:
@@ -152,7 +151,7 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
     job_index = await job_index_of(log, point)
     gone = [
         went
-        for (namespace, name), (_, went) in job_index.jobs.items()
+        for (namespace, name), went in job_index.jobs.items()
         if name == asked.name and asked.namespace in (None, namespace)
     ]
     if not gone:

@@ -22,10 +22,9 @@ from arranger.cli.inputs.reading import (
     point_option,
     position_before,
     progress,
-    span_of,
     unknown_job,
 )
-from arranger.cli.rendering.output import At, duration, local_time, output_option, print_json, print_text
+from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
 from arranger.errors import LogError, UsageError
 from arranger.events.blob_stores import ZipWriter
 from arranger.events.codec import StoredEntry, encode_batch, next_chain
@@ -97,7 +96,7 @@ class Made(msgspec.Struct, frozen=True):
 @output_option
 def command(
     target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
-    **points: At | None,
+    **points: Point | None,
 ) -> None:  # fmt: skip
     r"""Write a log, or a part of it, into one file for a bug report; the reading commands open the file as a log.
 
@@ -121,7 +120,7 @@ def command(
     if job and (first or last):
         raise click.UsageError("--job says from where to where: leave out --from and --until")
     namespace, name = namespace_and_name(job)
-    asked = _Asked(name, namespace, span_of(first, last), hash_names)
+    asked = _Asked(name, namespace, Span(first, last or END), hash_names)
     made = asyncio.run(_export(target, settings, asked, target_file))
     if output == "json":
         print_json(made)
@@ -171,7 +170,6 @@ class _Part(msgspec.Struct):
 
 
 async def _part(log: Copyable, asked: _Asked) -> _Part:
-    """Find the requested part."""
     start, end, job = asked.span.first, await _offset_at(log, asked.span.last), ""
     if asked.job:
         job, first, end = await _of_job(log, asked)
@@ -255,17 +253,14 @@ class _Renamed:
 
     async def collect(self) -> State | None:
         """Collect all names of the part, and return the state at its beginning without names."""
-        part, image = self._part, None
+        part, names, image = self._part, self._names, None
         if part.state is not None and part.after.offset:
             image = snapshot.image_of(snapshot.encode(part.state))
-            self._names.collect(image)
-
-        def take(entry: Entry) -> None:
-            self._names.collect(entry.batch)
-
-        await feed(self._log, part.after, take, until=Point(offset=part.until), doing="collecting names")
-        self._names.begin()
-        return snapshot.restore(snapshot.encode_image(self._names.walk(image))) if image is not None else part.state
+            names.walk(image)
+        end = Point(offset=part.until)
+        await feed(self._log, part.after, lambda entry: names.batch(entry.batch), until=end, doing="collecting names")
+        names.begin()
+        return snapshot.restore(snapshot.encode_image(names.walk(image))) if image is not None else part.state
 
     def job(self, label: str) -> str:
         """The pseudonym of a job, given as NAMESPACE/NAME."""

@@ -5,9 +5,8 @@ import asyncio
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, opened, point_of, point_option, stand_at
+from arranger.cli.inputs.reading import log_options, opened, point_option, stand_at
 from arranger.cli.rendering.output import (
-    At,
     local_time,
     output_option,
     print_json,
@@ -17,11 +16,12 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.model.quantity import amount_text
+from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text
-from arranger.replay.reading.history import Point
+from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
 from arranger.settings import Settings
 
@@ -31,7 +31,7 @@ from arranger.settings import Settings
 @point_option("--at", "The point to show. [default: the end of the log]")
 @click.option("--digest-only", is_flag=True, help="Print only the offset and the digest of the state there.")
 @output_option
-def command(target: str | None, settings: Settings, at: At | None, digest_only: bool, output: str) -> None:
+def command(target: str | None, settings: Settings, at: Point | None, digest_only: bool, output: str) -> None:
     r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
 
     The command folds the log up to that point, from the nearest snapshot. Resources that a decision has assigned count
@@ -43,7 +43,7 @@ def command(target: str | None, settings: Settings, at: At | None, digest_only: 
       arranger replay --log run.log --at 1234             a file, after the event at offset 1234
       arranger replay --at "10m ago" -o json              ten minutes ago
     """
-    state = asyncio.run(_state(target, settings, point_of(at)))
+    state = asyncio.run(_state(target, settings, at or END))
     if digest_only:
         digest = snapshot.digest(state)
         if output == "json":
@@ -97,10 +97,9 @@ def _others(seen: Overview) -> str:
         for pod in seen.largest_other_pods
     ]
     more = seen.other_pods - len(named)
-    plural = "s" if seen.other_pods != 1 else ""
-    holds = "hold" if plural else "holds"
+    be, hold = ("is", "holds") if seen.other_pods == 1 else ("are", "hold")
     return (
-        f"{seen.other_pods} pod{plural} that {'are' if plural else 'is'} not Arranger's {holds} resources too: "
+        f"{counted(seen.other_pods, 'pod')} that {be} not Arranger's {hold} resources too: "
         f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
     )
 

@@ -7,11 +7,11 @@ from typing import IO
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before, span_of
-from arranger.cli.rendering.output import At, output_option, print_json, print_text, say
+from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before
+from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import DamagedEntry
 from arranger.plugins import installed
-from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Report, Survey, Verification
 from arranger.settings import Settings
 
@@ -27,7 +27,7 @@ from arranger.settings import Settings
     help="Write the digest of every plan that this version makes. arranger bisect --plans compares two such files.",
 )
 @output_option
-def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: At | None) -> int:
+def command(target: str | None, settings: Settings, output: str, plans: IO[str] | None, **points: Point | None) -> int:
     r"""Re-run every recorded cycle from its own inputs, and compare the results byte for byte.
 
     Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
@@ -38,8 +38,8 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
       arranger verify --log run.log --from 5000           a file, from offset 5000 on
       arranger verify --from "1h ago" -o json
     """
-    first, last = points["from"], points["to"]
-    report, damage = asyncio.run(_verify(target, settings, span_of(first, last), plans))
+    span = Span(points["from"], points["to"] or END)
+    report, damage = asyncio.run(_verify(target, settings, span, plans))
     if output == "json":
         print_json({**msgspec.to_builtins(report), "damage": str(damage) if damage else None, "sound": report.sound})
     else:

@@ -1,9 +1,10 @@
 """`arranger what-if`: repeat a past cycle with another policy or configuration, or with other jobs or nodes."""
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -11,26 +12,20 @@ import msgspec
 from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
+    AT_ALLOWED,
+    DURATION_TYPE,
+    TextType,
+    at_now,
     feed,
     opened,
-    point_of,
+    parse_duration,
     point_option,
     position_before,
     progress,
     stand_at,
 )
 from arranger.cli.inputs.variation import Otherwise
-from arranger.cli.rendering.output import (
-    AT_ALLOWED,
-    DURATION_TYPE,
-    At,
-    TextType,
-    at_now,
-    local_time,
-    output_option,
-    parse_duration,
-    print_json,
-)
+from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.plot import check_plot, plot
 from arranger.cli.rendering.what_if_page import Answer, Sequel
 from arranger.errors import LogError, UsageError
@@ -56,7 +51,7 @@ _DRAINED = "drained"
 class Until(msgspec.Struct, frozen=True):
     """How far to continue: to a point of the log, for a duration, or (with neither) until no further event is due."""
 
-    at: At | None = None
+    at: Point | None = None
     span_ms: int | None = None
 
 
@@ -141,7 +136,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
 class _Asked(msgspec.Struct, frozen=True):
     """The point, the changes there, and how far to continue."""
 
-    at: At | None
+    at: Point | None
     otherwise: Otherwise
     until: Until | None
     lasting_ms: int | None
@@ -168,35 +163,29 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         future = Future(recording.observations, recording.intervals, asked.lasting_ms)
         horizon_ms = _horizon_ms(asked, inputs, recording)
         typical = typical_pods(_shapes(state, recording))
-        utilisations = [
-            _go_on(_Variant(*variant), future, typical, inputs, horizon_ms)
-            for variant in ((state, usual, had, Variation()), (changed, config, by, variation))
-        ]
-        alike = likeness(recording.starts(utilisations[0].end_ms), utilisations[0].starts)
-        drained = asked.until == Until()
-        answer.sequel = Sequel(utilisations[0], utilisations[1], alike, drained)
+        go_on = functools.partial(_go_on, inputs=inputs, future=future, horizon_ms=horizon_ms, typical=typical)
+        as_it_was, what_if = go_on(state, usual, had, Variation()), go_on(changed, config, by, variation)
+        alike = likeness(recording.starts(as_it_was.end_ms), as_it_was.starts)
+        answer.sequel = Sequel(as_it_was, what_if, alike, drained=asked.until == Until())
     return answer
 
 
-class _Variant(NamedTuple):
-    state: State
-    config: CycleConfig
-    policies: Policies
-    variation: Variation
-
-
-def _go_on(variant: _Variant, future: Future, typical: Mix, inputs: Inputs, horizon_ms: int | None) -> Utilisation:
+def _go_on(
+    state: State,
+    config: CycleConfig,
+    policies: Policies,
+    variation: Variation,
+    *,
+    inputs: Inputs,
+    future: Future,
+    horizon_ms: int | None,
+    typical: Mix,
+) -> Utilisation:
+    meter, begin_ms = Meter(typical, inputs.time_ms), inputs.time_ms
     continuation = Continuation(
-        variant.state,
-        future,
-        variant.config,
-        Meter(typical, inputs.time_ms),
-        begin_ms=inputs.time_ms,
-        until_ms=horizon_ms,
-        variation=variant.variation,
-        policies=variant.policies,
+        state, future, config, meter, begin_ms=begin_ms, until_ms=horizon_ms, variation=variation, policies=policies
     )
-    doing = "going on with something otherwise" if variant.variation else "going on as it was"
+    doing = "going on with something otherwise" if variation else "going on as it was"
     with progress(doing, len(future.observations)) as moved:
         return continuation.run(moved, cycle_first=bool(inputs.cycle))
 
@@ -235,12 +224,12 @@ def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]
             yield group.shape, group.count
 
 
-async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
+async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
     """The inputs of the cycle at a point, its record if there is one, the state at its base, and the position there.
 
     Raises `LogError` if the log doesn't reach the point, or if the listings weren't complete there.
     """
-    point = point_of(at)
+    point = at or END
     scout = Scout()
     just_before = Point(offset=point.offset - 1) if point.offset else point
     await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
@@ -259,12 +248,6 @@ async def _cut(log: Log, at: At | None) -> tuple[Inputs, tuple[k.Event, ...] | N
                 f"the cycle's base, offset {inputs.base}, is not the end of an entry: it can't be taken again"
             )
         return inputs, record, state, last
-    config = scout.config or await _next_config(log, last) or CycleConfig()
-    return Inputs(state.offset, state.time_ms, config), None, state, last
-
-
-async def _next_config(log: Log, after: Position) -> CycleConfig | None:
-    """The configuration of the first cycle after a position, for a log without an earlier cycle."""
-    scout = Scout()
-    await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
-    return scout.config
+    if scout.config is None:
+        await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
+    return Inputs(state.offset, state.time_ms, scout.config or CycleConfig()), None, state, last

@@ -56,9 +56,6 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:
-    def given(name: str) -> bool:
-        origin = loaded.origins[name]
-        return origin.startswith("flag ") or (from_file and origin.startswith("file "))
-
-    config = loaded.settings.cycle_config()
-    return Overrides(**{field: getattr(config, field) for name, field in _DECIDING.items() if given(name)})
+    config, sources = loaded.settings.cycle_config(), ("flag ", "file ") if from_file else ("flag ",)
+    given = [field for name, field in _DECIDING.items() if loaded.origins[name].startswith(sources)]
+    return Overrides(**{field: getattr(config, field) for field in given})

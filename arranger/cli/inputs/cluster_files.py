@@ -104,7 +104,6 @@ def _at(name: str, node: yaml.Node) -> str:
 
 
 def _item_nodes(node: yaml.Node) -> list[yaml.Node]:
-    """The YAML nodes of a List's items."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == "items" and isinstance(value, yaml.SequenceNode):

@@ -11,6 +11,7 @@ a kubelet or the order of `kubectl apply` would add, the same every time:
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -70,13 +71,11 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     }
     pods = [_owned(found, uids) for found in known.values() if found.kind == "Pod"]
     nodes = [found for found in known.values() if found.kind == "Node"]
-    seen: list[k.Event] = [_seen(node, lambda item: node_seen(item, TERMS[k.Watched.NODE])) for node in nodes]
-    seen += [_seen(pod, lambda item: pod_seen(item, TERMS[k.Watched.POD])) for pod in pods]
-    seen += [
-        _seen(job, lambda item: job_seen(item, TERMS[k.Watched.JOB], with_status=True, checks=checks)) for job in jobs
-    ]
+    seen: list[k.Event] = [_seen(node, node_seen, k.Watched.NODE) for node in nodes]
+    seen += [_seen(pod, pod_seen, k.Watched.POD) for pod in pods]
+    seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
     quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
-    seen += [_seen(found, lambda item: quota_seen(_counted(item, pods), TERMS[k.Watched.QUOTA])) for found in quotas]
+    seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
@@ -109,9 +108,9 @@ def _counted(quota: Object, pods: Iterable[Found]) -> Object:
     return {**quota, "status": {"hard": hard, "used": used}}
 
 
-def _seen(found: Found, translate: Callable[[Object], k.Event]) -> k.Event:
+def _seen(found: Found, translate: Callable[..., k.Event], kind: k.Watched, **options: Any) -> k.Event:
     try:
-        return translate(found.item)
+        return translate(found.item, TERMS[kind], **options)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         why = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
         raise UsageError(f"{found.where}: {_label(found)} can't be understood: {why}") from problem
@@ -179,14 +178,9 @@ def _with_times(jobs: list[Found]) -> Iterator[Found]:
             yield job
             continue
         latest_s += 1
-        metadata = {**job.item["metadata"], "creationTimestamp": _rfc3339(latest_s)}
+        created = datetime.fromtimestamp(latest_s, UTC).isoformat()
+        metadata = {**job.item["metadata"], "creationTimestamp": created}
         yield msgspec.structs.replace(job, item={**job.item, "metadata": metadata})
-
-
-def _rfc3339(moment_s: int) -> str:
-    import datetime
-
-    return datetime.datetime.fromtimestamp(moment_s, datetime.UTC).isoformat()
 
 
 def _owned(pod: Found, uids: dict[tuple[str, str], str]) -> Found:

@@ -3,7 +3,9 @@
 Nothing here writes to a log. Messages and progress go to standard error, so that output can be piped.
 """
 
+import datetime
 import gc
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -12,8 +14,9 @@ from typing import Any, TypeVar
 import click
 
 from arranger.cli.inputs.flags import with_settings
-from arranger.cli.rendering.output import AT_TYPE, At, local_time, say
+from arranger.cli.rendering.output import local_time, say
 from arranger.cli.rendering.pager import Screen
+from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
@@ -32,6 +35,12 @@ _WORTH_A_BAR = 20_000
 
 #: The same as in a worker process (`workers/process.py`).
 _GC_THRESHOLDS = (10_000, 20, 100)
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
+_AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 or 10:30:15.250, or '10m ago'"
 
 
 class NotFound(ArrangerError):
@@ -69,23 +78,67 @@ def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -
     context.meta[_EPOCH] = value
 
 
+class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """The type of an option whose value the function `read` parses. If that raises `ValueError`, click's error contains
+    the words `otherwise` and names the flag."""
+
+    def __init__(self, name: str, read: Callable[[str], Any], otherwise: str) -> None:
+        self.name = name
+        self._read = read
+        self._otherwise = otherwise
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # click also converts values that are converted already
+        try:
+            return self._read(value)
+        except ValueError:
+            self.fail(f"{value!r} is {self._otherwise}", param, ctx)
+
+
+def at_now(text: str) -> Point:
+    """As `parse_at`, at the present time."""
+    return parse_at(text, now_ms=SystemClock().now_ms())
+
+
+def parse_at(text: str, *, now_ms: int) -> Point:
+    """An offset (digits), an ISO time or time of today (local unless it names a zone), or "1h30m ago".
+
+    Raises `ValueError` for anything else.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return Point(offset=int(text))
+    ago = text.removesuffix("ago").strip()
+    if _AGO.fullmatch(ago):
+        return Point(time_ms=now_ms - parse_duration(ago))
+    if re.fullmatch(r"\d\d:\d\d\S*", text):
+        today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
+        text = f"{today.isoformat()}T{text}"
+    moment = datetime.datetime.fromisoformat(text).astimezone()
+    return Point(time_ms=round(moment.timestamp() * 1000))
+
+
+def parse_duration(text: str) -> int:
+    """A duration such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
+    if not _AGO.fullmatch(text.strip()):
+        raise ValueError(text)
+    return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
+
+
+#: The type of `--at` and similar options; the value is a `Point`.
+AT_TYPE = TextType("offset|time", at_now, f"no point in the log; allowed: {AT_ALLOWED}")
+#: The type of durations; the value is in milliseconds.
+DURATION_TYPE = TextType("duration", parse_duration, "no length of time; allowed: such as 90s, 30m, 1h30m or 2d")
+
+
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
-    """An option whose value is a point of the log; its parameter is an `At` or None.
+    """An option whose value is a point of the log; its parameter is a `Point` or None.
 
     A batch is never split: an offset in the middle of a batch means the end of the batch."""
     if name == "--at":
         text = f"{text} A batch is never split: an offset in a batch means the end of that batch."
     return click.option(name, type=AT_TYPE, metavar="OFFSET|TIME", help=text)
-
-
-def point_of(at: At | None) -> Point:
-    """The given point, or the end of the log."""
-    return Point(at.offset, at.time_ms) if at is not None else Point()
-
-
-def span_of(first: At | None, last: At | None) -> Span:
-    """The given segment of the log."""
-    return Span(point_of(first) if first else None, point_of(last))
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     simulation = Simulation(cluster.observations, config, time_ms=cluster.time_ms, policies=policies)
     for _ in range(cycles):
         simulation.cycle()
-        simulation.pass_time(round(settings.cycle_period_s * 1000))
+        simulation.time_ms += round(settings.cycle_period_s * 1000)
     outcome = simulation.outcome()
     if output == "json":
         print_json(outcome)

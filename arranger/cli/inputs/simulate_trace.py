@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,9 @@ from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceN
 
 #: Every run counts as this many steps of the progress bar, independent of its pods.
 _RUN = 1_000_000
+
+#: The fields of a run of which the means are taken.
+_FIGURES = ("allocated_percent", "fragmented_percent", "fragmented_idle_percent", "pods_per_s")
 
 
 class Run(Outcome, frozen=True):
@@ -61,19 +63,12 @@ def _timed(experiment: Experiment, moved: Callable[[int], object]) -> Run:
     began_s = time.perf_counter()
     outcome = experiment.run(lambda arrived: moved(arrived * _RUN // len(experiment.arrivals)))
     took_s = time.perf_counter() - began_s
-    fields: dict[str, Any] = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-    return Run(**fields, pods_per_s=outcome.arrived_pods / took_s)
+    return Run(**msgspec.structs.asdict(outcome), pods_per_s=outcome.arrived_pods / took_s)
 
 
 def _mean(runs: list[Run]) -> Mean:
-    return Mean(
-        policy=runs[0].policy,
-        seeds=len(runs),
-        allocated_percent=fmean(run.allocated_percent for run in runs),
-        fragmented_percent=fmean(run.fragmented_percent for run in runs),
-        fragmented_idle_percent=fmean(run.fragmented_idle_percent for run in runs),
-        pods_per_s=fmean(run.pods_per_s for run in runs),
-    )
+    means = {figure: fmean(getattr(run, figure) for run in runs) for figure in _FIGURES}
+    return Mean(policy=runs[0].policy, seeds=len(runs), **means)
 
 
 def _print(runs: list[Run], means: list[Mean]) -> None:

@@ -53,7 +53,6 @@ class _Line:
         return int(text)
 
     def wrong(self, column: str, what: str) -> UsageError:
-        """The error for one cell."""
         return UsageError(f"{self._path}: line {self._number}, column {column}: {what}")
 
 

@@ -35,7 +35,6 @@ class Otherwise(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The changes in words."""
         parts = [self.other.text] if self.other else []
         parts += [f"with {name}" for name in self.manifests]
         parts += [f"without {name}" for name in self.jobs]

@@ -86,7 +86,8 @@ class Answer(msgspec.Struct):
             print_text(f"the log has no events in that stretch: {condition}")
             return
         if run.asked < 0:
-            print_text(f"{condition}: it can't be asked in that stretch: {self._why_not_asked}")
+            why = "the job had ended" if self.ended else "not everything had been listed"
+            print_text(f"{condition}: it can't be asked in that stretch: {why}")
             return
         if self.found is None:
             print_text(f"{condition}: {self._never()}")
@@ -123,10 +124,6 @@ class Answer(msgspec.Struct):
         text = f"it held {len(intervals)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
         print_text(f"{text}: told is what began the last, because the others were over before")
 
-    @property
-    def _why_not_asked(self) -> str:
-        return "the job had ended" if self.ended else "not everything had been listed"
-
     def _never(self) -> str:
         """The text if there is no event to report."""
         run, came = self.told.run, f"it came at offset {self.came}"
@@ -142,7 +139,6 @@ class Answer(msgspec.Struct):
         return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
 
     def _print_limits(self) -> None:
-        """Print the limits of the result."""
         if self.infeasible:
             print_text(f"since offset {self.infeasible} not even an empty cluster of these nodes could hold it")
         if self.told.run.unasked:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,29 +31,28 @@ _STYLES = {
 _WIDE = 110
 
 
+@dataclass(eq=False)
 class JobRow:
     """The data of one job in the table."""
 
-    def __init__(self, name: str, *, expected: str = "") -> None:
-        self.name = name
-        self.uid = ""
-        self.expected = expected
-        self.stage = ""
-        self.schedule = ""
-        self.ready = 0
-        self.workers = 0
-        self.gpus = 0
-        self.message = ""
-        self.waited_s = 0.0
-        self.ran_s = 0.0
-        #: The time in stage Running; the demo uses it to terminate a job as its user would.
-        self.running_s = 0.0
-        self._seen_s = time.monotonic()
+    name: str
+    expected: str = ""
+    uid: str = ""
+    stage: str = ""
+    schedule: str = ""
+    ready: int = 0
+    workers: int = 0
+    message: str = ""
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    #: The time in stage Running; the demo uses it to terminate a job as its user would.
+    running_s: float = 0.0
+    seen_s: float = field(default_factory=time.monotonic)
 
     def update(self, job: Object) -> None:
         """Take over a TYJob's status, and add the time since the last update."""
         now_s = time.monotonic()
-        since_s, self._seen_s = now_s - self._seen_s, now_s
+        since_s, self.seen_s = now_s - self.seen_s, now_s
         status: dict[str, Any] = job.get("status") or {}
         self.uid = job["metadata"]["uid"]
         self.stage = status.get("stage", "")

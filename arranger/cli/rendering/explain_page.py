@@ -206,7 +206,6 @@ class Page:
         return "more nodes" if waiting.gets or self._answer.standing.pods_placed else "nodes"
 
     def _takers(self, waiting: Waiting) -> None:
-        """Print the decisions that took what the job lacks, the newest first."""
         if not waiting.takers or waiting.shortfall is None:
             return
         say()

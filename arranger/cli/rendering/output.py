@@ -1,4 +1,4 @@
-"""Shared by all commands: print tables and JSON, and read and write times and durations.
+"""Shared by all commands: print tables, JSON, times and durations.
 
 Tables are for people. On a terminal they are coloured and fit its width (see `terminal`). Piped tables are plain and
 complete, unless COLUMNS limits their width. JSON is for programs: one value, indented on a terminal, or one object per
@@ -10,7 +10,6 @@ terminals (`model.text`).
 
 import datetime
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
@@ -18,77 +17,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from arranger.clock import SystemClock
 from arranger.model.text import one_line, safe_json
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
-_AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
-
-AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 or 10:30:15.250, or '10m ago'"
-
-
-class At(msgspec.Struct, frozen=True):
-    """A point in the log: an offset, or a time in milliseconds since 1970. Exactly one is given."""
-
-    offset: int | None = None
-    time_ms: int | None = None
-
-
-class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
-    """The type of an option whose value the function `read` parses. If that raises `ValueError`, click's error contains
-    the words `otherwise` and names the flag."""
-
-    def __init__(self, name: str, read: Callable[[str], Any], otherwise: str) -> None:
-        self.name = name
-        self._read = read
-        self._otherwise = otherwise
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value  # click also converts values that are converted already
-        try:
-            return self._read(value)
-        except ValueError:
-            self.fail(f"{value!r} is {self._otherwise}", param, ctx)
-
-
-def at_now(text: str) -> At:
-    """As `parse_at`, at the present time."""
-    return parse_at(text, now_ms=SystemClock().now_ms())
-
-
-def parse_at(text: str, *, now_ms: int) -> At:
-    """An offset (digits), an ISO time or time of today (local unless it names a zone), or "1h30m ago".
-
-    Raises `ValueError` for anything else.
-    """
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return At(offset=int(text))
-    ago = text.removesuffix("ago").strip()
-    if _AGO.fullmatch(ago):
-        return At(time_ms=now_ms - parse_duration(ago))
-    if re.fullmatch(r"\d\d:\d\d\S*", text):
-        today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
-        text = f"{today.isoformat()}T{text}"
-    moment = datetime.datetime.fromisoformat(text).astimezone()
-    return At(time_ms=round(moment.timestamp() * 1000))
-
-
-def parse_duration(text: str) -> int:
-    """A duration such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
-    if not _AGO.fullmatch(text.strip()):
-        raise ValueError(text)
-    return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
-
-
-#: The type of `--at` and similar options; the value is an `At`.
-AT_TYPE = TextType("offset|time", at_now, f"no point in the log; allowed: {AT_ALLOWED}")
-#: The type of durations; the value is in milliseconds.
-DURATION_TYPE = TextType("duration", parse_duration, "no length of time; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
 def local_time(time_ms: int) -> str:

@@ -45,7 +45,8 @@ class _Bytes:
 
 
 class Screen(TextIOBase):
-    """Standard output that buffers lines until there are more than the terminal has, and then starts a pager."""
+    """Standard output that buffers lines until there are more than the terminal has, and then starts a pager. A flush
+    does nothing, because the destination of buffered lines isn't known yet."""
 
     def __init__(self, terminal: TextIO, pager: list[str], height: int) -> None:
         self._terminal = terminal
@@ -80,9 +81,6 @@ class Screen(TextIOBase):
         else:
             self._hand_on(text)
         return len(text)
-
-    def flush(self) -> None:
-        """Do nothing: buffered lines wait until their destination is known."""
 
     def finish(self) -> None:
         """Print the buffered lines, or wait until the user leaves the pager."""

@@ -6,7 +6,6 @@ from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, diff
 
 
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
-    """Print the figures of two plans."""
     rows = [
         ("queue policy", one.queue_policy, other.queue_policy),
         ("pod policy", one.pod_policy, other.pod_policy),

@@ -9,6 +9,9 @@ from arranger.replay.what_if.utilisation import Utilisation
 
 _ENDINGS = (".png", ".svg")
 
+#: Title of a chart → the field of `Sample` that it shows.
+_CHARTS = {"GPUs in use": "gpus_used", "jobs that wait": "waiting", "GPUs idle in fragments": "fragmented"}
+
 
 def check_plot(path: Path) -> None:
     """Raise `UsageError` if no plot can be written to this path, before long work begins."""
@@ -29,25 +32,19 @@ def plot(path: Path, utilisations: Sequence[tuple[str, Utilisation]]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")
-    axes = figure.subplots(3, 1, sharex=True)
+    axes = figure.subplots(len(_CHARTS), 1, sharex=True)
     unit, unit_ms = _unit(max(utilisation.end_ms - utilisation.begin_ms for _, utilisation in utilisations))
-    for name, utilisation in utilisations:
-        moments = [(sample.time_ms - utilisation.begin_ms) / unit_ms for sample in utilisation.curve]
-        end = (utilisation.end_ms - utilisation.begin_ms) / unit_ms
-        lines: tuple[list[float], ...] = (
-            [sample.gpus_used for sample in utilisation.curve],
-            [sample.waiting for sample in utilisation.curve],
-            [sample.fragmented for sample in utilisation.curve],
-        )
-        for axis, values in zip(axes, lines, strict=True):
-            axis.step([*moments, end], [*values, *values[-1:]], where="post", label=name)
-    begin_ms = utilisations[0][1].begin_ms
-    for axis, title in zip(axes, ("GPUs in use", "jobs that wait", "GPUs idle in fragments"), strict=True):
+    for axis, (title, field) in zip(axes, _CHARTS.items(), strict=True):
+        for name, utilisation in utilisations:
+            moments_ms = [*(sample.time_ms for sample in utilisation.curve), utilisation.end_ms]
+            times = [(moment_ms - utilisation.begin_ms) / unit_ms for moment_ms in moments_ms]
+            values = [getattr(sample, field) for sample in utilisation.curve]
+            axis.step(times, [*values, *values[-1:]], where="post", label=name)
         axis.set_ylabel(title)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[0].legend()
-    axes[-1].set_xlabel(f"{unit} since {local_time(begin_ms)}")
+    axes[-1].set_xlabel(f"{unit} since {local_time(utilisations[0][1].begin_ms)}")
     try:
         figure.savefig(path)
     except OSError as problem:

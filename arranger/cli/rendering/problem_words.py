@@ -69,7 +69,6 @@ def store_problems(status: Status) -> list[Problem]:
 
 
 def member_problems(status: Status) -> list[Problem]:
-    """The problems that the members report."""
     return [_said(member, problem) for member in status.members for problem in member.problems]
 
 

@@ -31,7 +31,6 @@ class Sequel(msgspec.Struct, frozen=True):
         return {"asItWas": one, "whatIf": other, "likenessToLog": self.alike}
 
     def print(self, lasting_ms: int | None) -> None:
-        """Print the figures side by side, and notes on them."""
         rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
         print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
         say()

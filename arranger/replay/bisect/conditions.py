@@ -16,48 +16,44 @@ Facts = dict[str, str]
 
 class Condition(ABC):
     """A condition that a state meets or doesn't meet. `text` describes it and `denied` its negation. `subject` is the
-    job or node in question, as in the heading of `facts`; `job_uid` is that job's UID, empty if there is no job."""
+    job or node in question, as in the heading of `facts`; `job_uid` is that job's UID, empty if there is no job. `of`
+    are the conditions that this one combines."""
 
-    def __init__(self, text: str, *, subject: str, job_uid: str = "", denied: str = "") -> None:
+    def __init__(
+        self, text: str, *, subject: str, job_uid: str = "", denied: str = "", of: Sequence["Condition"] = ()
+    ) -> None:
         self.text = text
         self.denied = denied or f"not: {text}"
         self.subject = subject
         self.job_uid = job_uid
+        self.of = of
 
-    def note(self, entry: Entry) -> None:  # noqa: B027  # most have nothing to note
+    def note(self, entry: Entry) -> None:
         """Look at an entry before it is folded: some conditions depend on more than the state."""
+        for one in self.of:
+            one.note(entry)
 
     def means_something(self, state: State) -> bool:
         """Whether the condition can be evaluated in this state. If not, its last value remains."""
-        return True
+        return all(one.means_something(state) for one in self.of)
 
     @abstractmethod
     def holds(self, state: State) -> bool:
         """Whether the state meets the condition."""
 
-    @abstractmethod
     def facts(self, state: State) -> Facts:
         """The facts about the condition's subject, shown before and after the event."""
+        return {name: text for one in self.of for name, text in one.facts(state).items()}
 
 
 class Negated(Condition):
     """Holds where another condition doesn't hold."""
 
     def __init__(self, of: Condition) -> None:
-        super().__init__(of.denied, subject=of.subject, job_uid=of.job_uid, denied=of.text)
-        self.of = of
-
-    def note(self, entry: Entry) -> None:
-        self.of.note(entry)
-
-    def means_something(self, state: State) -> bool:
-        return self.of.means_something(state)
+        super().__init__(of.denied, subject=of.subject, job_uid=of.job_uid, denied=of.text, of=[of])
 
     def holds(self, state: State) -> bool:
-        return not self.of.holds(state)
-
-    def facts(self, state: State) -> Facts:
-        return self.of.facts(state)
+        return not self.of[0].holds(state)
 
 
 class All(Condition):
@@ -65,18 +61,7 @@ class All(Condition):
 
     def __init__(self, of: Sequence[Condition]) -> None:
         subject, job_uid = (of[0].subject, of[0].job_uid) if of else ("", "")
-        super().__init__(" and ".join(one.text for one in of), subject=subject, job_uid=job_uid)
-        self.of = of
-
-    def note(self, entry: Entry) -> None:
-        for one in self.of:
-            one.note(entry)
-
-    def means_something(self, state: State) -> bool:
-        return all(one.means_something(state) for one in self.of)
+        super().__init__(" and ".join(one.text for one in of), subject=subject, job_uid=job_uid, of=of)
 
     def holds(self, state: State) -> bool:
         return all([one.holds(state) for one in self.of])
-
-    def facts(self, state: State) -> Facts:
-        return {name: text for one in self.of for name, text in one.facts(state).items()}

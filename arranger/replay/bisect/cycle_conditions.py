@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
@@ -29,71 +28,22 @@ from arranger.scheduling import (
 )
 
 
-class HypotheticalJob(msgspec.Struct, frozen=True):
-    """A job that can be evaluated at any time. Before its creation it is taken as it was when first seen."""
-
-    first: k.JobSeen
-    policies: Policies = BUILT_IN
-
-    @property
-    def name(self) -> str:
-        return f"{self.first.namespace}/{self.first.name}"
-
-    def job(self, state: State) -> JobRecord:
-        """The job in this state, or as a new job if the state doesn't have it."""
-        return state.jobs.get(self.first.uid) or JobRecord(self.first, self.first.spec, 0)
-
-
-class _Configured(Condition):
-    """A condition that takes cycles, with the configuration of the last recorded cycle."""
-
-    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None, *, text: str, denied: str) -> None:
-        first = hypothetical.first
-        super().__init__(text, subject=f"job {hypothetical.name}", job_uid=first.uid, denied=denied)
-        self._hypothetical = hypothetical
-        self._recorded = config or CycleConfig()
-        self._usable()
-
-    def note(self, entry: Entry) -> None:
-        for event in entry.batch.events:
-            if type(event) is k.CycleTaken and event.config != self._recorded:
-                self._recorded = event.config
-                self._usable()
-
-    def _usable(self) -> None:
-        self._policies = self._hypothetical.policies.closest(self._recorded)
-        self._config = self._policies.usable(self._recorded)
-
-    def means_something(self, state: State) -> bool:
-        """From the end of the listings, because room is unknown before, to the job's end, because it needs none
-        then."""
-        return state.synced and not self._hypothetical.job(state).ended
-
-    def facts(self, state: State) -> Facts:
-        job = self._hypothetical.job(state)
-        facts = facts_of_job(state, job.uid)
-        if job.spec is None or job.ended or job.quorum_placed():
-            return facts
-        tried = place_alone(state, job, self._config, self._policies)
-        facts["its quorum alone"] = (
-            shortage_text(facts_of(tried, tried.shortage)) if tried.shortage is not None else "fits"
-        )
-        if job.uid in state.jobs:
-            facts["ahead in the queue"] = _ahead(state, job, self._config, self._policies)
-        return facts
-
-
-class QuorumFits(_Configured):
-    """Holds where a job's quorum would fit if no job came before it, or where the quorum already has nodes.
+class QuorumFits(Condition):
+    """Holds where a job's quorum would fit if no job came before it, or where the quorum already has nodes. Its cycles
+    use the configuration of the last recorded cycle. Before the job's creation, the job is taken as it was when `first`
+    seen.
 
     The inputs are compared by value, not by change count, because most changes leave the amounts equal in the end.
     """
 
-    def __init__(self, hypothetical: HypotheticalJob, config: CycleConfig | None = None) -> None:
-        name = hypothetical.name
-        super().__init__(
-            hypothetical, config, text=f"the quorum of {name} fits", denied=f"the quorum of {name} doesn't fit"
-        )
+    def __init__(self, first: k.JobSeen, policies: Policies = BUILT_IN, config: CycleConfig | None = None) -> None:
+        self.name = f"{first.namespace}/{first.name}"
+        text, denied = f"the quorum of {self.name} fits", f"the quorum of {self.name} doesn't fit"
+        super().__init__(text, subject=f"job {self.name}", job_uid=first.uid, denied=denied)
+        self._first = first
+        self._installed = policies
+        self._recorded = config or CycleConfig()
+        self._usable()
         self._used: Amounts = np.zeros((0, 0), np.int64)
         self._changes = -1
         self._asked: tuple[Any, ...] = ()
@@ -102,15 +52,47 @@ class QuorumFits(_Configured):
         #: The number of evaluations: an equal number means that no input has changed.
         self.times = 0
 
+    def note(self, entry: Entry) -> None:
+        for event in entry.batch.events:
+            if type(event) is k.CycleTaken and event.config != self._recorded:
+                self._recorded = event.config
+                self._usable()
+
+    def job(self, state: State) -> JobRecord:
+        """The job in this state, or as a new job if the state doesn't have it."""
+        return state.jobs.get(self.job_uid) or JobRecord(self._first, self._first.spec, 0)
+
+    def _usable(self) -> None:
+        self.policies = self._installed.closest(self._recorded)
+        self.config = self.policies.usable(self._recorded)
+
+    def means_something(self, state: State) -> bool:
+        """From the end of the listings, because room is unknown before, to the job's end, because it needs none
+        then."""
+        return state.synced and not self.job(state).ended
+
+    def facts(self, state: State) -> Facts:
+        job = self.job(state)
+        facts = facts_of_job(state, job.uid)
+        if job.spec is None or job.ended or job.quorum_placed():
+            return facts
+        tried = place_alone(state, job, self.config, self.policies)
+        facts["its quorum alone"] = (
+            shortage_text(facts_of(tried, tried.shortage)) if tried.shortage is not None else "fits"
+        )
+        if job.uid in state.jobs:
+            facts["ahead in the queue"] = _ahead(state, job, self.config, self.policies)
+        return facts
+
     def holds(self, state: State) -> bool:
-        job = self._hypothetical.job(state)
+        job = self.job(state)
         if job.quorum_placed():
             return True
         if job.spec is None or job.ended or not state.synced:
             return False
         if not self._known(state, job):
             self.times += 1
-            self._answer = self._alone.fits(state, job, self._config, self._policies)
+            self._answer = self._alone.fits(state, job, self.config, self.policies)
         return self._answer
 
     def _known(self, state: State, job: JobRecord) -> bool:
@@ -118,7 +100,7 @@ class QuorumFits(_Configured):
         nodes = state.nodes
         asked = (
             nodes.facts_version,
-            self._config,
+            self.config,
             job.spec,
             len(job.placements),
             job.attempt,
@@ -135,24 +117,19 @@ class QuorumFits(_Configured):
         return known
 
 
-class WouldBePlaced(_Configured):
+class WouldBePlaced(Condition):
     """Holds where a cycle would place a job's quorum: it fits even after the jobs before it in the queue."""
 
-    def __init__(self, hypothetical: HypotheticalJob, room: QuorumFits, config: CycleConfig | None = None) -> None:
-        quorum = f"the quorum of {hypothetical.name}"
-        super().__init__(
-            hypothetical, config, text=f"a cycle would place {quorum}", denied=f"a cycle wouldn't place {quorum}"
-        )
+    def __init__(self, room: QuorumFits) -> None:
+        quorum = f"the quorum of {room.name}"
+        text, denied = f"a cycle would place {quorum}", f"a cycle wouldn't place {quorum}"
+        super().__init__(text, subject=room.subject, job_uid=room.job_uid, denied=denied, of=[room])
         self._room = room
         self._asked: tuple[Any, ...] = ()
         self._answer = False
 
-    def note(self, entry: Entry) -> None:
-        super().note(entry)
-        self._room.note(entry)
-
     def holds(self, state: State) -> bool:
-        job = self._hypothetical.job(state)
+        job = self._room.job(state)
         if job.quorum_placed():
             return True
         if not self._room.holds(state):
@@ -163,7 +140,7 @@ class WouldBePlaced(_Configured):
             return False  # it isn't in the queue
         if not others and job.active and not job.stands_still:
             return True
-        asked = (self._room.times, others, self._config, state.job_changes if heeds_others(state, job) else 0)
+        asked = (self._room.times, others, self._room.config, state.job_changes if heeds_others(state, job) else 0)
         if asked != self._asked:
             self._asked = asked
             self._answer = self._in_turn(state, job)
@@ -174,7 +151,7 @@ class WouldBePlaced(_Configured):
         if only_for_now:
             state.jobs[job.uid] = job
         try:
-            tried = turn_of(state, job.uid, self._config, state.time_ms, policies=self._policies)
+            tried = turn_of(state, job.uid, self._room.config, state.time_ms, policies=self._room.policies)
         finally:
             if only_for_now:
                 del state.jobs[job.uid]

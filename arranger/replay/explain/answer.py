@@ -112,15 +112,15 @@ class JobIndex:
     """The jobs that the log mentions, by namespace and name, so that a deleted job is found too."""
 
     def __init__(self) -> None:
-        #: (namespace, name) → (UID, offset of the entry that records its deletion, 0 while it exists).
-        self.jobs: dict[tuple[str, str], tuple[str, int]] = {}
+        #: (namespace, name) → the offset of the entry that records its deletion, 0 while it exists.
+        self.jobs: dict[tuple[str, str], int] = {}
 
     def feed(self, entry: Entry) -> None:
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
-                self.jobs[event.namespace, event.name] = (event.uid, 0)
+                self.jobs[event.namespace, event.name] = 0
             elif isinstance(event, k.JobGone):
-                self.jobs[event.namespace, event.name] = (event.uid, entry.first)
+                self.jobs[event.namespace, event.name] = entry.first
 
     def nearest(self, name: str) -> list[str]:
         """Labels of jobs whose name is similar to this one."""

@@ -48,13 +48,11 @@ class Came(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """An accepted `Placed`: its own offset, and the inputs of the cycle that decided it."""
+    """An accepted `Placed`: its own offset, and the record `taken` of the cycle that decided it, at offset `cycle`."""
 
     offset: int
     cycle: int
-    base: int
-    cycle_time_ms: int
-    config: CycleConfig
+    taken: k.CycleTaken
     time_ms: int
     job: str
     job_uid: str

@@ -130,22 +130,17 @@ def _undecided(
 
 def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) -> list[Holder]:
     """The capacity kept for assumed pods, by attempt of their jobs."""
-    kept: dict[tuple[str, int], dict[str, int]] = {}
-    where: dict[tuple[str, int], dict[str, None]] = {}
+    kept: dict[tuple[str, int], list[tuple[str, Amounts]]] = {}
     for pod in state.assumed.values():
-        asked = {name: amount for name, amount in pod.requests if name in resources and amount}
-        if asked and pod.node in nodes:
-            of = (pod.owner.job_uid, pod.owner.attempt)
-            amounts = kept.setdefault(of, {})
-            for name, amount in asked.items():
-                amounts[name] = amounts.get(name, 0) + amount
-            where.setdefault(of, {})[pod.node] = None
-    return [
-        Holder(
-            f"pods of {_job_text(state, uid)}, attempt {attempt}, that may still come", amounts, (*where[uid, attempt],)
-        )
-        for (uid, attempt), amounts in kept.items()
-    ]
+        asked = tuple((name, amount) for name, amount in pod.requests if amount)
+        kept.setdefault((pod.owner.job_uid, pod.owner.attempt), []).append((pod.node, asked))
+    found = []
+    for (uid, attempt), pods in kept.items():
+        amounts, where = amounts_on(pods, resources, nodes)
+        if amounts:
+            who = f"pods of {_job_text(state, uid)}, attempt {attempt}, that may still come"
+            found.append(Holder(who, amounts, where))
+    return found
 
 
 def _job_text(state: State, uid: str) -> str:

@@ -64,7 +64,6 @@ class JobHistories:
         asked: Asked,
         *,
         policies: Policies = BUILT_IN,
-        window: int = WINDOW,
         leaving: Callable[[Story, int], object] | None = None,
     ) -> None:
         self.state = state
@@ -72,7 +71,6 @@ class JobHistories:
         self.stories: dict[str, Story] = {}
         self._asked = asked
         self._policies = policies
-        self._window = window
         self._leaving = leaving
         self._began = state.offset
         self._pods: dict[str, str] = {}
@@ -106,7 +104,7 @@ class JobHistories:
         self._look_ahead(entry)
         self._waiting.append(entry)
         self._held += len(entry.batch.events)
-        while self._held > self._window:
+        while self._held > WINDOW:
             self._fold_next()
 
     def finish(self) -> None:
@@ -225,7 +223,7 @@ class JobHistories:
         of_attempt = self._retaken.setdefault((story.uid, placement.attempt), Retaken())
         if taken is not None:
             of_attempt.placement_explanations += taken[: MOST - len(of_attempt.placement_explanations)]
-        elif self._policies.missing(placement.config):
+        elif self._policies.missing(placement.taken.config):
             of_attempt.other_versions += 1
         else:
             of_attempt.out_of_reach += 1
@@ -234,13 +232,9 @@ class JobHistories:
         job = self.state.jobs.get(event.job_uid)
         if job is None or job.spec is None:
             return None
-        at, taken = cycle
         return Placement(
-            offset=offset,
-            cycle=at,
-            base=taken.base,
-            cycle_time_ms=taken.time_ms,
-            config=taken.config,
+            offset,
+            *cycle,
             time_ms=time_ms,
             job=label(job),
             job_uid=job.uid,
@@ -255,7 +249,7 @@ class JobHistories:
         """Repeat the cycles that have the present state as their base and placed one of these jobs."""
         for expected in self._expected.pop(self.state.offset, ()):
             placement = self._placement(*expected)
-            if placement is None or self._policies.missing(placement.config):
+            if placement is None or self._policies.missing(placement.taken.config):
                 continue
             slot = self._slot_asked(placement)
             done = self._retaken.get((placement.job_uid, placement.attempt))

@@ -108,9 +108,8 @@ def explanations_of(
 
     All policy versions of the cycle must be installed.
     """
-    observer = ExplanationObserver(placement, slot, compare)
-    recorded = policies.recorded(placement.config)
-    take_cycle(state, placement.config, placement.cycle_time_ms, observer, policies=recorded)
+    observer, taken = ExplanationObserver(placement, slot, compare), placement.taken
+    take_cycle(state, taken.config, taken.time_ms, observer, policies=policies.recorded(taken.config))
     return observer.placement_explanations
 
 
@@ -146,7 +145,7 @@ class ExplanationObserver(CycleObserver):
         left = dict(chosen)
         taken: list[Taken] = []
         while asked_about:
-            turn = _Turn(tried.policy, _at_turn(request, taken, filters), view, filters, self._placement.config)
+            turn = _Turn(tried.policy, _at_turn(request, taken, filters), view, filters, self._placement.taken.config)
             row = turn.next_row(left)
             run, number = run_of[row], len(run_of[row]) - left[row]
             if self._explains(group, run[number], run):
@@ -185,8 +184,8 @@ class ExplanationObserver(CycleObserver):
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,
             cycle=placement.cycle,
-            base=placement.base,
-            time_ms=placement.cycle_time_ms,
+            base=placement.taken.base,
+            time_ms=placement.taken.time_ms,
             nodes=len(turn.view),
             passed=len(order),
             refused=tuple(one for one in reasons if one[0].kind != ReasonKind.FITS),
@@ -224,7 +223,6 @@ class _Turn(NamedTuple):
         return best
 
     def ranked(self, rows: Sequence[int]) -> tuple[Ranked, ...]:
-        """The nodes with their scores and terms."""
         scores, preference = self.scores(), self.request.preference
         terms = list(self.policy.terms(self.view, self.request, self.config))
         resources = {resource for resource, _ in self.request.shape.requests}

@@ -55,7 +55,6 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def remedies(case: Case) -> Sought:
-    """Find the changes that help."""
     search = _Search(case)
     of_kinds: list[tuple[list[Remedy], Sequence[Change]]] = []
     for family in families(case):

@@ -49,10 +49,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
-    """Why this job waits at the end of the story; None if it has all desired pods placed or has ended.
-
-    The cycle uses the policy versions of the last recorded cycle, or all `policies` if one of those isn't installed.
-    """
+    """Why this job waits at the end of the story; None if it has all desired pods placed or has ended. The cycle uses
+    the policy versions of the last recorded cycle, or all `policies` if one of those isn't installed."""
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
@@ -61,7 +59,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     waiting = in_order(state, config, policies)
     position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     observer = ShortfallObserver(job.uid, node)
-    given = _given(take_cycle(state, config, state.time_ms, observer, policies=policies)) if position else {}
+    events = take_cycle(state, config, state.time_ms, observer, policies=policies) if position else ()
+    given = {event.job_uid: len(expand(event.pods)) for event in events if isinstance(event, k.Placed)}
     shortfall = observer.shortfall
     before = tuple(waiting[: max(position - 1, 0)])
     case = Case(story, job, config, policies, _lack(shortfall), before)
@@ -102,15 +101,6 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
         shortfall.asked - shortfall.found,
         shortfall.quota,
     )
-
-
-def _given(events: tuple[k.Event, ...]) -> dict[str, int]:
-    """Job UID → the number of pods that a cycle places."""
-    given: dict[str, int] = {}
-    for event in events:
-        if isinstance(event, k.Placed):
-            given[event.job_uid] = given.get(event.job_uid, 0) + len(expand(event.pods))
-    return given
 
 
 def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | None, gets: int) -> str:

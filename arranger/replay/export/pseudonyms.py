@@ -2,8 +2,8 @@
 pseudonyms such as `n-000123`, the same one for the same name. Free text is left out.
 
 The order of names decides ties, so a pseudonym is the name's rank among all names of its sort. Cycles therefore give
-equal plans, and `verify` passes. All names must be collected (`Pseudonyms.collect`) before the first is replaced. A
-pseudonym has no part of its name; it only reveals the order of names and the sizes of groups.
+equal plans, and `verify` passes. All names must be collected before the first is replaced. A pseudonym has no part of
+its name; it only reveals the order of names and the sizes of groups.
 
 The export keeps UIDs and resource versions, times, amounts, names of resources, Kubernetes' own label keys
 (`*.kubernetes.io/…`), values that are numbers or booleans, and reasons of one CamelCase word. It also keeps a cycle's
@@ -83,7 +83,8 @@ def _address(name: str, rank: int) -> str:
 
 
 class Pseudonyms:
-    """Replaces names in batches and snapshots. Collect all parts first, then call `begin`, then replace the parts."""
+    """Replaces names in batches and snapshots. Pass all parts once to collect their names, call `begin`, and pass all
+    parts again to replace the names."""
 
     def __init__(self) -> None:
         #: All names by their sort, and after `begin` the pseudonym of each.
@@ -99,13 +100,6 @@ class Pseudonyms:
         self._pseudonyms = {sort: _ranked(sort, sorted(names)) for sort, names in self._seen.items()}
         self._pods.clear()
         self._known.clear()
-
-    def collect(self, part: Any) -> None:
-        """Collect the names in a batch or in a snapshot's image."""
-        if isinstance(part, k.Batch):
-            self.batch(part)
-        else:
-            self.walk(part)
 
     def batch(self, batch: k.Batch) -> k.Batch:
         events = tuple(self.walk(event) for event in batch.events)

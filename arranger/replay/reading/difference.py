@@ -17,9 +17,6 @@ from arranger.projections.state import State
 from arranger.replay.reading.describe import label, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
-#: The values for an object that only one picture has.
-THERE, NOT_THERE = "there", "not there"
-
 
 class JobPicture(msgspec.Struct, frozen=True):
     """The compared parts of one job: facts by name, and the node of each slot. `label` is its namespace/name."""
@@ -71,7 +68,6 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
-    """The compared parts of a state."""
     nodes = state.nodes
     return Picture(
         offset=state.offset,
@@ -146,10 +142,11 @@ def _fact_changes(one: dict[str, str] | None, other: dict[str, str] | None) -> t
     """The facts that differ. For an object that was created or deleted, that comes first, and all its facts follow."""
     found = []
     if one is None or other is None:
-        found.append(Change("it", NOT_THERE if one is None else THERE, NOT_THERE if other is None else THERE))
-    before, after = one or {}, other or {}
-    for what in dict.fromkeys((*before, *after)):
-        was, now = before.get(what, ""), after.get(what, "")
+        before, after = ("not there" if facts is None else "there" for facts in (one, other))
+        found.append(Change("it", before, after))
+    one, other = one or {}, other or {}
+    for what in dict.fromkeys((*one, *other)):
+        was, now = one.get(what, ""), other.get(what, "")
         if was != now:
             found.append(Change(what, was, now))
     return tuple(found)

@@ -10,9 +10,9 @@ from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.projections.jobs import expand
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import SEEN_AGAIN, describe, label, nodes_of
+from arranger.replay.reading.describe import SEEN_AGAIN, describe, job_uid_of, label, nodes_of
 from arranger.replay.reading.history import Span, advance
-from arranger.replay.reading.verdicts import Judged, fold_judged
+from arranger.replay.reading.verdicts import Judged, fold_noting
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -60,7 +60,8 @@ class Listing:
         if not self._filter.span.meets(entry):
             advance(self.state, entry, Changes())
             return []
-        judged = fold_judged(self.state, entry, Changes(), self._asked_for)
+        numbers = [number for number, event in enumerate(entry.batch.events) if self._asked_for(event)]
+        judged = fold_noting(self.state, entry, Changes(), numbers)
         lines = [self._line(one, entry) for one in judged if self._filter.span.holds(entry, one.offset)]
         self.found += len(lines)
         return lines
@@ -69,12 +70,12 @@ class Listing:
         """Whether a job of this name, or namespace/name, was seen."""
         return any(_named(job, label) for label in self._labels.values())
 
-    def _asked_for(self, event: k.Event, job_uid: str) -> bool:
+    def _asked_for(self, event: k.Event) -> bool:
         """Whether an event passes the filter, before it is folded."""
         asked = self._filter
         if asked.kinds and k.kind_of(event) not in asked.kinds:
             return False
-        if asked.job and not _named(asked.job, self._labels.get(job_uid, "")):
+        if asked.job and not _named(asked.job, self._labels.get(job_uid_of(event, self.state), "")):
             return False
         if asked.node and asked.node not in nodes_of(event, self.state):
             return False

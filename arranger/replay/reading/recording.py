@@ -49,8 +49,6 @@ class Recording:
         self._state = state
         #: Job UID → attempts that had nodes.
         self._attempts: dict[str, list[int]] = {}
-        #: Job UID → attempts that are over but whose pods still use nodes.
-        self._going: dict[str, list[int]] = {}
         #: UIDs of pods that remain from ended jobs or earlier attempts: their ends are repeated too.
         self._leftovers = dict.fromkeys(uid for uid, pod in state.pods.items() if _left_over(state, pod))
         for uid in state.jobs:
@@ -99,8 +97,9 @@ class Recording:
     def _look(self, uid: str) -> None:
         """Update the attempts of a job."""
         job, now_ms = self._state.jobs.get(uid), self._state.time_ms
-        for attempt in list(self._going.get(uid, ())):
-            self._release(uid, attempt, now_ms)
+        for attempt in self._attempts.get(uid, ()):
+            if self.intervals[uid, attempt].going:
+                self._release(uid, attempt)
         if job is None:
             for attempt in self._open(uid):
                 self._over(uid, attempt, stage="", again=False)
@@ -130,23 +129,21 @@ class Recording:
     def _over(self, uid: str, attempt: int, *, stage: str, again: bool) -> None:
         interval = self.intervals[uid, attempt]
         interval.stage, interval.again, interval.going = stage, again, True
-        self._going.setdefault(uid, []).append(attempt)
-        self._release(uid, attempt, self._state.time_ms)
+        self._release(uid, attempt)
 
-    def _release(self, uid: str, attempt: int, now_ms: int) -> None:
+    def _release(self, uid: str, attempt: int) -> None:
         """End an interval once none of its pods uses a node."""
         pods = self._state.pods_of.get(uid, {}).values()
         if any(pod.owner is not None and pod.owner.attempt == attempt and holds(pod) for pod in pods):
             return
         interval = self.intervals[uid, attempt]
-        interval.released_ms, interval.going = now_ms, False
-        self._going[uid].remove(attempt)
+        interval.released_ms, interval.going = self._state.time_ms, False
 
     def finish(self) -> None:
         """End the intervals whose pods still use nodes at the end of the log."""
-        for uid, attempts in self._going.items():
-            for attempt in attempts:
-                self.intervals[uid, attempt].released_ms = self.end_ms
+        for interval in self.intervals.values():
+            if interval.going:
+                interval.released_ms = self.end_ms
 
 
 def _left_over(state: State, pod: k.PodSeen) -> bool:

@@ -1,6 +1,6 @@
 """Fold entries with a verdict on every event: whether a decision took effect, and whether an observation was void."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,15 +29,6 @@ class Judged(msgspec.Struct):
     verdict: str = ""
     reason: str = ""
     superseded: bool = False
-
-
-Asked = Callable[[k.Event, str], bool]
-
-
-def fold_judged(state: State, entry: Entry, changes: Changes, asked: Asked) -> list[Judged]:
-    """Fold one entry. Returns its events for which `asked(event, job UID)` is true, with their verdicts."""
-    numbers = [number for number, event in enumerate(entry.batch.events) if asked(event, job_uid_of(event, state))]
-    return fold_noting(state, entry, changes, numbers)
 
 
 def fold_noting(state: State, entry: Entry, changes: Changes, numbers: Sequence[int]) -> list[Judged]:

@@ -89,7 +89,6 @@ class Survey:
         self._configs: dict[CycleConfig, CycleConfig] = {}
 
     def feed(self, entry: Entry) -> None:
-        """Collect the cycle in this entry, if it has one."""
         self.reached = entry.last
         offset, taken = cycle_in(entry) or (0, None)
         if taken is not None and self.span.holds(entry, offset):

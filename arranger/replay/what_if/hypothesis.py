@@ -50,7 +50,6 @@ def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
 
 
 def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
-    """The observation of a node with these facts."""
     nodes = state.nodes
     uid = nodes.uids[nodes.rows[name]] if nodes.has(name) else f"supposed-{name}"
     return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)

@@ -124,12 +124,7 @@ class Simulation:
             self._say(events)
         return events
 
-    def pass_time(self, span_ms: int) -> None:
-        """Set the time of later cycles forward."""
-        self.time_ms += span_ms
-
     def outcome(self) -> Outcome:
-        """The plan so far."""
         taken = [self.state.jobs[uid] for uid in self._turns]
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))

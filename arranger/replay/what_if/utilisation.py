@@ -137,7 +137,6 @@ class Meter:
             self._samples.append(taken)
 
     def utilisation(self, state: State, end_ms: int) -> Utilisation:
-        """The figures up to `end_ms`."""
         end_ms = max(end_ms, self._begin_ms)
         waits = sorted([*self._waits, *(end_ms - since_ms for since_ms in self._since.values())])
         ends = [moment for moment in self._ended.values() if moment <= end_ms]

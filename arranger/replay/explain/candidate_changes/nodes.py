@@ -199,16 +199,13 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
         if turn is None or turn.before is None or turn.after is None or not case.state.nodes.has(name):
             continue
         before, after = dict(turn.before.allocatable), dict(turn.after.allocatable)
-        less = [of for of in asked if after.get(of, 0) < before.get(of, 0)]
+        amounts = [(of, before.get(of, 0), after.get(of, 0)) for of in asked]
+        less = [(of, amount_text(of, had), amount_text(of, has)) for of, had, has in amounts if has < had]
         if less:
             row = case.state.nodes.rows[name]
             facts = msgspec.structs.replace(case.state.nodes.facts[row], allocatable=turn.before.allocatable)
-            had = ", ".join(
-                f"{amount_text(of, before[of])} {of} instead of {amount_text(of, after.get(of, 0))}" for of in less
-            )
-            said = ", ".join(
-                f"from {amount_text(of, before[of])} to {amount_text(of, after.get(of, 0))} {of}" for of in less
-            )
+            had = ", ".join(f"{was} {of} instead of {now}" for of, was, now in less)
+            said = ", ".join(f"from {was} to {now} {of}" for of, was, now in less)
             seen = hypothesis.node_seen(case.state, name, facts)
             yield Change("capacity", f"{had} on {name}", (seen,), turn.offset, f"{name} shrank {said}", name)
 
