@@ -125,6 +125,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "waiting jobs whose reason may change in a second; each change costs the API server a status", 1, 10_000
         ),
     ] = 20
+    search_steps: Annotated[
+        int,
+        _about(
+            "microsecond-sized steps of the complete search for a job that the simple ways don't place; 0: no search",
+            0,
+            1_000_000,
+        ),
+    ] = 20_000
     image_grace_s: Annotated[
         int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120
@@ -192,6 +200,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reasons_a_second=self.reasons_a_second,
             tried_pods=TRIED_PODS,
             verdicts=VERDICTS,
+            search_steps=self.search_steps,
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

@@ -20,7 +20,9 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `reasons` count every node once. With `quota` no node was checked: a ResourceQuota of the namespace has too little
     left, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold the quorum.
-    `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that.
+    `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that. `searched` is the
+    number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
+    so the quorum doesn't fit, and if there was none.
     """
 
     group: str
@@ -31,6 +33,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasons: ReasonCounts = ()
     quota: QuotaLack | None = None
     sentence: str = ""
+    searched: int = 0
 
     def kinds(self) -> tuple[Reason, ...]:
         """The reasons without their numbers, in a fixed order: the order by frequency depends on numbers, too."""
@@ -39,7 +42,8 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def amounts(self) -> tuple[object, ...]:
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
-        return (self.group, self.found, self.asked, self.further, self.infeasible, self.reasons, never, self.sentence)
+        counts = (self.found, self.asked, self.searched)
+        return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence)
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -246,12 +246,14 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
     """One scheduling cycle: its inputs. Its decisions are the other events of the same batch.
 
     `base` is the offset of the projection that the cycle used, `time_ms` its time (milliseconds since 1970). A cycle
-    whose `base` is before an earlier cycle in the log is superseded, and with it all its decisions.
+    whose `base` is before an earlier cycle in the log is superseded, and with it all its decisions. `search_steps` is
+    the number of steps that the cycle's complete searches for quorums took, a result like its decisions.
     """
 
     base: int
     time_ms: int
     config: CycleConfig
+    search_steps: int = 0
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):

@@ -8,6 +8,7 @@ from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota
 from arranger.model.taints import taint_text
+from arranger.model.text import counted
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -15,14 +16,18 @@ _HOSTNAME = "kubernetes.io/hostname"
 def shortage_text(facts: ShortageFacts) -> str:
     if facts.sentence:
         return facts.sentence
-    head = fits_text(facts.found, facts.asked, further=facts.further)
+    head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}"
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     return f"{head}; {facts.group}: {counts_text(facts.reasons)}{tail}"
 
 
-def fits_text(found: int, asked: int, *, further: bool) -> str:
+def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> str:
+    """How many of the pods fit. A search that ended after `searched` steps proves nothing about the others."""
+    if searched:
+        steps = counted(searched, "step")
+        return f"{found} of {asked} required pods found nodes; nodes for all of them were not found within {steps}"
     return f"{found} of {asked} {'further' if further else 'required'} pods fit"
 
 
@@ -116,6 +121,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.INSUFFICIENT: _insufficient,
         _K.QUOTA: _quota,
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
+        _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",
         _K.FITS: lambda _: "fits",
         _K.OTHER: lambda reason: reason.words,
     }

@@ -10,6 +10,9 @@ ANY_GPU = "*/gpu"
 #: its job. 0 means the rules of older logs.
 VERDICTS = 2
 
+#: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
+SEARCHES = 10
+
 
 class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Policies by name for jobs that name none, score weights by resource, and the grace before a job that no empty
@@ -22,7 +25,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a quorum are placed one
     by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
     them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which the cycle's placements are
-    judged (`VERDICTS`).
+    judged (`VERDICTS`). `search_steps` is the bound of one complete search for a quorum that the simple ways don't
+    place; 0 for no such search, as in older logs. All searches of a cycle together may take `SEARCHES` times as many.
     """
 
     queue_policy: str = "Priority"
@@ -35,6 +39,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasons_a_second: int = 0
     tried_pods: int = 0
     verdicts: int = 0
+    search_steps: int = 0
 
     def reasons_apart_ms(self, waiting: int) -> int:
         """The minimum age in ms of a job's reason before one of another kind replaces it."""

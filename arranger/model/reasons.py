@@ -33,6 +33,7 @@ class ReasonKind(StrEnum):
     INSUFFICIENT = "Insufficient"
     QUOTA = "Quota"
     OTHER_DOMAIN = "OtherDomain"
+    REST_OF_QUORUM = "RestOfQuorum"
     FITS = "Fits"
     OTHER = "Other"
 

@@ -91,7 +91,7 @@ def _plan(state: State, config: CycleConfig, time_ms: int, observer: CycleObserv
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
     decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]
     if decisions:
-        return Plan((CycleTaken(state.offset, time_ms, config), *decisions))
+        return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min((_due_ms(tried, reasons) for tried in tries), default=math.inf)
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms)))
@@ -203,4 +203,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         infeasible=shortage.infeasible,
         reasons=shortage.reasons,
         quota=shortage.quota,
+        searched=shortage.searched,
     )

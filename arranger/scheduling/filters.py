@@ -17,7 +17,7 @@ from arranger.model.pod import PodShape, Requirement
 from arranger.model.reasons import FITS, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
 from arranger.model.taints import given, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
-from arranger.scheduling.view import ClusterView, Mask, integer
+from arranger.scheduling.view import ClusterView, Levels, Mask, integer
 
 Counts = npt.NDArray[np.int64]
 
@@ -273,6 +273,9 @@ FILTERS: tuple[Filter, ...] = (
 #: For a quorum whose pods must run together: the node is outside the topology domain that was tried.
 OTHER_DOMAIN = Reason(ReasonKind.OTHER_DOMAIN)
 
+#: For a quorum that the complete search placed: other pods of the quorum need the node's room.
+REST_OF_QUORUM = Reason(ReasonKind.REST_OF_QUORUM)
+
 #: Preferences are below this factor, by which a policy's score is multiplied.
 PREFERENCES = 512
 
@@ -292,7 +295,8 @@ class Filters:
     """The filters' results for one view. `pod` is the pod as other pods see it; without it, rules among pods are
     ignored.
 
-    `only` restricts the room to some nodes, for a quorum that is tried in one domain; its reason counts last."""
+    `only` restricts the room to some nodes, and `kept` (nodes × resources) keeps a part of it free, for a quorum that
+    is tried in such a part of the cluster. The reason `outside` of what lies beyond it counts last."""
 
     def __init__(
         self,
@@ -301,10 +305,14 @@ class Filters:
         *,
         ignore_health: bool = False,
         only: Mask | None = None,
+        kept: Levels | None = None,
+        outside: Reason = OTHER_DOMAIN,
     ) -> None:
         self._view = view
         self._scope = ignore_health
         self._only = only
+        self._kept = kept
+        self._outside = outside
         if ignore_health:
             candidates = (_ON_HEALTHY_NODES.get(of.name, of) for of in filters)
             filters = [of for of in candidates if of is not None]
@@ -331,11 +339,11 @@ class Filters:
     def _passes(self, of: Filter, shape: PodShape) -> Mask:
         return answer(self._view, of, shape, scope=self._scope)
 
-    def _refusals(self, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[Reason, Mask]]:
-        """Refusals because of other pods: each reason with its nodes."""
+    def _refusals(self, shape: PodShape, pod: Neighbour | None, *, ever: bool = False) -> Iterator[tuple[Reason, Mask]]:
+        """Refusals because of other pods: each reason with its nodes. `ever`: only those that last."""
         neighbours = self._view.neighbours
         if pod is not None and neighbours is not None:
-            for of in self._of_pods:
+            for of in self._of_pods if not ever else [of for of in self._of_pods if not of.eased]:
                 yield from of.refusals(self._view, neighbours, shape, pod)
 
     def allowed(self, shape: PodShape, pod: Neighbour | None = None) -> Mask:
@@ -356,17 +364,17 @@ class Filters:
                 found = more if found is None else np.minimum(found + more, PREFERENCES - 1)
         return found
 
-    def room(self, shape: PodShape, pod: Neighbour | None = None) -> Counts:
-        """How many pods of this shape each node takes now; 0 where a filter refuses.
+    def room(self, shape: PodShape, pod: Neighbour | None = None, *, ever: bool = False) -> Counts:
+        """How many pods of this shape each node takes now, or `ever` beside further pods; 0 where a filter refuses.
 
         Rules among pods of the shape count only between pods on the same node.
         """
-        room = fitting(self._view, shape)
+        room = fitting(self._view, shape, self._kept)
         room *= self.static(shape)
         if self._only is not None:
             room *= self._only
         if pod is not None and room.any():
-            for _, refused in self._refusals(shape, pod):
+            for _, refused in self._refusals(shape, pod, ever=ever):
                 room[refused] = 0
                 if not room.any():
                     break
@@ -397,7 +405,8 @@ class Filters:
             free = int(view.free[row, column])
             if free < need:
                 return insufficient(resource, need, free)
-        return FITS if self._only is None or self._only[row] else OTHER_DOMAIN
+        inside = self._inside(shape)
+        return FITS if inside is None or inside[row] else self._outside
 
     def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> ReasonCounts:
         view = self._view
@@ -418,12 +427,20 @@ class Filters:
                 most = int(view.free[short, column].max())
                 counts[insufficient(resource, need, most)] = int(short.sum())
                 left &= ~short
-        if self._only is not None and (left & ~self._only).any():
-            counts[OTHER_DOMAIN] = int((left & ~self._only).sum())
-            left &= self._only
+        inside = self._inside(shape)
+        if inside is not None and (left & ~inside).any():
+            counts[self._outside] = int((left & ~inside).sum())
+            left &= inside
         if left.any():
             counts[FITS] = int(left.sum())
         return most_frequent_first(counts)
+
+    def _inside(self, shape: PodShape) -> Mask | None:
+        """The nodes in the part of the cluster that these filters are for; None if that is all of it."""
+        if self._kept is None:
+            return self._only
+        unkept = fitting(self._view, shape, self._kept) > 0
+        return unkept if self._only is None else unkept & self._only
 
     def _count_static(self, shape: PodShape) -> dict[Reason, int]:
         """The reasons that don't change during the cycle, counted node by node."""
@@ -442,12 +459,13 @@ class Filters:
         return sorted(self._view.needs(shape), key=lambda need: ("/" not in need[0], need[0]))
 
 
-def fitting(view: ClusterView, shape: PodShape) -> Counts:
-    """How many pods of this shape fit each node's free amounts, regardless of filters."""
+def fitting(view: ClusterView, shape: PodShape, kept: Levels | None = None) -> Counts:
+    """How many pods of this shape fit each node's free amounts without the `kept` ones, regardless of filters."""
     request = view.request(shape)
+    free = view.free if kept is None else view.free - kept
     # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
-    part = view.free[:, 0] / request[0]  # every pod requests 1 of `pods`
+    part = free[:, 0] / request[0]  # every pod requests 1 of `pods`
     for column in np.flatnonzero(request)[1:].tolist():
-        np.minimum(part, view.free[:, column] / request[column], out=part)
+        np.minimum(part, free[:, column] / request[column], out=part)
     room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
     return room

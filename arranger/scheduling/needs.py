@@ -1,6 +1,7 @@
 """The pods of a job that need nodes, those that must run together, and whether its quorum could ever fit."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,12 +9,35 @@ from arranger.model.job import LEADER_GROUP, PodGroup
 from arranger.projections.jobs import LEADER, JobRecord
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of, selected_by
-from arranger.scheduling.placement_try import Piece
+from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.view import ClusterView
 
 #: Group → indices of slots that need a node, ascending.
 Needs = dict[int, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The pods of a quorum that need nodes: `asked` of them, taken from these indices by group, the leader first. If
+    not `exact`, the workers may come from any of the sets."""
+
+    indices: Needs
+    asked: int
+    exact: bool
+
+    @classmethod
+    def of(cls, tried: PlacementTry, needs: Needs) -> "Quorum":
+        """The pods in `needs`, or as many workers of other sets if the policy allows that."""
+        asked = sum(len(indices) for indices in needs.values())
+        sets = range(1, len(tried.groups))
+        workers = asked - (LEADER_GROUP in needs)
+        if tried.policy.whole or len(sets) < 2 or not workers:
+            return cls(needs, asked, True)
+        free = free_indices(tried.job, sets)
+        indices = {group: needs[group] for group in (LEADER_GROUP,) if group in needs}
+        indices |= {group: of_group[:workers] for group, of_group in free.items()}
+        return cls(indices, asked, sum(len(of_group) for of_group in indices.values()) == asked)
 
 
 def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:

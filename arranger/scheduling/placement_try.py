@@ -25,6 +25,8 @@ class Shortage:
     infeasible: bool = False
     #: What the namespace's quota lacks; if set, no nodes were checked.
     quota: QuotaLack | None = None
+    #: The steps after which the complete search gave up; 0 if it proved that nothing fits, and if there was none.
+    searched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class PlacementTry:
     quorum_stands: bool = False
     #: The first way tried placed the quorum: worker sets in the given order, on all nodes.
     as_given: bool = False
+    #: The complete search placed the quorum.
+    by_search: bool = False
     #: Pods placed one by one so far, including those undone.
     steps: int = 0
     #: Group → indices still to place beyond the quorum, and how many there were at first.

@@ -51,7 +51,7 @@ class Placer:
             tried.shortage = self._memory.failed(key)
             if tried.shortage is not None:
                 return tried
-        shortage = self._search.place(tried, needs)
+        shortage = self._search.place(tried, needs, None if job.placements else key)
         tried.quorum_stands = shortage is None
         if shortage is None:
             self._memory.keep_placed(tried)
@@ -62,6 +62,11 @@ class Placer:
         if not job.placements:
             self._memory.keep_failed(key, shortage)
         return tried
+
+    @property
+    def search_steps(self) -> int:
+        """The steps of all complete searches for quorums so far."""
+        return self._search.steps
 
     def fits(self, job: JobRecord) -> bool:
         """Whether the job's quorum would fit now. The view stays unchanged."""

@@ -87,7 +87,7 @@ class Placing:
 
     def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place equal pods in one step, regardless of rules among them; returns how many."""
-        request = self._request(filters, tried, group, len(indices))
+        request = self.request(filters, tried, group, len(indices))
         known = filters is self.filters
         chosen = self._choose(tried.policy, request) if known else self._fill(filters, tried.policy, request)
         view = self.view
@@ -130,22 +130,22 @@ class Placing:
 
     # --- requests to policies ------------------------------------------------------------------------------
 
-    def _request(self, filters: Filters, tried: PlacementTry, group: int, count: int) -> PlacementRequest:
+    def request(self, filters: Filters, tried: PlacementTry, group: int, count: int) -> PlacementRequest:
         shape = tried.groups[group].shape
         unplaced: tuple[Unplaced, ...] = ()
         if not tried.policy.local:
             if tried.of_job is None:
-                tried.of_job = self._count(tried)
+                tried.of_job = self.count_of(tried)
             unplaced = self._unplaced(filters, tried, group)
-        leader, typical = group == LEADER_GROUP, self._typical(tried.policy)
-        pod, preference = self._pod(tried.job, group), filters.preference(shape)
+        leader, typical = group == LEADER_GROUP, self.typical(tried.policy)
+        pod, preference = self.pod(tried.job, group), filters.preference(shape)
         return PlacementRequest(shape, count, leader, tried.of_job, unplaced, typical, pod, preference)
 
-    def _pod(self, job: JobRecord, group: int) -> Neighbour | None:
+    def pod(self, job: JobRecord, group: int) -> Neighbour | None:
         """A pod of the group as other pods see it; None in a cycle without rules among pods."""
         return neighbour_of(job, group) if self.view.neighbours is not None else None
 
-    def _typical(self, policy: PodPolicy) -> tuple[Typical, ...]:
+    def typical(self, policy: PodPolicy) -> tuple[Typical, ...]:
         """The cluster's mix, for policies that weigh it; computed on first use."""
         if not policy.weighs_mix:
             return ()
@@ -154,7 +154,7 @@ class Placing:
             self._mix = tuple(Typical(shape, pods, self.filters.static(shape)) for shape, pods in mix)
         return self._mix
 
-    def _count(self, tried: PlacementTry) -> Scores:
+    def count_of(self, tried: PlacementTry) -> Scores:
         """The job's pods by row, including those placed in this cycle."""
         counts = np.zeros(len(self.view), np.int64)
         rows = self.view.node_index.rows()
@@ -173,7 +173,7 @@ class Placing:
         return tuple(
             Unplaced(groups[of].shape, len(free[of]), filters.room(groups[of].shape, pod), pod)
             for of in in_turn
-            for pod in [self._pod(tried.job, of)]
+            for pod in [self.pod(tried.job, of)]
         )
 
     # --- shortages -----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Placing:
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None:
             return self.short_of_quota(tried, group, lack, found=found, asked=asked)
-        reasons = filters.reasons(tried.groups[group].shape, self._pod(tried.job, group))
+        reasons = filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
         return self._told(tried, Shortage(group, reasons, found, asked))
 
     def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:

@@ -113,19 +113,18 @@ class TopologySpread(PodFilter):
         rules = shape.rules.spread if shape.rules is not None else ()
         if not rules:
             return
-        keys = tuple(rule.topology_key for rule in rules)
-        labelled = view.derived(("labelled", keys), lambda: _labelled(view, keys))
         for rule in rules:
             domains = domains_of(view, rule.topology_key)
             yield Reason(ReasonKind.NO_SPREAD_LABEL, rule.topology_key), domains == 0
             selected = Selected((((pod.namespace,), rule.selector),), staying=True)
-            skew = self._skew(domains, neighbours.count(selected), labelled & self._counted(view, shape, rule), rule)
+            skew = self._skew(domains, neighbours.count(selected), self.spread_over(view, shape, rule), rule)
             reason = Reason(ReasonKind.TOPOLOGY_SPREAD, rule.topology_key, needed=rule.max_skew)
             yield reason, (domains > 0) & (skew + selected.matches(pod) > rule.max_skew)
 
-    def _counted(self, view: ClusterView, shape: PodShape, rule: SpreadRule) -> Mask:
-        """Nodes that the constraint spreads over."""
-        found = np.ones(len(view), bool)
+    def spread_over(self, view: ClusterView, shape: PodShape, rule: SpreadRule) -> Mask:
+        """The nodes that one of the shape's constraints spreads over."""
+        keys = tuple(one.topology_key for one in shape.rules.spread) if shape.rules is not None else ()
+        found = view.derived(("labelled", keys), lambda: _labelled(view, keys)).copy()
         if rule.honor_affinity:
             found &= answer(view, _SELECTOR, shape) & answer(view, _AFFINITY, shape)
         return found & answer(view, _TAINTS, shape) if rule.honor_taints else found

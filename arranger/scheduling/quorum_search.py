@@ -1,10 +1,11 @@
-"""The search for a quorum: as given, by another split over the worker sets, or within one topology domain."""
+"""The search for a quorum: as given, by another split over the worker sets, in one topology domain, or completely."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.scheduling.complete_search import CompleteSearch
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, free_indices, joining
 from arranger.scheduling.placement_try import PlacementTry, Shortage
@@ -25,9 +26,25 @@ class QuorumSearch:
 
     def __init__(self, placing: Placing) -> None:
         self._placing = placing
+        self._complete = CompleteSearch(placing)
 
-    def place(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """Place all of the needs, or as many workers in another split; returns the first shortage if neither fits."""
+    @property
+    def steps(self) -> int:
+        """The steps of all complete searches so far."""
+        return self._complete.steps
+
+    def place(self, tried: PlacementTry, needs: Needs, key: Hashable = None) -> Shortage | None:
+        """Place all of the needs, or as many workers in another split; returns the first shortage if neither fits.
+
+        If the ways that are tried one after the other fail, the complete search follows. Jobs with an equal `key`, if
+        it isn't None, have equal results while the view is unchanged.
+        """
+        shortage = self._one_after_the_other(tried, needs)
+        if shortage is None or self._complete.place(tried, needs, shortage, key):
+            return None
+        return shortage
+
+    def _one_after_the_other(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
         placing = self._placing
         mark = placing.mark()
         shortage = None

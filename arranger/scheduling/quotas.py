@@ -148,6 +148,20 @@ class Quotas:
                 return lack
         return None
 
+    def remainders(self, job: JobRecord, groups: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        """For each resource of the job's quotas that some group uses: the use by one pod of each group, and what
+        remains."""
+        spec = job.valid_spec
+        uses, left = [], []
+        for account in self._accounts.get(job.seen.namespace, ()):
+            of_groups = [account.uses(spec.groups[group]) for group in groups]
+            for name in sorted(account.left):
+                used = [of_group.get(name, 0) for of_group in of_groups]
+                if any(used):
+                    uses.append(used)
+                    left.append(max(account.left[name], 0))
+        return uses, left
+
     def lacks(self, job: JobRecord, pods: Pods) -> list[tuple[QuotaSeen, QuotaLack]]:
         """Every lack for these pods together, with its quota."""
         spec = job.valid_spec

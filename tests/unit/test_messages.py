@@ -92,6 +92,7 @@ WORDS = [
     (Reason(K.TOPOLOGY_SPREAD, ZONE, needed=2), "topology spread: zone would exceed maxSkew 2"),
     (Reason(K.TOPOLOGY_SPREAD, HOST, needed=1), "topology spread: node would exceed maxSkew 1"),
     (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
+    (Reason(K.REST_OF_QUORUM), "kept for the rest of the quorum"),
     (FITS, "fits"),
     (other("under maintenance"), "under maintenance"),
 ]

@@ -23,6 +23,7 @@ _DECIDING = {
     "weights": "weights",
     "infeasible_grace_s": "infeasible_grace_ms",
     "refused_node_s": "refusal_avoid_ms",
+    "search_steps": "search_steps",
 }
 
 

@@ -39,6 +39,8 @@ from arranger.scheduling import (
 TOP = 5
 #: The maximum number of explained placements, unless one pod is requested.
 MOST = 20
+#: The end of the reason for a pod that the complete search placed.
+_BY_SEARCH = "; among the nodes where the complete search found room for the whole quorum"
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -145,7 +147,8 @@ class ExplanationObserver(CycleObserver):
         left = dict(chosen)
         taken: list[Taken] = []
         while asked_about:
-            turn = _Turn(tried.policy, _at_turn(request, taken, filters), view, filters, self._placement.taken.config)
+            at_turn, config = _at_turn(request, taken, filters), self._placement.taken.config
+            turn = _Turn(tried.policy, at_turn, view, filters, config, tried.by_search and not tried.quorum_stands)
             row = turn.next_row(left)
             run, number = run_of[row], len(run_of[row]) - left[row]
             if self._explains(group, run[number], run):
@@ -190,7 +193,7 @@ class ExplanationObserver(CycleObserver):
             passed=len(order),
             refused=tuple(one for one in reasons if one[0].kind != ReasonKind.FITS),
             ranking=ranking,
-            why=_why(ranking),
+            why=_why(ranking) + (_BY_SEARCH if turn.by_search else ""),
             retaken_on=turn.view.names[row],
             compared=turn.compared(self._compare, order) if self._compare else None,
         )
@@ -204,6 +207,7 @@ class _Turn(NamedTuple):
     view: ClusterView
     filters: Filters
     config: CycleConfig
+    by_search: bool
 
     def scores(self) -> Scores:
         return self.policy.scores(self.view, self.request, self.config)

@@ -41,7 +41,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small.
+    no node was checked, because a quota of the namespace is too small. `searched` is as in `ShortageFacts`.
     """
 
     group: str
@@ -58,6 +58,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     further: bool = False
     others: int = 0
     quota: QuotaLack | None = None
+    searched: int = 0
 
 
 class ShortfallObserver(CycleObserver):
@@ -75,7 +76,10 @@ class ShortfallObserver(CycleObserver):
     def shortfall(self) -> Shortfall | None:
         """The final shortfall: after a first split of the quorum failed, the cycle may have tried others."""
         left = self._try.shortage if self._try is not None else None
-        return next((shortfall for shortage, shortfall in self._found if shortage is left), None)
+        if left is None:
+            return None
+        found = next((shortfall for shortage, shortfall in self._found if shortage is left), None)
+        return msgspec.structs.replace(found, searched=left.searched) if found is not None else None
 
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Note the job, because its pods use room when the observed job's turn comes."""

@@ -108,7 +108,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         lack = f"{shortfall.group}: {counts_text(shortfall.reasons, shortfall.selector)}"
         if shortfall.quota is not None:
             lack = quota_text(shortfall.quota)
-        head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further)
+        searched = shortfall.searched
+        head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
         first = _first(gets or shortfall.found, shortfall.others)
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:

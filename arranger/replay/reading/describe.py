@@ -15,7 +15,7 @@ from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
-from arranger.model.text import first_line
+from arranger.model.text import counted, first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 
@@ -165,6 +165,10 @@ def _workers_replaced(event: k.WorkersReplaced, state: State) -> str:
     return replaced_text(event.causes, job.spec if job is not None else None) + _back_off(event)
 
 
+def _searched(event: k.CycleTaken) -> str:
+    return f"; {counted(event.search_steps, 'step')} of complete searches" if event.search_steps else ""
+
+
 def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
     return f"; no nodes are sought for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
@@ -183,7 +187,7 @@ _WORDS: dict[type, Any] = {
     k.QuotaSeen: _quota_seen,
     k.QuotaGone: lambda event, _: "gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
-    k.CycleTaken: lambda event, _: f"on offset {event.base}",
+    k.CycleTaken: lambda event, _: f"on offset {event.base}{_searched(event)}",
     k.Placed: _placed,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",

@@ -22,6 +22,7 @@ class Overrides(msgspec.Struct, frozen=True):
     weights: tuple[tuple[str, int], ...] | None = None
     infeasible_grace_ms: int | None = None
     refusal_avoid_ms: int | None = None
+    search_steps: int | None = None
     every_job: bool = False
 
     def __bool__(self) -> bool:

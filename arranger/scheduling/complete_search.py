@@ -1,0 +1,266 @@
+"""The complete search for a quorum, after the ways that are tried one after the other have failed.
+
+It first looks for a proof that nothing fits, which is cheap. Then it depends on the quorum:
+
+- A leader and workers of one set: the leader's nodes beside which the workers fit are counted in one step.
+- Pods without rules about other pods: `packing` finds how many pods of each group go to each node.
+- Pods with rules about other pods: `rules_search` tries pod by pod.
+
+A packing says only that the quorum fits. Its room is then kept for it, and group by group gives up its kept room and is
+placed again by the job's policy. So the policy still chooses among the nodes, and the other groups surely fit after it.
+
+Every search has a bound on its steps, and a cycle has one for all of its searches. Both are counted, not timed, so a
+cycle that is run again finds the same.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from arranger.model.config import SEARCHES
+from arranger.model.job import LEADER_GROUP
+from arranger.model.pod import PodShape
+from arranger.model.reasons import ReasonKind
+from arranger.scheduling.filters import REST_OF_QUORUM, Filters, fitting
+from arranger.scheduling.needs import Needs, Quorum
+from arranger.scheduling.packing import Amounts, Packing, pack
+from arranger.scheduling.placement_try import PlacementTry, Shortage
+from arranger.scheduling.placing import Placing
+from arranger.scheduling.rules_question import Rules, interact
+from arranger.scheduling.rules_search import place_by_rules
+from arranger.scheduling.view import Mask
+
+#: A search costs one step more for each so many nodes, because each of them is looked at.
+NODES = 5
+
+
+class CompleteSearch:
+    """The complete searches of one cycle, and the number of their steps."""
+
+    def __init__(self, placing: Placing) -> None:
+        self._placing = placing
+        #: Steps of all searches so far.
+        self.steps = 0
+        #: Key of a quorum that wasn't found → the view's content, and the bound that ended the search or 0.
+        self._failed: dict[Hashable, tuple[int, int]] = {}
+
+    def place(self, tried: PlacementTry, needs: Needs, shortage: Shortage, key: Hashable) -> bool:
+        """Place the quorum if it fits. If not, `shortage.searched` says whether the search ended at its bound."""
+        view = self._placing.view
+        if not self._placing.config.search_steps or not len(view) or _leader_fits_nowhere(tried, shortage):
+            return False
+        known = self._failed.get(key) if key is not None else None
+        if known is not None and known[0] == view.content:
+            shortage.searched = known[1]
+            return False
+        mark = self._placing.mark()
+        tried.by_search = True
+        quorum = Quorum.of(tried, needs)
+        if self._place(tried, quorum, shortage):
+            return True
+        tried.by_search = False
+        if tried.taken:  # a policy or filter of another package may leave room unused
+            self._placing.undo(tried, mark)
+            if self._placing.observer is not None:
+                self._placing.observer.undone(tried)
+        if key is not None:
+            self._failed[key] = (view.content, shortage.searched)
+        return False
+
+    def _place(self, tried: PlacementTry, quorum: Quorum, shortage: Shortage) -> bool:
+        placing = self._placing
+        by_rules = interact(placing, tried, quorum)
+        rooms: dict[int, Amounts] = {}
+        for group in sorted(quorum.indices, key=lambda group: group != shortage.group):
+            pod = placing.pod(tried.job, group)
+            rooms[group] = placing.filters.room(tried.groups[group].shape, pod, ever=by_rules)
+            if not _enough(quorum, rooms):
+                return False  # mostly for the group that found no node before
+        groups = list(quorum.indices)
+        if not by_rules and len(groups) < 3 and groups[0] == LEADER_GROUP:
+            return len(groups) == 2 and self._place_leader(tried, quorum, rooms)
+        if not by_rules and len(groups) == 1:
+            return False  # equal pods find room one after the other, in whatever order
+        limit = self._limit()
+        if not limit:
+            shortage.searched = 1  # the cycle has no steps left: what it can't search for, it can't rule out
+            return False
+        self.steps += len(placing.view) // NODES
+        if by_rules:
+            return self._place_by_rules(tried, quorum, rooms, shortage, limit)
+        return self._place_packed(tried, quorum, rooms, shortage, limit)
+
+    def _limit(self) -> int:
+        """The bound of the next search."""
+        most = self._placing.config.search_steps
+        return max(min(most, SEARCHES * most - self.steps), 0)
+
+    # --- a leader and workers of one set -------------------------------------------------------------------
+
+    def _place_leader(self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts]) -> bool:
+        """Place the leader where the policy likes it best among the nodes beside which the workers fit."""
+        placing, (leader, workers) = self._placing, quorum.indices
+        nodes = self._beside(tried.groups[leader].shape, tried.groups[workers].shape, rooms, workers, quorum.asked - 1)
+        if not nodes.any():
+            return False
+        inside = Filters(placing.view, placing.policies.filters, only=nodes, outside=REST_OF_QUORUM)
+        if not placing.place(inside, tried, leader, quorum.indices[leader]):
+            return False
+        desired = quorum.indices[workers][: quorum.asked - 1]
+        return placing.place(placing.filters, tried, workers, desired) == len(desired)
+
+    def _beside(self, leader: PodShape, worker: PodShape, rooms: dict[int, Amounts], group: int, workers: int) -> Mask:
+        """The nodes that take the leader and leave room for the workers: the room everywhere, less what the leader
+        takes of it on its node."""
+        view, room = self._placing.view, rooms[group]
+        kept = np.zeros_like(view.free)
+        kept += view.request(leader)
+        beside = np.minimum(fitting(view, worker, kept), room)
+        found: Mask = (rooms[LEADER_GROUP] > 0) & (room.sum() - room + beside >= workers)
+        return found
+
+    # --- several groups ------------------------------------------------------------------------------------
+
+    def _place_packed(
+        self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, limit: int
+    ) -> bool:
+        question = Question(self._placing, tried, quorum, rooms)
+        outcome = pack(question.packing, limit)
+        self.steps += outcome.steps
+        if outcome.counts is None:
+            shortage.searched = 0 if outcome.complete else limit
+            return False
+        return self._place_again(tried, quorum, question.counts_by_group(outcome.counts))
+
+    def _place_again(self, tried: PlacementTry, quorum: Quorum, counts: dict[int, Amounts]) -> bool:
+        """Place each group as the policy likes it best, while the room that was found for the groups after it is kept.
+        The found room of the group itself is free again, so all of its pods find room."""
+        placing = self._placing
+        amounts = {group: placing.view.request(tried.groups[group].shape) for group in counts}
+        kept = np.zeros_like(placing.view.free)
+        for group, pods in counts.items():
+            kept += pods[:, None] * amounts[group]
+        for group, pods in counts.items():
+            kept = kept - pods[:, None] * amounts[group]
+            desired = quorum.indices[group][: int(pods.sum())]
+            inside = Filters(placing.view, placing.policies.filters, kept=kept, outside=REST_OF_QUORUM)
+            if placing.place(inside, tried, group, desired) < len(desired):
+                return False
+        return True
+
+    # --- rules among the pods ------------------------------------------------------------------------------
+
+    def _place_by_rules(
+        self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, limit: int
+    ) -> bool:
+        """Place pod by pod. If the pods don't fit even without rules among them, no such search is needed."""
+        placing = self._placing
+        relaxed = pack(Question(placing, tried, quorum, rooms).packing, limit)
+        self.steps += relaxed.steps
+        if relaxed.counts is None and relaxed.complete:
+            return False
+        self.steps += sum(int((room > 0).sum()) for room in rooms.values())
+        rules = Rules(placing, tried, quorum, rooms)
+        answer = place_by_rules(rules.question(), limit - relaxed.steps)
+        self.steps += answer.steps
+        if answer.pods is None:
+            shortage.searched = 0 if answer.complete else limit
+            return False
+        if not self._place_each(tried, quorum, rules.placed(answer)):
+            shortage.searched = limit  # a filter of another package refused a pod, and there may be another way
+            return False
+        return True
+
+    def _place_each(self, tried: PlacementTry, quorum: Quorum, found: list[tuple[int, int]]) -> bool:
+        """Place pods, given as group and row, in this order."""
+        placing = self._placing
+        indices = {group: iter(of_group) for group, of_group in quorum.indices.items()}
+        for group, row in found:
+            only = np.zeros(len(placing.view), bool)
+            only[row] = True
+            inside = Filters(placing.view, placing.policies.filters, only=only, outside=REST_OF_QUORUM)
+            if not placing.place(inside, tried, group, [next(indices[group])]):
+                return False
+        return True
+
+
+class Question:
+    """A quorum as a packing: only nodes with room, groups with equal requests and nodes as one, and the amounts in
+    units and up to limits that matter. So a change that doesn't matter leads to the same question."""
+
+    def __init__(self, placing: Placing, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts]) -> None:
+        self._groups = list(quorum.indices)
+        self._caps = [len(quorum.indices[group]) for group in self._groups]
+        self._nodes = len(placing.view)
+        room = np.stack([np.minimum(rooms[group], cap) for group, cap in zip(self._groups, self._caps, strict=True)], 1)
+        self._rows = np.flatnonzero(room.any(axis=1))
+        room = room[self._rows]
+        every = np.stack([placing.view.request(tried.groups[group].shape) for group in self._groups])
+        columns = np.flatnonzero(every.any(axis=0))
+        requests, free = every[:, columns], placing.view.free[self._rows][:, columns].astype(np.int64)
+        units = np.gcd.reduce(requests, axis=0)
+        requests, free = requests // units, np.maximum(free, 0) // units
+        uses: list[list[int]] = []
+        left: list[int] = []
+        if placing.quotas.limits(tried.job) and not quorum.exact:
+            uses, left = placing.quotas.remainders(tried.job, self._groups)
+        used = np.array(uses, np.int64).reshape(len(uses), len(self._groups)).T
+        #: The number of the packing's group for each group of the quorum.
+        self._class, first = _classes(np.concatenate([requests, used, room.T > 0], axis=1))
+        caps = np.bincount(self._class, weights=self._caps).astype(np.int64)
+        room = np.minimum(_room_of(free, requests[first]) * (room[:, first] > 0), caps)
+        self.packing = Packing(
+            requests=requests[first],
+            caps=caps,
+            free=np.minimum(free, room @ requests[first]),
+            room=room,
+            asked=quorum.asked,
+            leader=int(self._class[0]) if self._groups[0] == LEADER_GROUP else None,
+            uses=used[first],
+            left=np.array(left, np.int64),
+        )
+
+    def counts_by_group(self, counts: Amounts) -> dict[int, Amounts]:
+        """The pods of each of the quorum's groups by row of the view: the leader's, then those of the first sets."""
+        left = counts.copy()
+        found: dict[int, Amounts] = {}
+        for number, group in enumerate(self._groups):
+            of_class = left[:, self._class[number]]
+            before = np.cumsum(of_class) - of_class
+            taken = np.clip(self._caps[number] - before, 0, of_class)
+            left[:, self._class[number]] -= taken
+            if taken.any():
+                found[group] = np.zeros(self._nodes, np.int64)
+                found[group][self._rows] = taken
+        return found
+
+
+def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:
+    """Whether the leader fits no node although no pod of the quorum has one yet, and no such pod could change that."""
+    if shortage.group != LEADER_GROUP or shortage.found or shortage.quota is not None:
+        return False
+    rules = tried.groups[LEADER_GROUP].shape.rules
+    eased = rules is not None and bool(rules.affinity or rules.spread)
+    return not eased and all(reason.kind != ReasonKind.FITS for reason, _ in shortage.reasons)
+
+
+def _enough(quorum: Quorum, rooms: dict[int, Amounts]) -> bool:
+    """Whether each group alone finds enough room, as far as it is known: if not, the quorum surely doesn't fit."""
+    alone = {
+        group: min(int(rooms[group].sum()), len(indices)) if group in rooms else len(indices)
+        for group, indices in quorum.indices.items()
+    }
+    return alone.get(LEADER_GROUP, 1) > 0 and sum(alone.values()) >= quorum.asked
+
+
+def _classes(rows: Amounts) -> tuple[Amounts, Amounts]:
+    """For each row the number of its class of equal rows, in the order of their first rows; and these first rows."""
+    numbers: dict[bytes, int] = {}
+    found = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in np.ascontiguousarray(rows)], np.int64)
+    return found, np.unique(found, return_index=True)[1]
+
+
+def _room_of(free: Amounts, requests: Sequence[Amounts] | Amounts) -> Amounts:
+    """How many pods of each request fit each node, nodes × requests."""
+    rooms = [(free[:, asked] // one[asked]).min(axis=1) for one in requests for asked in [np.flatnonzero(one)]]
+    return np.stack(rooms, axis=1)

@@ -1,0 +1,380 @@
+"""A complete search for pods with rules about each other: depth-first, pod by pod, with backtracking.
+
+`RulesQuestion` states the question as plain numbers. The search is complete because it tries every group on every node,
+in every order that may matter. It saves work where that changes nothing:
+
+- A state that was visited before, with as many pods of each group on equal nodes, leads nowhere.
+- Of equal nodes with equal pods only one is tried, because the other leads to the same state.
+- Order matters only for groups whose rules further pods may ease (affinity, topology spread), and for groups whose pods
+  those rules count. All others are placed group by group (`Phase`), by how scarce their nodes are.
+- A state is left if too few nodes are left for some group.
+
+Better nodes by the policy's order are tried first. If a part of the steps isn't enough for that, the search begins
+again with the nodes that the other groups can use the least.
+"""
+
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from functools import cached_property, lru_cache
+
+from arranger.scheduling.packing import BoundReached, Steps
+
+#: (group, node) checks in one step, and steps for a state, however few its checks are.
+CHECKS = 1
+STATE = 15
+#: The part of the steps for the second search, in another order: one of so many.
+PART = 4
+#: The number of questions whose answers are kept.
+_KEPT = 1024
+
+
+class Kind(StrEnum):
+    """What a rule demands: no counted pod in the domain, one in the domain, or no more than in the emptiest domain."""
+
+    APART = "Apart"
+    JOIN = "Join"
+    SPREAD = "Spread"
+
+
+class Phase(IntEnum):
+    """When the pods of a group are placed: before all others, in any order with others, or after all others."""
+
+    FIRST = 0
+    IN_ANY_ORDER = 1
+    LAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the pods of one group. `domains` (terms × nodes) number the domains of a topology, 0 for nodes in none.
+    `counts` (terms × domains) are the counted pods that are there already. `counted` are the groups whose pods count,
+    `own` whether a pod of the group itself does.
+
+    For `SPREAD`, pods count on the nodes in `on`; `emptiest` are the domains whose least count is compared, none if it
+    is 0 anyway; and the difference may be `skew`.
+    """
+
+    kind: Kind
+    group: int
+    domains: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    counted: frozenset[int]
+    own: bool = False
+    on: frozenset[int] = frozenset()
+    emptiest: tuple[int, ...] = ()
+    skew: int = 0
+
+    @property
+    def eased(self) -> bool:
+        """Whether further pods may open nodes."""
+        return self.kind != Kind.APART
+
+
+@dataclass(frozen=True)
+class RulesQuestion:
+    """Whether `asked` pods of k groups fit n nodes, with at most `caps` pods of each group, one of them of the group
+    `leader` unless it is None, under these rules.
+
+    `requests` has the amounts of one pod by group, `free` those of the nodes. `open` says by group which nodes take its
+    pods as far as resources and the quorum's own pods don't matter; they are in the policy's order. With quotas, the
+    pods' `uses` by group may add up to `left`.
+    """
+
+    requests: tuple[tuple[int, ...], ...]
+    caps: tuple[int, ...]
+    free: tuple[tuple[int, ...], ...]
+    open: tuple[tuple[int, ...], ...]
+    rules: tuple[Rule, ...]
+    asked: int
+    leader: int | None = None
+    uses: tuple[tuple[int, ...], ...] = ()
+    left: tuple[int, ...] = ()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes, equal for equal questions."""
+        rules = [(*map(repr, (r.kind, r.group, r.domains, r.counts, r.own, r.emptiest, r.skew)),
+                  sorted(r.counted), sorted(r.on)) for r in self.rules]  # fmt: skip
+        parts = (self.requests, self.caps, self.free, self.open, self.asked, self.leader, self.uses, self.left, rules)
+        return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Group and node of each pod, in an order that the rules allow; None if none was found. `complete`: then there is
+    none. `steps` is the cost, which the answer to a repeated question has, too."""
+
+    pods: tuple[tuple[int, int], ...] | None
+    steps: int
+    complete: bool = True
+
+
+def place_by_rules(question: RulesQuestion, limit: int) -> Answer:
+    """Search within `limit` steps. The answers to recent questions are remembered, the same as found again."""
+    kept = _kept(question.digest, limit)
+    if not kept:
+        kept.append(_answer(question, limit))
+    return kept[0]
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept(digest: bytes, limit: int) -> list[Answer]:
+    """The answer to a question, once it is known."""
+    return []
+
+
+def _answer(question: RulesQuestion, limit: int) -> Answer:
+    steps = Steps(limit - limit // PART)
+    try:
+        return Answer(_Search(question, steps, by_policy=True).pods(), steps.used)
+    except BoundReached:
+        again = Steps(limit - steps.used)
+    try:
+        return Answer(_Search(question, again, by_policy=False).pods(), steps.used + again.used)
+    except BoundReached:
+        return Answer(None, limit, complete=False)
+
+
+Choices = Iterator[tuple[int, int]]
+
+
+class _Search:
+    """One depth-first search, as a stack of the pods placed so far with the choices for the pod after each."""
+
+    def __init__(self, question: RulesQuestion, steps: Steps, *, by_policy: bool) -> None:
+        self._question, self._steps, self._by_policy = question, steps, by_policy
+        groups = range(len(question.caps))
+        nodes = len(question.free) * (len(question.rules) + 1) + 2 * sum(map(len, question.open))
+        steps.spend(STATE + nodes // CHECKS)
+        self._free = [list(of_node) for of_node in question.free]
+        self._left = list(question.caps)
+        self._quota = list(question.left)
+        self._counts = [[list(of_term) for of_term in rule.counts] for rule in question.rules]
+        rules = list(enumerate(question.rules))
+        self._apart = [[at for at, rule in rules if rule.group == group and not rule.eased] for group in groups]
+        self._easing = [[at for at, rule in rules if rule.group == group and rule.eased] for group in groups]
+        #: Rules by which a domain takes one pod of the group at most.
+        self._alone = [[at for at in self._apart[group] if group in question.rules[at].counted] for group in groups]
+        self._counting = [[at for at, rule in rules if group in rule.counted] for group in groups]
+        self._exact = sum(question.caps) == question.asked
+        self._phase = [_phase(question, group) for group in groups]
+        #: The resources of each group that count, as their numbers and amounts.
+        self._asks = [[(at, amount) for at, amount in enumerate(of) if amount] for of in question.requests]
+        #: The pods of each group that fit each node beside the pods there, by resources alone; and their sums.
+        self._room = [{node: self._fits(group, self._free[node]) for node in question.open[group]} for group in groups]
+        self._rooms = [sum(room.values()) for room in self._room]
+        self._turn = self._turns()
+        self._class = _classes(question)
+        #: Node → pods of each group there.
+        self._there = [(0,) * len(question.caps)] * len(question.free)
+        #: The present state, equal for states that differ only by equal nodes: the sum of the nodes' numbers.
+        self._state = 0
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._visited: set[int] = set()
+
+    def pods(self) -> tuple[tuple[int, int], ...] | None:
+        """The pods in their order; None if there is no way. Raises `BoundReached`."""
+        placed: list[tuple[int, int]] = []
+        undo: list[tuple[int, tuple[int, ...]]] = []
+        levels: list[Choices] = [self._choices(0)]
+        while levels:
+            choice = next(levels[-1], None)
+            if choice is not None:
+                placed.append(choice)
+                if len(placed) == self._question.asked:
+                    return tuple(placed)
+                undo.append((self._state, self._there[choice[1]]))
+                self._move(*choice, 1)
+                levels.append(self._choices(len(placed)))
+                continue
+            levels.pop()
+            if placed:
+                group, node = placed.pop()
+                self._move(group, node, -1)
+                self._state, self._there[node] = undo.pop()
+        return None
+
+    def _move(self, group: int, node: int, sign: int) -> None:
+        """Place a pod (1) or take it back (-1)."""
+        question, free = self._question, self._free[node]
+        for at, amount in self._asks[group]:
+            free[at] -= sign * amount
+        for at, use in enumerate(question.uses[group] if question.uses else ()):
+            self._quota[at] -= sign * use
+        self._left[group] -= sign
+        for at in self._counting[group]:
+            rule = question.rules[at]
+            if rule.kind != Kind.SPREAD or node in rule.on:
+                for domains, counts in zip(rule.domains, self._counts[at], strict=True):
+                    counts[domains[node]] += sign
+        for other, room in enumerate(self._room):
+            if node in room:
+                fits = self._fits(other, free)
+                self._rooms[other] += fits - room[node]
+                room[node] = fits
+        if sign > 0:
+            self._state, self._there[node] = self._after(group, node)
+
+    def _after(self, group: int, node: int) -> tuple[int, tuple[int, ...]]:
+        """The state with one more pod, and the pods of each group on its node."""
+        here = self._there[node]
+        more = (*here[:group], here[group] + 1, *here[group + 1 :])
+        kind = self._class[node]
+        return self._state - self._number(kind, here) + self._number(kind, more), more
+
+    def _number(self, kind: int, here: tuple[int, ...]) -> int:
+        """A number of 128 bits for a node of a class with such pods: sums of them are as good as unique."""
+        number = self._numbers.get((kind, here))
+        if number is None:
+            digest = hashlib.blake2b(repr((kind, here)).encode(), digest_size=16).digest()
+            number = self._numbers[kind, here] = int.from_bytes(digest) if any(here) else 0
+        return number
+
+    def _fits(self, group: int, free: list[int]) -> int:
+        room = self._question.caps[group]
+        for at, amount in self._asks[group]:
+            room = min(room, free[at] // amount)
+        return room
+
+    # --- the choices at a state ----------------------------------------------------------------------------
+
+    def _choices(self, placed: int) -> Choices:
+        """The next pods to try, each as group and node; none if the state leads nowhere."""
+        self._steps.spend(STATE)
+        missing = self._question.asked - placed
+        leader = self._question.leader
+        if leader is not None and not self._left[leader]:
+            leader = None
+        last = leader if missing == 1 else None  # without its leader, a quorum isn't whole
+        groups = [group for group in self._open_groups() if last in (None, group)]
+        nodes = {group: self._nodes(group) for group in groups}
+        fits = {group: self._most(group, of_group) for group, of_group in nodes.items()}
+        if sum(fits.values()) < missing or (leader is not None and not fits.get(leader)):
+            return
+        for group in self._next_groups(groups):
+            for node in self._in_turn(group, nodes):
+                if self._allows(self._easing[group], node):
+                    state = self._after(group, node)[0]
+                    if state not in self._visited:
+                        self._visited.add(state)
+                        yield group, node
+
+    def _turns(self) -> list[int]:
+        """The turn of each group if not all pods are needed: a group is closed when a pod of a later turn is placed.
+        The groups in any order have one turn. In the other phases the leader and then the scarcest group come first."""
+        caps, leader = self._question.caps, self._question.leader
+        keys = [
+            (self._phase[group],)
+            if self._phase[group] == Phase.IN_ANY_ORDER
+            else (self._phase[group], group != leader, self._rooms[group] - cap, group)
+            for group, cap in enumerate(caps)
+        ]
+        ranked = sorted(set(keys))
+        return [ranked.index(key) for key in keys]
+
+    def _open_groups(self) -> list[int]:
+        """The groups with pods to place that aren't closed."""
+        groups = [group for group, left in enumerate(self._left) if left]
+        if self._exact:
+            return groups
+        caps = self._question.caps
+        now = max((turn for turn, left, cap in zip(self._turn, self._left, caps, strict=True) if left < cap), default=0)
+        return [group for group in groups if self._turn[group] >= now]
+
+    def _nodes(self, group: int) -> list[int]:
+        """The nodes that may take a pod of the group, now or when further pods ease its rules; best first."""
+        if not self._within_quotas(group):
+            return []
+        self._steps.spend(len(self._question.open[group]) // CHECKS)
+        room, rules = self._room[group], self._apart[group]
+        for at in self._easing[group]:
+            rule = self._question.rules[at]
+            if rule.kind == Kind.JOIN and not any([self._left[other] for other in rule.counted]):
+                rules = [*rules, at]  # no pod to come can ease it
+        return [node for node in self._question.open[group] if room[node] and self._allows(rules, node)]
+
+    def _most(self, group: int, nodes: list[int]) -> int:
+        """The most pods of the group that may still find nodes."""
+        room, left = self._room[group], self._left[group]
+        most = min(left, sum([room[node] for node in nodes]))
+        for at in self._alone[group]:
+            domains = self._question.rules[at].domains[0]
+            within = {domains[node] for node in nodes}
+            beyond = sum([room[node] for node in nodes if not domains[node]]) if 0 in within else 0
+            most = min(most, len(within - {0}) + beyond)
+        return most
+
+    def _within_quotas(self, group: int) -> bool:
+        uses = self._question.uses
+        return not uses or all(use <= left for use, left in zip(uses[group], self._quota, strict=True) if use)
+
+    def _next_groups(self, groups: Iterable[int]) -> list[int]:
+        """The groups to try next, of those that aren't closed."""
+        spare = {group: self._rooms[group] - self._left[group] for group in groups}
+        if not self._exact:
+            return sorted(spare, key=lambda group: (self._turn[group], not self._by_policy and spare[group]))
+        turn = min((self._phase[group] for group in groups), default=Phase.LAST)
+        now = [group for group in groups if self._phase[group] == turn]
+        if turn != Phase.IN_ANY_ORDER:
+            return [min(now, key=spare.__getitem__)]
+        return now if self._by_policy else sorted(now, key=spare.__getitem__)
+
+    def _in_turn(self, group: int, nodes: dict[int, list[int]]) -> list[int]:
+        """The nodes for a pod of the group, those to try first first."""
+        if self._by_policy:
+            return nodes[group]
+        others = [self._room[other] for other in nodes if other != group]
+        return sorted(nodes[group], key=lambda node: sum([room.get(node, 0) for room in others]))
+
+    def _allows(self, rules: list[int], node: int) -> bool:
+        """Whether these rules let a pod of their group onto the node now."""
+        return all([_allows(self._question.rules[at], self._counts[at], node) for at in rules])
+
+
+def _phase(question: RulesQuestion, group: int) -> Phase:
+    eased = [rule for rule in question.rules if rule.eased and group in (rule.group, *rule.counted)]
+    if not eased:
+        return Phase.LAST
+    # Its pods only open nodes for others, so they may as well come before them.
+    gives = all(rule.group != group and rule.kind == Kind.JOIN and not rule.own for rule in eased)
+    return Phase.FIRST if gives else Phase.IN_ANY_ORDER
+
+
+def _allows(rule: Rule, counts: list[list[int]], node: int) -> bool:
+    domain, first = rule.domains[0][node], counts[0]
+    if rule.kind == Kind.APART:
+        return not domain or not first[domain]
+    if rule.kind == Kind.SPREAD:
+        least = min([first[of] for of in rule.emptiest], default=0)
+        return domain > 0 and first[domain] + rule.own - least <= rule.skew
+    here = [(of[node], of_term) for of, of_term in zip(rule.domains, counts, strict=True)]
+    if not all(of for of, _ in here):
+        return False
+    return all(of_term[of] for of, of_term in here) or (rule.own and not any(any(of_term[1:]) for of_term in counts))
+
+
+def _classes(question: RulesQuestion) -> list[int]:
+    """A number for each node, the same for nodes that differ in nothing but being different domains by themselves."""
+    numbers: dict[Hashable, int] = {}
+    opened = [frozenset(nodes) for nodes in question.open]
+    sizes = [[_sizes(domains) for domains in rule.domains] for rule in question.rules]
+    found = []
+    for node, free in enumerate(question.free):
+        memberships: list[Hashable] = []
+        for rule, of_rule in zip(question.rules, sizes, strict=True):
+            for domains, counts, size in zip(rule.domains, rule.counts, of_rule, strict=True):
+                domain = domains[node]
+                alone = (-1, counts[domain], domain in rule.emptiest) if domain and size[domain] == 1 else domain
+                memberships.append((alone, node in rule.on))
+        kind = (free, tuple(node in of_group for of_group in opened), tuple(memberships))
+        found.append(numbers.setdefault(kind, len(numbers)))
+    return found
+
+
+def _sizes(domains: tuple[int, ...]) -> dict[int, int]:
+    sizes: dict[int, int] = {}
+    for domain in domains:
+        sizes[domain] = sizes.get(domain, 0) + 1
+    return sizes
