@@ -71,7 +71,7 @@ class Applier:
                     self._start()
         finally:
             reports.cancel()
-            await self._queue.finish()
+            await asyncio.gather(reports, self._queue.finish(), return_exceptions=True)
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""

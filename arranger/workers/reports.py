@@ -6,7 +6,7 @@ Events are for people. They delay no pod and no status, and a busy API server ge
 import asyncio
 import logging
 
-from arranger.errors import ClusterError, EpochLost
+from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import STALE_S, Effects
@@ -71,6 +71,8 @@ class Reports:
 
         try:
             await self._effects.carry_out("event", record)
+        except ClockOff:  # an Event has the time
+            self._waiting.setdefault(job.uid, (job, told))
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
         except Exception as problem:
