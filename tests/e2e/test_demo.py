@@ -87,12 +87,12 @@ def test_a_second_demo_takes_neither_the_folder_nor_the_log_of_the_first(tmp_pat
     try:
         assert first.stdout is not None
         assert first.stdout.readline().startswith("up after")
-        assert "a demo is up in" in arranger("demo", "--folder", str(tmp_path), check=False)
+        assert "a demo already runs in" in arranger("demo", "--folder", str(tmp_path), check=False)
     finally:
         first.send_signal(signal.SIGTERM)
         told, _ = first.communicate(timeout=60)
     assert first.returncode == 0
-    assert f"the log of the demo before is {tmp_path / 'log.before'}; --folder keeps one elsewhere" in told
+    assert f"the log of the previous demo is {tmp_path / 'log.before'}; --folder names another folder" in told
     assert (tmp_path / "log.before").read_text() == "of the demo before"
     assert (tmp_path / "log.before.snapshot-7").read_text() == "its snapshot"
     assert arranger("events", "--log", str(tmp_path / "log"), "--kind", "EpochBegun")
@@ -126,7 +126,7 @@ def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_b
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, output.decode()
     assert (tmp_path / "log").exists() and not (tmp_path / "kubeconfig").exists()
-    assert b"6 jobs: 6 deleted; " in output and b"the log is kept; ask it" in output
+    assert b"6 jobs: 6 deleted; " in output and b"the log is kept; these commands read it" in output
     until_s = time.monotonic() + 30
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < until_s:
         time.sleep(0.1)

@@ -97,7 +97,7 @@ def test_a_job_that_has_not_ended_takes_the_end_of_the_log_along_and_another_say
     made = export(capsys, log, tmp_path / "waits.arranger", "--job", "waits")
     assert (made["last"], made["log_ends"]) == (end, end)
     run = Run(capsys, "export", *log, "--job", "over", "--to", str(tmp_path / "over.arranger"))
-    assert f"the log goes on to offset {end}: nothing after {last} concerns default/over\n" in run.out
+    assert f"the log continues to offset {end}, but no event after {last} concerns default/over\n" in run.out
 
 
 def test_what_the_job_is_called_in_the_file_is_told_to_who_exports_and_not_in_the_file(
@@ -105,8 +105,8 @@ def test_what_the_job_is_called_in_the_file_is_told_to_who_exports_and_not_in_th
 ) -> None:
     target = tmp_path / "hashed.arranger"
     run = Run(capsys, "export", *log, "--job", "wide", "--hash-names", "--to", str(target))
-    (line,) = [line for line in run.out.splitlines() if line.startswith("default/wide is ")]
-    there = line.split()[2]
+    (line,) = [line for line in run.out.splitlines() if line.startswith("default/wide is called ")]
+    there = line.split()[3]
     told = Run(capsys, "explain", there, "--log", str(target), "-o", "json")
     assert told.status == 0
     content = zipfile.ZipFile(target)
@@ -126,7 +126,7 @@ def test_a_stretch_is_exported_with_the_state_before_it(
         words = ["replay", "--digest-only", "--at", str(at)]
         assert Run(capsys, *words, "--log", str(target)).out == Run(capsys, *words, *log).out
     run = Run(capsys, "replay", "--log", str(target), "--at", str(made["first"] - 2))
-    assert run.status == 1 and "no snapshot before the point" in run.err
+    assert run.status == 1 and "no snapshot before the requested point" in run.err
 
 
 def test_nothing_is_ever_overwritten(log: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_verify_of_a_trimmed_log_says_what_it_could_not_reach(
     options = written(entries, snapshot_after=middle + 1, trim=entries[middle - 2].first)
     run = Run(capsys, "verify", *options)
     assert run.status == 0
-    assert "were taken before the oldest state that this log can give: not checked" in run.out
+    assert "not checked: 1 cycle before the oldest state in this log" in run.out
     answer = Run(capsys, "verify", *options, "-o", "json").json
     assert answer["out_of_reach"] == 1 and answer["identical"] == answer["cycles"] - 1 > 0
 
@@ -199,7 +199,7 @@ def test_replay_to_before_the_log_says_so(tmp_path: Path, capsys: pytest.Capture
     options = to_file(World().entries, tmp_path / "run.log")
     for words in (["replay"], ["explain", "j"]):
         run = Run(capsys, *words, *options, "--at", "0")
-        assert run.status == 1 and "nothing had been said yet at that point (the log begins at offset 1, " in run.err
+        assert run.status == 1 and "the log has no events up to that point (the log begins at offset 1, " in run.err
 
 
 def test_replay_to_what_was_trimmed_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +245,7 @@ def test_events_of_a_job_that_nobody_knows_is_an_error_with_the_nearest_names(
     options = written(crowded().entries)
     run = Run(capsys, "events", *options, "--job", "default/smal")
     assert (run.status, run.out) == (1, "")
-    assert run.err == "arranger: the log knows no job 'default/smal' up to there (did you mean default/small?)\n"
+    assert run.err == "arranger: the log has no job 'default/smal' up to that point (did you mean default/small?)\n"
     run = Run(capsys, "events", *options, "--job", "team-a/small", "-o", "json")
     assert (run.status, run.out) == (1, "")
 
@@ -305,7 +305,7 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
     for part in (
         "Why it waits: 0 of 1 required pods fit; learner: 0 of 6 nodes fit: 4 insufficient nvidia.com/gpu (needs 2, at "
         "most 0 free), 1 cordoned, ",
-        "closest node  n1 (and 3 more alike): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
+        "closest node  n1 (and 3 more like it): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
         "queue         position 3 of 4 by Priority",
         "priority 8 against 5",
         "Decisions that took nvidia.com/gpu on nodes that it may use",
@@ -353,10 +353,11 @@ def test_explain_tells_what_is_older_than_the_job_and_who_freed_room(
     world.control()
     run = Run(capsys, "explain", "j", *written(world.entries))
     assert (
-        "What keeps it waiting, since before it came: without this event, a cycle would give it nodes now\n" in run.out
+        "What keeps it waiting (events before its creation): without this event, a cycle would give it nodes now\n"
+        in run.out
     )
     assert f"freed it at offset {freed}\n" in run.out
-    assert "holds it, since before it came\n" in run.out
+    assert "holds it, since before this job was created\n" in run.out
 
 
 def test_explain_shows_the_first_changes_of_a_kind_and_says_how_many_more_would_help(
@@ -386,7 +387,7 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     world.control()
     options = written(world.entries)
     run = Run(capsys, "explain", "j", *options, "--at", str(at))
-    assert "no empty cluster of these nodes could hold it; the first cycle from " in run.out
+    assert "it doesn't fit even an empty cluster of these nodes; the first cycle from " in run.out
     run = Run(capsys, "explain", "j", *options)
     assert "for nvidia.com/gpu; what would have helped: arranger explain j " in run.out
 
@@ -518,7 +519,7 @@ def test_explain_of_a_job_that_the_log_never_saw_asks_whether_it_was_refused(
 ) -> None:
     run = Run(capsys, "explain", "zzzz", *to_file(crowded().entries, tmp_path / "run.log"))
     assert run.status == 1
-    assert "the log knows no job 'zzzz' up to there (was it refused at apply?" in run.err
+    assert "the log has no job 'zzzz' up to that point (was it refused at apply?" in run.err
 
 
 def _ended_after_waiting() -> World:
@@ -540,7 +541,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
 ) -> None:
     options = written(_ended_after_waiting().entries)
     run = Run(capsys, "explain", "waits", *options)
-    assert "pods      1 wanted; the job has ended, 1 of its pods is still there" in run.out
+    assert "pods      1 desired; the job has ended, 1 of its pods still exists" in run.out
     assert "Why waits-learner-0 was on n1: " in run.out and " is on n1" not in run.out
     line = next(line for line in run.out.splitlines() if line.startswith("  waited"))
     said, _, command = line.partition(": ")
@@ -560,7 +561,7 @@ def test_explain_leaves_out_what_changed_nothing_and_lists_it_when_asked_to(
     assert "Decisions about it that took no effect" not in run.out
     assert run.out.endswith("\n2 events that changed nothing are not shown: --all\n")
     everything = Run(capsys, "explain", "waits", "--all", *options).out
-    assert "seen again, its spec as before" in everything and "superseded by the cycle at offset" in everything
+    assert "seen again, with the same spec" in everything and "superseded by the cycle at offset" in everything
     assert "Decisions about it that took no effect" in everything and "not shown" not in everything
     answer = Run(capsys, "explain", "waits", *options, "-o", "json").json
     hidden = [moment["again"] or moment["superseded"] for moment in answer["timeline"]]
@@ -583,7 +584,7 @@ def test_a_log_that_is_not_there_is_one_clear_line(
 @pytest.mark.parametrize("words", [["replay", "--at"], ["explain", "j", "--at"], ["verify", "--from"]])
 def test_a_point_that_is_none_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *words, "yesterday")
-    assert run.status == 2 and "'yesterday' is no point in the log; allowed: an offset" in run.err
+    assert run.status == 2 and "'yesterday' is not a point in the log; allowed: an offset" in run.err
 
 
 @pytest.mark.parametrize("words", [["events"], ["replay"], ["explain", "wide"], ["verify"]], ids=lambda words: words[0])
@@ -665,7 +666,7 @@ def test_a_trimmed_log_is_sought_from_the_oldest_state_that_it_gives(
     number = entry_with(entries, k.Placed, last=True)
     log = to_file(entries, tmp_path / "run.log", snapshot_after=number + 1, trim=entries[number].last + 1)
     run = Run(capsys, "bisect", *log, "--job", "big", "--blocked")
-    assert run.status == 1 and "the quorum of default/big doesn't fit: it holds all along" in run.out
+    assert run.status == 1 and "the quorum of default/big doesn't fit: it always holds" in run.out
     run = Run(capsys, "bisect", *log, "--job", "big", "--waits", "-o", "json")
     assert run.status == 0 and run.json["from"] == entries[number].last + 1
     run = Run(capsys, "what-if", *log, "--at", str(entries[number].first))
@@ -678,7 +679,7 @@ def test_a_time_after_the_end_of_the_log_is_said_once(tmp_path: Path, capsys: py
     for words in (["replay"], ["explain", "wide"], ["what-if"]):
         run = Run(capsys, *words, *log, "--at", "2038-01-01T00:00:00")
         assert run.status == 0 and run.err.count("the log ends at ") == 1
-        assert "before the time asked for: shown as it was then" in run.err
+        assert "before the requested time; this is its end" in run.err
     last = datetime.datetime.fromtimestamp(entries[-1].batch.time_ms / 1000, datetime.UTC)
     for at in (last.isoformat(), str(entries[-1].last)):
         assert Run(capsys, "replay", *log, "--at", at).err == ""
@@ -691,5 +692,5 @@ def test_replay_says_whose_else_use_a_node_shows(tmp_path: Path, capsys: pytest.
     assert "not Arranger's" not in Run(capsys, "replay", *log).out
     world.pod("notebook", "n1", gpus=3)
     log = to_file(world.entries, tmp_path / "with.log")
-    told = "1 pod that is not Arranger's holds resources too: default/notebook (3 nvidia.com/gpu on n1)"
+    told = "1 pod that is not Arranger's also holds resources: default/notebook (3 nvidia.com/gpu on n1)"
     assert told in Run(capsys, "replay", *log).out

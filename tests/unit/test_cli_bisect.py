@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_what_blocks_a_job_is_shown_with_what_it_changed(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, *log, "--job", "big", "--blocked")
     assert status == 0
-    assert out.startswith("the quorum of default/big doesn't fit since this event (sought in offsets 11 to 52)\n")
+    assert out.startswith("the quorum of default/big doesn't fit since this event (searched: offsets 11 to 52)\n")
     row = next(line for line in out.splitlines() if "Placed" in line)
     assert "default/wide" in row and "accepted" in row
     assert any(line.startswith("node n2") and "3 of 4" in line and "0 of 4" in line for line in out.splitlines())
@@ -94,22 +94,22 @@ def test_what_blocked_a_job_that_has_its_nodes_now_is_told_with_when_that_was_ov
     log = to_file(world.entries, tmp_path / "run.log")
     _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(over))
     assert out.startswith(
-        f"the quorum of default/train doesn't fit from this event to offset {over - 1}; since offset {over} that is "
-        f"over (sought in offsets 11 to {over})\n\n"
+        f"the quorum of default/train doesn't fit from this event to offset {over - 1}, but no longer from offset "
+        f"{over} on (searched: offsets 11 to {over})\n\n"
     )
     assert "stranger-1" in out
     status, out, _ = run(capsys, *log, "--job", "train", "--blocked")
     head, times, *_ = out.splitlines()
-    assert status == 0 and f"from this event to offset {at_last - 1}; since offset {at_last} that is over" in head
+    assert status == 0 and f"to offset {at_last - 1}, but no longer from offset {at_last} on" in head
     assert times == (
-        f"it held 2 times at offsets {since} to {over - 1} and {again} to {at_last - 1}: told is what began the last, "
-        f"because the others were over before"
+        f"it held 2 times, at offsets {since} to {over - 1} and {again} to {at_last - 1}; "
+        f"this event began the last time"
     )
     assert "stranger-2" in out
     _, out, _ = run(capsys, *log, "--job", "train", "--blocked", "--to", str(again))
     head, times, *_ = out.splitlines()
-    assert head.startswith("the quorum of default/train doesn't fit since this event (sought")
-    assert times.startswith(f"it held 2 times at offsets {since} to {over - 1} and {again} on: told is")
+    assert head.startswith("the quorum of default/train doesn't fit since this event (searched")
+    assert times.startswith(f"it held 2 times, at offsets {since} to {over - 1} and from {again} on; this")
     answer = json.loads(run(capsys, *log, "--job", "train", "--blocked", "-o", "json")[1])
     assert answer["holds"] is False and answer["intervals"][-1] == {"first": again, "last": at_last - 1}
 
@@ -129,10 +129,11 @@ def test_what_was_over_before_the_job_came_does_not_block_it(
     log = to_file(world.entries, tmp_path / "run.log")
     status, out, err = run(capsys, *log, "--job", "train", "--blocked")
     assert status == 1
-    assert out.startswith(f"the quorum of default/train doesn't fit: never since it came at offset {came} (before that")
+    never = f"never since the job was created at offset {came} (it held before that"
+    assert out.startswith(f"the quorum of default/train doesn't fit: {never}")
     assert err == (
-        f"arranger: asked is the job train that came at offset {came}, not 1 earlier job of that name: --to {came - 1} "
-        f"asks about the one before\n"
+        f"arranger: this is about the job train that was created at offset {came}, not about 1 earlier job of that "
+        f"name; use --to {came - 1} for the one before\n"
     )
     _, out, _ = run(capsys, *log, "--job", "train", "--not", "--fits")
     row = next(line for line in out.splitlines() if "Placed" in line)
@@ -143,8 +144,8 @@ def test_the_first_event_is_told_as_the_first_of_what_may_be_several(
     log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(capsys, *log, "--node", "n2", "--free-gpu", "<4")
-    first, last = out.splitlines()[0].split(" (sought in offsets 1 to ")
-    assert first.endswith("from this event on, the first one") and last.endswith(", no further)")
+    first, last = out.splitlines()[0].split(" (searched: only offsets 1 to ")
+    assert first.endswith("from this event on, the first such event") and last.endswith(")")
 
 
 def _ended_unplaced() -> World:
@@ -172,13 +173,13 @@ def test_room_is_not_asked_of_a_job_that_has_ended_nor_before_nodes_were_listed(
     status, out, _ = run(capsys, *log, "--job", "never", "--fits")
     assert status == 1 and f"fits: it never holds in offsets 11 to {ended - 1}\n" in out
     status, out, _ = run(capsys, *log, "--job", "never", "--blocked")
-    assert status == 1 and f"it has been blocked since it came at offset {came}\n" in out
-    assert "not even an empty cluster" in out and f"the job ended at offset {ended}" in out
+    assert status == 1 and f"it has been blocked since it was created at offset {came}\n" in out
+    assert "doesn't fit even an empty cluster" in out and f"the job ended at offset {ended}" in out
     status, out, _ = run(capsys, *log, "--job", "last", "--blocked")
-    assert status == 1 and "default/last doesn't fit: never since it came at offset " in out
+    assert status == 1 and "default/last doesn't fit: never since the job was created at offset " in out
     _, out, _ = run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1))
-    assert out.endswith("fits: it can't be asked in that stretch: the job had ended\n")
-    assert "the log knows no job" in run(capsys, *log, "--job", "never", "--fits", "--to", "5")[2]
+    assert out.endswith("fits: this can't be checked in that range, because the job had ended\n")
+    assert "the log has no job" in run(capsys, *log, "--job", "never", "--fits", "--to", "5")[2]
     answer = json.loads(run(capsys, *log, "--job", "never", "--fits", "--from", str(ended + 1), "-o", "json")[1])
     assert answer["asked"] is None and answer["found"] is None
 
@@ -193,7 +194,7 @@ def test_what_never_starts_to_hold_is_said_and_is_exit_status_1(
     status, out, _ = run(capsys, *log, "--job", "big", "--placed")
     assert (status, out) == (1, "job default/big has nodes for its quorum: it never holds in offsets 1 to 52\n")
     status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--from", "20")
-    assert (status, out) == (1, "node n5 is cordoned: it holds all along in offsets 20 to 52\n")
+    assert (status, out) == (1, "node n5 is cordoned: it always holds in offsets 20 to 52\n")
     status, out, _ = run(capsys, *log, "--node", "n5", "--cordoned", "--not", "-o", "json")
     assert status == 1 and json.loads(out)["found"] is None
 
@@ -202,18 +203,18 @@ def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pyt
     status, _, err = run(capsys, *log, "--job", "bigg", "--waits")
     assert status == 1 and "did you mean default/big" in err
     status, _, err = run(capsys, *log, "--node", "n11", "--cordoned")
-    assert status == 1 and "there is no node 'n11' in the log at offset 52 (did you mean n" in err
+    assert status == 1 and "there is no node 'n11' at offset 52 (did you mean n" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "name what to seek"),
+        ((), "name what to find"),
         (("--job", "big"), "--job needs a condition: one of --stage"),
         (("--job", "big", "--cordoned"), "--cordoned is for --node"),
         (("--node", "n1", "--free-gpu", "two"), "'two' can't be used (allowed: < <= = >= or > and an amount"),
         (("--node", "n1", "--free", "memory<lots"), "'memory<lots' can't be used"),
-        (("--job", "big", "--blocked", "--waits"), "--blocked stands alone"),
+        (("--job", "big", "--blocked", "--waits"), "--blocked can't be used with other conditions"),
         (("--job", "big", "--waits", "--queue-policy", "DRF"), "leave one out"),
         (("--policy", "Spread"), "pod_policy: 'Spread' can't be used, from flag --policy (allowed: one of"),
         (("--queue-policy", "Drf"), "queue_policy: 'Drf' can't be used, from flag --queue-policy (allowed: one of"),
@@ -230,15 +231,15 @@ def test_the_first_cycle_of_another_pod_policy_is_told_with_both_decisions(
     log: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     status, out, _ = run(capsys, *log, "--policy", "LeaderFirst")
-    assert status == 0 and "the cycle at offset 27, taken on offset 26, is the first of 2 compared" in out
+    assert status == 0 and "the cycle at offset 27, on the state at offset 26, is the first with another result" in out
     config = tmp_path / "other.toml"
     config.write_text('pod_policy = "LeaderFirst"\n')
     status, out, _ = run(capsys, *log, "--config", str(config), "-o", "json")
     answer = json.loads(out)
     assert status == 0 and answer["found"]["cycle"] == 27 and answer["other"] == {"pod_policy": "LeaderFirst"}
     status, out, _ = run(capsys, *log, "--policy", "BinPack")
-    told = "each gives the same pods the same nodes (their order in the queue isn't compared)"
-    assert (status, out) == (1, f"4 cycles compared: with pod_policy BinPack {told}\n")
+    told = "each gives the same pods the same nodes (the order in the queue isn't compared)"
+    assert (status, out) == (1, f"4 cycles compared: with pod_policy BinPack, {told}\n")
 
 
 def test_the_plans_of_two_versions_are_compared(
@@ -257,4 +258,4 @@ def test_the_plans_of_two_versions_are_compared(
     assert status == 0 and out.startswith(f"the cycle at offset {third['cycle']} is the first of 4 in both files")
     other.write_text("something else\n")
     status, _, err = run(capsys, "--plans", str(one), str(other))
-    assert status == 2 and f"{other} holds no plans" in err
+    assert status == 2 and f"{other} has no plans" in err

@@ -144,8 +144,8 @@ def test_two_simulations_are_compared_by_their_plans(tmp_path: Path, capsys: pyt
     [
         (("some.json", "5"), "some.json is a file, and the other isn't one (name two points, or two files)"),
         (("5", "none.json"), "none.json is no file, and the other isn't one"),
-        (("5", "soon"), "'soon' is no point in the log"),
-        (("some.json", "some.json"), "some.json holds no plan"),
+        (("5", "soon"), "'soon' is not a point in the log"),
+        (("some.json", "some.json"), "some.json has no plan"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

@@ -129,7 +129,7 @@ def test_amounts_that_a_quorum_left_while_it_was_tried_are_told_as_such(
     out = capsys.readouterr().out
     assert "1 insufficient cpu (needs 1, at most 0 free)" in out and "0/4" in out
     assert (
-        "default/j: amounts free are those beside 4 pods of it for which there is room; none of that is held, because "
+        "default/j: the free amounts are those beside 4 pods of it that would fit; they hold nothing, because "
         "the quorum isn't whole\n"
     ) in out
     path.write_text(yaml.safe_dump_all([node("n1", cpu="4"), job("j", workers=4, least=1)]))
@@ -202,7 +202,7 @@ def test_jobs_that_want_no_node_come_last_without_a_position(simulate: Simulate)
     assert [(one["name"], one["queuePosition"]) for one in plan["jobs"]] == [("waits", 1), ("a-done", 0), ("stops", 0)]
     assert plan["jobs"][1]["message"] == "the leader succeeded"
     stops = plan["jobs"][2]
-    assert stops["message"] == "no node is sought for it now"
+    assert stops["message"] == "it gets no nodes now"
     assert {sum(pod["reasons"].values()) for pod in stops["unplaced"]} == {1}
 
 
@@ -301,14 +301,14 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("kind: Node\nmetadata: {name: n\n---\n", "c.yaml:3: no valid YAML: "),
-        ("a: &x\n  - *y\n", "c.yaml:2: no valid YAML: "),
+        ("kind: Node\nmetadata: {name: n\n---\n", "c.yaml:3: not valid YAML: "),
+        ("a: &x\n  - *y\n", "c.yaml:2: not valid YAML: "),
         ('{"kind": "Node",\n"metadata"}', "c.yaml:1: metadata.name is missing (every Node needs a name)"),
         ("kind: Node\n---\nkind: Node\n", "c.yaml:1: metadata.name is missing (every Node needs a name)"),
         ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: 3}\n", "c.yaml:3: metadata.name is missing"),
-        ("- kind: Node\n", "c.yaml:1: a list stands where a Kubernetes object should be"),
+        ("- kind: Node\n", "c.yaml:1: this is a list, not a Kubernetes object"),
         ("\n\n---\nmetadata: {name: a}\n", "c.yaml:4: kind is missing"),
-        ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "c.yaml:4: Node a stands in"),
+        ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "c.yaml:4: Node a is already in"),
         ("kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: x}}\n", "c.yaml:1: Node a can't be underst"),
         ("kind: Node\nmetadata: {name: a, labels: {rack: 1}}\n", "c.yaml:1: Node a can't be understood: "),
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n", "c.yaml:1: Pod default/a can't be understood: "),
@@ -316,7 +316,7 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("kind: Pod\nmetadata: {name: a, namespace: 3}\n", "c.yaml:1: metadata.namespace of Pod a must be a text"),
         ("kind: Node\nmetadata: {name: a}\nspec: &x {b: *x}\n", "c.yaml:1: Node a contains itself"),
         ('{"a": ' + "[" * 20_000, "c.yaml"),
-        ("\x01", "c.yaml is no text file with YAML or JSON"),
+        ("\x01", "c.yaml is not a text file with YAML or JSON"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_read_is_one_line_with_file_and_line(
@@ -337,12 +337,12 @@ def test_what_can_not_be_read_is_one_line_with_file_and_line(
     [
         ([], "name FILEs with Nodes and TYJobs, or a trace"),
         (["nowhere.yaml"], "nowhere.yaml can't be read: No such file or directory"),
-        (["x", "--trace-nodes", "a", "--trace-pods", "b"], "FILEs and traces exclude each other"),
+        (["x", "--trace-nodes", "a", "--trace-pods", "b"], "use either FILEs or a trace"),
         (["--trace-nodes", "a"], "a trace needs both --trace-nodes and --trace-pods"),
         (["--trace-nodes", "a", "--trace-pods", "b", "--cycles", "2"], "--cycles is for FILEs"),
         (["--trace-nodes", "a", "--trace-pods", "b", "--queue-policy", "DRF"], "--queue-policy is for FILEs"),
         (["x", "--load", "1"], "--load is for traces"),
-        (["x", "--policy", "BinPack", "--policy", "Gang"], "--policy is named twice"),
+        (["x", "--policy", "BinPack", "--policy", "Gang"], "--policy is given twice"),
         (["x", "--policy", "BestFit"], "--policy: 'BestFit' isn't installed (allowed: one of Gang, BinPack"),
         (
             ["x", "--queue-policy", "Fifo"],
@@ -361,4 +361,4 @@ def test_bad_usage_is_one_line(arguments: list[str], says: str, capsys: pytest.C
 
 def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(tmp_path)], prog_name="arranger") == 2
-    assert f"{tmp_path} holds no file that ends in .yaml, .yml, .json" in capsys.readouterr().err
+    assert f"{tmp_path} has no file that ends in .yaml, .yml, .json" in capsys.readouterr().err

@@ -48,8 +48,8 @@ def test_another_queue_policy_is_shown_beside_what_was(tmp_path: Path, capsys: p
     status, out, _ = run(capsys, *log, "--at", str(cycle.first), "--queue-policy", "DRF")
     assert status == 0
     rows = out.splitlines()
-    assert rows[0].startswith(f"the cycle at offset {cycle.first} on the state at offset {cycle.first - 1}, told ")
-    assert "otherwise: queue_policy DRF" in rows
+    assert rows[0].startswith(f"the cycle at offset {cycle.first} on the state at offset {cycle.first - 1}, at ")
+    assert "changes: queue_policy DRF" in rows
     at = next(number for number, row in enumerate(rows) if row.startswith("default/large"))
     assert rows[at].split()[1:] == ["as", "it", "was", "1", "0+1/1", "n1:", "learner"]
     assert rows[at + 1].split()[:5] == ["what", "if", "2", "0+0/1", "waits:"]
@@ -77,13 +77,13 @@ def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytes
         (("--without", "bgi"), 1, "there is no job 'bgi' at offset 52 (did you mean big?)"),
         (("--without-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
         (("--policy", "Binpack"), 2, "pod_policy: 'Binpack' can't be used"),
-        (("--until", "soon"), 2, "'soon' is no end; allowed: a duration such as 2h, drained, or an offset"),
-        (("--lasting", "2h"), 2, "--lasting goes with --until"),
-        (("--until", "2h", "--lasting", "2 hours"), 2, "'2 hours' is no length of time"),
+        (("--until", "soon"), 2, "'soon' is not an end; allowed: a duration such as 2h, drained, or an offset"),
+        (("--lasting", "2h"), 2, "--lasting needs --until"),
+        (("--until", "2h", "--lasting", "2 hours"), 2, "'2 hours' is not a duration"),
         (("--until", "9999"), 1, "--until: the log has no offset 9999 after the point"),
-        (("--until", "2020-01-01T00:00:00"), 2, "lies before the point"),
+        (("--until", "2020-01-01T00:00:00"), 2, "is before the point"),
         (("--until", "2h", "--plot", "courses.pdf"), 2, "--plot: courses.pdf has no known ending"),
-        (("--at", "3"), 1, "not everything had been listed yet at offset 3: nobody decided there"),
+        (("--at", "3"), 1, "not everything had been listed yet at offset 3, so no cycle could run there"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(
@@ -119,7 +119,7 @@ def test_both_go_on_until_nothing_happens_any_more(tmp_path: Path, capsys: pytes
     assert status == 0
     row = next(line for line in out.splitlines() if line.startswith("wait, mean"))
     assert row.split()[2:] == ["1m25s", "1m07s"]
-    assert "4 of 4 starts within a second of each other" in out
+    assert "4 of 4 starts differ by at most a second" in out
 
 
 def test_the_horizon_may_be_a_span_an_offset_or_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +207,7 @@ def test_why_nothing_goes_on_is_told_with_the_jobs_that_have_no_end(
     log = to_file(crowded().entries, tmp_path / "run.log")
     status, out, _ = run(capsys, *log, "--until", "drained")
     assert status == 0
-    assert "the log shows no end of default/small, default/wide, so what they hold is never free again" in out
+    assert "the log shows no end of default/small, default/wide, so the nodes that they hold never become free" in out
     row = next(line for line in out.splitlines() if line.startswith("jobs ended"))
     assert row.split()[2:] == ["1", "1"], "the one that is given up for good, and none that had ended before"
     _, out, _ = run(capsys, *log, "--until", "drained", "--lasting", "1m")

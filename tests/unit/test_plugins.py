@@ -278,13 +278,13 @@ def test_a_log_that_they_decided_is_verified_with_them_and_not_without(example: 
     assert (verified.returncode, report["sound"], report["identical"]) == (0, True, report["cycles"])
     without = arranger("verify", "--log", str(log), plugins=None)
     assert without.returncode == 1
-    assert "by Maintenance 2, Oldest 3, WorstFit 1; install the version of Arranger, or the package" in without.stdout
+    assert "with Maintenance 2, Oldest 3, WorstFit 1; install the version of Arranger, or the package" in without.stdout
 
     explained = arranger("explain", "early", "--log", str(log), plugins=example)
     assert "Why early-learner-0 is on n3" in explained.stdout
     without = arranger("explain", "early", "--log", str(log), plugins=None)
     assert (without.returncode, without.stderr) == (0, "")
-    assert "1 placements were decided by policy versions that aren't installed here" in without.stdout
+    assert "1 placements were decided with policy versions that aren't installed here" in without.stdout
     late = arranger("explain", "late", "--log", str(log), plugins=example).stdout
     assert "1 under maintenance" in late
     late = arranger("explain", "late", "--log", str(log), plugins=None)

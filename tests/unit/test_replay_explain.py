@@ -670,7 +670,7 @@ def test_pods_that_are_being_deleted_are_waited_for_before_anybody_has_to_do_any
     world.change_pod(done[0, 0], phase="Succeeded", ready=False)
     world.control()
     world.change_pod(done[1, 0], deleting=True)
-    words = "when what is being deleted is gone: pod default/done-actors-0"
+    words = "when the pods that are being deleted are gone: default/done-actors-0"
     assert _remedies(world)[0] == (words, 2, placed)
     waiting = explained(world.entries, "j").waiting
     assert waiting is not None
@@ -807,7 +807,7 @@ def test_a_pod_that_was_told_to_go_in_the_second_in_which_it_ended_is_not_said_t
     world.control()
     world.change_pod("uid-j-learner-0", deleting=True, reason=STOPPED)
     last = explained(world.entries, "j").timeline[-1]
-    assert last.text == "Succeeded on n1, being deleted, told to go before it had ended or in that second"
+    assert last.text == "Succeeded on n1, being deleted, told to terminate before it ended, or in the same second"
 
 
 def _delta(world: World) -> list[tuple[str, int]]:
@@ -905,12 +905,12 @@ def test_a_worker_that_somebody_deleted_is_told_with_its_replacement() -> None:
     answer = explained(world.entries, "j")
     (one,) = answer.consequences
     assert (one.offset, one.what) == (world.state.offset, "Replaced")
-    assert one.message == "j-actors-1 was deleted by somebody else; replaced on n1; no restart counted"
+    assert one.message == "j-actors-1 was deleted by another client; replaced on n1; no restart counted"
     assert one.budget == "leader 0 of 3, actors 0 of 3"
     assert [(cause.offset, cause.text) for cause in one.causes] == [(deleted, "pod j-actors-1 is being deleted")]
     assert [(moment.offset, moment.text) for moment in answer.timeline[-2:]] == [
         (gone, "it is gone"),
-        (one.offset, f"Running on n1, ready, a new pod after the one that went at offset {gone}"),
+        (one.offset, f"Running on n1, ready, a new pod after the one that was deleted at offset {gone}"),
     ]
 
 
@@ -977,7 +977,7 @@ def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
     answer = explained(world.entries, "j")
     assert answer.waiting is not None and answer.waiting.position == 0
-    assert answer.waiting.why == "it backs off: no nodes are sought for it for 6 s more"
+    assert answer.waiting.why == "it backs off: it gets no nodes for 6 s more"
     assert "scheduled again from 20" in answer.standing.message
     (remedy,) = answer.waiting.remedies
     assert (remedy.kind, remedy.text, remedy.pods) == ("wait", "in 6 s, when its back-off is over", 1)

@@ -198,4 +198,4 @@ def test_a_job_seen_again_after_a_write_of_its_status_is_told_apart_from_an_edit
     world.job("j", priority=7)
     first, again, edited = (line.text for line in _lines(world.entries, job="j"))
     assert first.startswith("priority 5") and edited.startswith("priority 7")
-    assert again == "seen again, its spec as before"
+    assert again == "seen again, with the same spec"

@@ -136,7 +136,7 @@ async def test_a_member_whose_clock_is_off_is_told_with_what_to_do_and_has_no_sh
         await ahead.join()
         answer = await shown(redis_server, cluster)
     (told,) = answer["problems"]
-    assert told["what"] == "controller host-2-78-ahead writes nothing: its clock is off by 1h00m from that of Redis"
+    assert told["what"] == "controller host-2-78-ahead writes nothing: its clock differs by 1h00m from that of Redis"
     members = {one["id"]: one for one in answer["members"]}
     assert members["host-1-77-controller"]["shares"]["controller"]["percent"] == 100
 
@@ -248,8 +248,8 @@ async def test_what_members_tell_of_themselves_is_said_and_given_to_programs_as_
     assert members["host-2-78-other"]["problems"] == list(msgspec.to_builtins(told))
     assert members["host-2-78-other"]["layout"] == snapshot.LAYOUT
     assert [one["what"].partition(" (")[0] for one in answer["problems"]] == [
-        "watcher host-2-78-other can't watch pod objects, or hears nothing of them, for 6m40s",
-        "watcher host-2-78-other writes nothing: its clock is off by 1h00m from that of Redis",
+        "watcher host-2-78-other has had no working watch of pod objects for 6m40s",
+        "watcher host-2-78-other writes nothing: its clock differs by 1h00m from that of Redis",
     ]
 
 
@@ -311,7 +311,7 @@ async def test_members_of_a_redis_that_lost_its_log_are_named(redis_server: Real
     async with connected(redis_server) as client:
         await member(client, cluster, "host-1-77-one", "controller").join()
     said = await refused(redis_server, cluster)
-    assert "1 process is there" in said and "look again" in said
+    assert "1 process is running" in said and "try again" in said
 
 
 async def test_a_log_that_only_another_version_can_read_is_said_to_be_one(

@@ -15,13 +15,13 @@ from arranger.cli.inputs.reading import (
     begin,
     begin_at_span,
     begin_early,
-    did_you_mean,
     feed,
     job_index_of,
     opened,
     point_option,
     position_before,
     unknown_job,
+    unknown_node,
 )
 from arranger.cli.rendering.bisect_page import Answer, Told
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
@@ -38,7 +38,6 @@ from arranger.replay.bisect.conditions import All, Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
-from arranger.replay.explain.answer import nearest
 from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import Overrides
@@ -96,7 +95,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--blocked",
     is_flag=True,
-    help="… its quorum is blocked (--not --fits or --not --would-place), at the end or the last time that it was.",
+    help="… its quorum is blocked (--not --fits or --not --would-place): the last event that blocked it.",
 )
 @click.option("--node", metavar="NAME", help="Search for a condition on this node:")
 @click.option("--cordoned", is_flag=True, help="… the node is cordoned.")
@@ -126,7 +125,7 @@ def command(
     plans: tuple[Path, Path] | None,
     **options: Any,
 ) -> int:
-    r"""Find the event at which a condition starts to hold, or the first cycle that comes out differently.
+    r"""Find the event at which a condition starts to hold, or the first cycle with a different result.
 
     With --job or --node, bisect checks every state from --from to --to in one fold, so it misses no condition that
     comes and goes. It reports the first event at which the condition starts to hold, and what that event changed. With
@@ -180,7 +179,7 @@ class _Question:
             raise click.UsageError(f"{'--job' if self.job else '--node'} needs a condition: one of {flags}")
         self.blocked: bool = options["blocked"]
         if self.blocked and (len(tests) > 1 or options["gone"] or options["negated"]):
-            raise click.UsageError("--blocked stands alone")
+            raise click.UsageError("--blocked can't be used with other conditions")
         self.hypothetical = bool(tests & {"fits", "would_place", "blocked"})
         self.last: bool = options["last"] or self.blocked
         for name in ("free", "free_gpu"):
@@ -190,10 +189,10 @@ class _Question:
     def check_subject(self, other: Overrides) -> None:
         """Raise `click.UsageError` if the options name no subject, or more than one."""
         if other and (self.job or self.node):
-            raise click.UsageError("--job and --node seek events, another configuration seeks cycles: leave one out")
+            raise click.UsageError("--job and --node find events, another configuration finds cycles: leave one out")
         if not other and bool(self.job) == bool(self.node):
             known = "--job or --node with a condition, another configuration, or --plans"
-            raise click.UsageError(f"name what to seek: {known}")
+            raise click.UsageError(f"name what to find: {known}")
 
     def conditions(self, job: k.JobSeen | None) -> list[Condition]:
         """New conditions for one pass over the log. `job` is the job as first seen, None for a node."""
@@ -240,7 +239,7 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
         state, position = await begin_at_span(log, span)
         made = asked.conditions(seen)
         search = Search(state, made, span, first_only=not asked.last)
-        await feed(log, position, search.feed, until=span.last, doing="seeking")
+        await feed(log, position, search.feed, until=span.last, doing="searching")
         which, run = _chosen(search.runs[:2])
         answer = Answer(Told(made[which].text, run), search.state.offset, last=asked.last, blocked=asked.blocked)
         if job is not None and asked.hypothetical:
@@ -248,8 +247,8 @@ async def _seek(target: str | None, settings: Settings, asked: _Question, span: 
             answer.ended = job.seen.uid in search.state.jobs and search.state.jobs[job.seen.uid].ended
         if asked.blocked and search.runs[2].holds:
             answer.infeasible = search.runs[2].last
-        if asked.node and not run.starts and not run.held_before:
-            _check_node(search.state, asked.node)
+        if asked.node and not run.starts and not run.held_before and asked.node not in search.state.nodes.rows:
+            raise unknown_node(asked.node, search.state)
         if not answer.to_be_told(run):
             return answer
         at = run.last if asked.last else run.first
@@ -297,8 +296,8 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
     *earlier, newest = jobs_by_name.jobs.values()
     if earlier:
         others = f"{counted(len(earlier), 'earlier job')} of that name"
-        text = f"asked is the job {asked.job} that came at offset {newest.came}, not {others}: --to {newest.came - 1}"
-        say(f"arranger: {text} asks about the one before", err=True)
+        text = f"this is about the job {asked.job} that was created at offset {newest.came}, not about {others}"
+        say(f"arranger: {text}; use --to {newest.came - 1} for the one before", err=True)
     return newest
 
 
@@ -308,14 +307,8 @@ def _while_there(asked: _Question, job: FirstSeen, span: Span) -> Span:
         raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
     if not job.went:
         return span
-    say(f"arranger: the job was deleted at offset {job.went}; sought is up to just before", err=True)
+    say(f"arranger: the job was deleted at offset {job.went}; the search ends just before", err=True)
     return Span(span.first, Point(offset=job.went - 1))
-
-
-def _check_node(state: State, node: str) -> None:
-    if node not in state.nodes.rows:
-        hint = did_you_mean(nearest(node, state.nodes.rows), "arranger replay lists the nodes")
-        raise NotFound(f"there is no node {node!r} in the log at offset {state.offset}", hint=hint)
 
 
 # --- cycles --------------------------------------------------------------------------------------------------
@@ -329,7 +322,9 @@ async def _alternative(target: str | None, settings: Settings, other: Overrides,
         state, position = await begin_early(log, survey.first_base)
         alternative = Alternative(state, survey, other, installed())
         until = Point(offset=max(survey.reached, position.offset))
-        await feed(log, position, alternative.feed, until=until, doing="taking the cycles by the other configuration")
+        await feed(
+            log, position, alternative.feed, until=until, doing="running the cycles with the other configuration"
+        )
     if output == "json":
         print_json(
             {
@@ -348,24 +343,23 @@ async def _alternative(target: str | None, settings: Settings, other: Overrides,
 def _print_alternative(alternative: Alternative, other: Overrides) -> None:
     found = alternative.found
     if alternative.out_of_reach:
-        print_text(
-            f"{alternative.out_of_reach} cycles were taken before the oldest state that this log can give: left out"
-        )
+        print_text(f"left out: {counted(alternative.out_of_reach, 'cycle')} before the oldest state in this log")
     if alternative.other_versions:
-        print_text(
-            f"{alternative.other_versions} cycles were taken by policy versions that aren't installed here: left out"
-        )
+        what = counted(alternative.other_versions, "cycle")
+        print_text(f"left out: {what} with policy versions that aren't installed here")
     if alternative.superseded:
-        print_text(f"{counted(alternative.superseded, 'cycle')} had no effect, because another came first: left out")
+        print_text(
+            f"left out: {counted(alternative.superseded, 'cycle')} without effect, because another cycle came first"
+        )
     if found is None:
         print_text(
-            f"{alternative.compared} cycles compared: with {other.text} each gives the same pods the same nodes (their "
+            f"{alternative.compared} cycles compared: with {other.text}, each gives the same pods the same nodes (the "
             f"order in the queue isn't compared)"
         )
         return
     print_text(
-        f"with {other.text} the cycle at offset {found.cycle}, taken on offset {found.base}, is the first of "
-        f"{alternative.compared} compared that decides otherwise"
+        f"{alternative.compared} cycles compared: with {other.text}, the cycle at offset {found.cycle}, on the state "
+        f"at offset {found.base}, is the first with another result"
     )
     _print_difference(found)
     print_text(f"Both plans side by side: arranger what-if --at {found.cycle} with the same options")
@@ -387,7 +381,7 @@ def _print_plans(files: tuple[Path, Path], output: str) -> int:
         print_text(f"{len(common)} cycles are in both files, with the same plans")
     else:
         print_text(f"the cycle at offset {found} is the first of {len(common)} in both files whose plans differ")
-        print_text(f"See it: arranger verify --from {found} --to {found}, by each version")
+        print_text(f"To see both: arranger verify --from {found} --to {found}, with each version")
     return 0 if found is not None else 1
 
 
@@ -400,7 +394,5 @@ def _plans_of(path: Path) -> dict[int, str]:
     try:
         lines = msgspec.json.Decoder(_PlanLine).decode_lines(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise UsageError(
-            f"{path} holds no plans: {problem}", hint="arranger verify --plans FILE writes it"
-        ) from problem
+        raise UsageError(f"{path} has no plans: {problem}", hint="arranger verify --plans FILE writes it") from problem
     return {line.cycle: line.digest for line in lines}

@@ -272,7 +272,7 @@ class _Demo:
     # --- words ---------------------------------------------------------------------------------------------
 
     def _say_how_to_use(self, redis_url: str) -> None:
-        heading("it stays up until Ctrl-C; in another terminal:")
+        heading("the cluster stays up until Ctrl-C; in another terminal:")
         say()
         for line in (
             f"export KUBECONFIG={self._kubeconfig}",
@@ -298,7 +298,7 @@ class _Demo:
         if rows or self._deleted:
             await self._say_what_next([*rows, *self._deleted], events)
         if self._earlier_log.exists():
-            heading(f"the log of the demo before is {_shown(self._earlier_log)}; --folder keeps one elsewhere")
+            heading(f"the log of the previous demo is {_shown(self._earlier_log)}; --folder names another folder")
         if self._stop.is_set():
             return 0 if self._keep else 130
         return 1 if wrong else 0
@@ -312,9 +312,9 @@ class _Demo:
             (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
             (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
             (f"events --job {waited.name} {log}", "every event and decision about one job"),
-            (f"verify {log}", "take every scheduling cycle again and compare"),
+            (f"verify {log}", "run every scheduling cycle again and compare"),
         )
-        heading("the log is kept; ask it:")
+        heading("the log is kept; these commands read it:")
         say()
         for line, why in lines:
             say(f"  {_program()} {line}")
@@ -398,5 +398,5 @@ def _alone_in(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
-            raise UsageError(f"a demo is up in {folder} already", hint="end it, or give --folder") from taken
+            raise UsageError(f"a demo already runs in {folder}", hint="stop it, or use --folder") from taken
         yield folder

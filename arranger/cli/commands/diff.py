@@ -81,7 +81,7 @@ async def _diff(target: str | None, settings: Settings, points: Sequence[Point])
         low, high = sorted((first[0].offset, second[0].offset))
         start = first[1] if first[0].offset <= second[0].offset else second[1]
         if low < high:
-            await feed(log, start, count, until=Point(offset=high), doing="counting what came between")
+            await feed(log, start, count, until=Point(offset=high), doing="counting the events between")
     return difference(first[0], second[0], between)
 
 
@@ -120,7 +120,7 @@ def _print_queue(found: Difference) -> None:
     ]
     print_table(("queue", "jobs", "in order"), rows, right=("jobs",))
     if found.moved:
-        print_text(f"these changed places with each other: {few(found.moved, _NAMED)}")
+        print_text(f"these changed their order: {few(found.moved, _NAMED)}")
 
 
 # --- plans ---------------------------------------------------------------------------------------------------
@@ -150,12 +150,12 @@ def _plan(path: Path) -> Plan:
     try:
         read = msgspec.json.decode(path.read_bytes(), type=_PlanFile)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{path} holds no plan: {problem}", hint=_WRITTEN_BY) from problem
+        raise UsageError(f"{path} has no plan: {problem}", hint=_WRITTEN_BY) from problem
     if read.whatIf is not None:
         return read.whatIf
     if read.jobs is not None:
         return _simulated(read.jobs)
-    raise UsageError(f"{path} holds no plan", hint=_WRITTEN_BY)
+    raise UsageError(f"{path} has no plan", hint=_WRITTEN_BY)
 
 
 _WRITTEN_BY = "arranger what-if -o json and arranger simulate -o json write plans"

@@ -83,7 +83,7 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
       arranger events --follow -o json                    everything as it happens
     """
     if follow and options["to"] is not None:
-        raise click.UsageError("--follow goes on for ever: leave out --to")
+        raise click.UsageError("--follow never ends: leave out --to")
     asked = Filter(
         span=Span(options["from"], options["to"] or END),
         job=options["job"],

@@ -40,7 +40,7 @@ from arranger.settings import Settings
 @click.option("-n", "--namespace", metavar="NAME", help="The job's namespace. [default: the one that has the job]")
 @click.option("--pod", metavar="NAME", help="Explain why this pod of the job is on its node.")
 @click.option("--node", metavar="NAME", help="Compare this node: show why a pod isn't there, or can't go there.")
-@point_option("--at", "Explain it as of this point. [default: the end of the log]")
+@point_option("--at", "Explain the job as of this point. [default: the end of the log]")
 @click.option("--all", "everything", is_flag=True, help="Show complete tables and lists, however long.")
 @output_option
 def command(target: str | None, settings: Settings, output: str, job: str, at: Point | None, **options: Any) -> None:
@@ -94,7 +94,7 @@ class _Reading:
         found = jobs_named(self.job_histories.state, self._asked.name, self._asked.namespace)
         if len(found) > 1:
             labels = ", ".join(label(job) for job in found)
-            hint = "say which with --namespace"
+            hint = "choose one with --namespace"
             raise UsageError(f"there are several jobs {self._asked.name!r}: {labels}", hint=hint)
         if found:
             return self._explained(self.job_histories.stories[found[0].uid])
@@ -131,7 +131,9 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
         answer = (await _read(log, asked, Point(offset=went - 1))).answer()
         if answer is None:
             name = job_label(asked.namespace, asked.name)
-            raise NotFound(f"job {name!r} was never seen to last", hint=f"arranger events --job {name} shows what was")
+            raise NotFound(
+                f"no state of the log has job {name!r}", hint=f"arranger events --job {name} lists its events"
+            )
         _say_gone(went)
         return answer
 
@@ -160,4 +162,4 @@ async def _last_gone(log: Log, asked: Asked, point: Point, state: State) -> int:
 
 
 def _say_gone(went: int) -> None:
-    say(f"arranger: the job was deleted at offset {went}; this is how it stood just before", err=True)
+    say(f"arranger: the job was deleted at offset {went}; this is its state just before", err=True)

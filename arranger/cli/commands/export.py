@@ -81,10 +81,10 @@ class Made(msgspec.Struct, frozen=True):
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to write. An existing file is never overwritten.",
+    help="The file to write. The command never overwrites a file.",
 )
 @click.option(
-    "--job", default="", metavar="[NS/]NAME", help="Only the time of this job, with everything that competed with it."
+    "--job", default="", metavar="[NS/]NAME", help="Only the life of this job, with everything that competed with it."
 )
 @point_option("--from", "The first event to export. [default: the first in the log]")
 @point_option("--until", "The last event to export. [default: the last]")
@@ -98,16 +98,16 @@ def command(
     target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
     **points: Point | None,
 ) -> None:  # fmt: skip
-    r"""Write a log, or a part of it, into one file for a bug report; the reading commands open the file as a log.
+    r"""Write a log, or a part of it, to one file, for example for a bug report. Other commands read the file as --log.
 
-    With --job, the export begins before this job came. It begins where the oldest of the jobs that were there then was
-    first seen, but at most 100,000 events before this job came. It ends with the last event about this job, or at the
-    end of the log if the job hasn't ended. It includes the state before its first event. It keeps everything in that
-    time, because all of it competed with the job.
+    With --job, the export covers the life of this job and some time before it. It begins with the first event about the
+    oldest job that existed at the creation of this job, but at most 100,000 events before this creation. It ends with
+    the last event about this job, or at the end of the log if the job hasn't ended. It contains the state before the
+    first of these events, and all events of this time, because other jobs and pods compete with the job.
 
-    A log never holds environment values, annotations or images. --hash-names replaces names with pseudonyms such as
-    n-000123. The pseudonyms keep the order of the names, because that order decides ties. If --job is given too, only
-    the output of this command says what the job is called in the file.
+    A log never contains environment variables, annotations or names of images. With --hash-names, the export contains
+    pseudonyms such as n-000123 instead of names. The pseudonyms have the same order as the names, because this order
+    breaks ties. If you also use --job, the command prints the pseudonym of the job. The file doesn't say which it is.
 
     \b
       arranger export --job team-a/train --to train.arranger
@@ -115,10 +115,10 @@ def command(
       arranger explain train --log train.arranger         the same result from the file
     """
     if target_file.exists():
-        raise UsageError(f"{target_file} is there already", hint="give another name: nothing is overwritten")
+        raise UsageError(f"{target_file} already exists", hint="use another name: nothing is overwritten")
     first, last = points["from"], points["until"]
     if job and (first or last):
-        raise click.UsageError("--job says from where to where: leave out --from and --until")
+        raise click.UsageError("--job selects the events: leave out --from and --until")
     namespace, name = namespace_and_name(job)
     asked = _Asked(name, namespace, Span(first, last or END), hash_names)
     made = asyncio.run(_export(target, settings, asked, target_file))
@@ -129,9 +129,9 @@ def command(
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
     print_text(f"{lasted} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
     if made.job and made.last < made.log_ends:
-        print_text(f"the log goes on to offset {made.log_ends}: nothing after {made.last} concerns {made.job}")
+        print_text(f"the log continues to offset {made.log_ends}, but no event after {made.last} concerns {made.job}")
     if made.job_there:
-        print_text(f"{made.job} is {made.job_there} in it (the file itself doesn't say so)")
+        print_text(f"{made.job} is called {made.job_there} in the file (only this output says so)")
 
 
 async def _export(target: str | None, settings: Settings, asked: _Asked, file: Path) -> Made:
@@ -192,7 +192,7 @@ async def _part(log: Copyable, asked: _Asked) -> _Part:
         await feed(log, position, go_on, until=before, doing="going to the beginning")
     position = journey.position(position)
     if position.offset >= end:
-        raise LogError("there is nothing between these points", hint="ask for an earlier --from or a later --until")
+        raise LogError("there are no events between these points", hint="use an earlier --from or a later --until")
     return _Part(position, end, state, job)
 
 
@@ -214,7 +214,7 @@ async def _offset_at(log: Copyable, point: Point) -> int:
     if point.offset is None and point.time_ms is None:
         return end
     if point.offset is not None and point.offset > end:
-        raise LogError(f"the log has no offset {point.offset} yet, it ends at {end}", hint="ask for an earlier point")
+        raise LogError(f"the log has no offset {point.offset} yet, it ends at {end}", hint="use an earlier point")
     after = await position_before(log, point)
     reached = after.offset
 
@@ -235,7 +235,7 @@ async def _of_job(log: Copyable, asked: _Asked) -> tuple[str, int, int]:
     spans = {namespace: (first, last) for namespace, first, last in concerning.found.values()}
     if len(spans) > 1:
         known = ", ".join(f"{namespace}/{asked.job}" for namespace in sorted(spans))
-        raise NotFound(f"there are several jobs {asked.job!r}: {known}", hint="say which, as --job NAMESPACE/NAME")
+        raise NotFound(f"there are several jobs {asked.job!r}: {known}", hint="choose one with --job NAMESPACE/NAME")
     ((namespace, (first, end)),) = spans.items()
     return f"{namespace}/{asked.job}", first, end
 

@@ -26,7 +26,7 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
 
     The epoch, offsets, chain and snapshots stay as they are, and every entry is checked. Nothing is ever overwritten.
     The reading commands open an export directly; this command is for tools that need Redis, and for tests/histories.
-    Don't run workers on an imported log: they would take the past for the present.
+    Don't run workers on an imported log, because they would mistake the past for the present.
 
     \b
       arranger import train.arranger --to train.log
@@ -42,9 +42,9 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
     if output == "json":
         print_json({"log": shown, "epoch": end.epoch, "offset": end.offset, "snapshots": beside})
     else:
-        print_text(f"{shown} has epoch {end.epoch} up to offset {end.offset}; look with --log {shown}")
+        print_text(f"{shown} has epoch {end.epoch} up to offset {end.offset}; read it with --log {shown}")
         if beside:
-            print_text(f"snapshots of it stand beside it, to be kept with it: {', '.join(beside)}")
+            print_text(f"its snapshots are separate files, keep them with it: {', '.join(beside)}")
 
 
 async def _import(source: str, target: str, cluster: str) -> Position:
@@ -60,11 +60,11 @@ async def _import(source: str, target: str, cluster: str) -> Position:
 def _new_file(target: str) -> Path:
     path = Path(target)
     if scheme_of(target):
-        raise UsageError(f"{redacted(target)!r} is no place for a log", hint="give a file's path or a Redis URL")
+        raise UsageError(f"{redacted(target)!r} can't be a log", hint="use a file path or a Redis URL")
     if path.exists():
-        raise UsageError(f"{target} is there already", hint="give another name: nothing is overwritten")
+        raise UsageError(f"{target} already exists", hint="use another name: nothing is overwritten")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", hint="make it, or give another path")
+        raise UsageError(f"there is no folder {path.parent}", hint="create it, or use another path")
     return path
 
 

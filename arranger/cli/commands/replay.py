@@ -69,7 +69,7 @@ def _print(seen: Overview) -> None:
         f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.time_ms)}, digest {seen.digest}", indent=2
     )
     if not seen.synced:
-        print_text("not everything had been listed in this epoch yet: nobody decides before that")
+        print_text("not everything had been listed in this epoch yet, so there were no decisions")
     say()
     print_table(
         ("queue", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
@@ -99,7 +99,7 @@ def _others(seen: Overview) -> str:
     more = seen.other_pods - len(named)
     be, hold = ("is", "holds") if seen.other_pods == 1 else ("are", "hold")
     return (
-        f"{counted(seen.other_pods, 'pod')} that {be} not Arranger's {hold} resources too: "
+        f"{counted(seen.other_pods, 'pod')} that {be} not Arranger's also {hold} resources: "
         f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
     )
 

@@ -95,7 +95,7 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
         _exclude(given, _OF_TRACES, "is for traces")
         return _of_files(files, options["cycles"], options["policies"], flags, output)
     if files:
-        raise click.UsageError("FILEs and traces exclude each other", ctx)
+        raise click.UsageError("use either FILEs or a trace", ctx)
     if None in traces:
         raise click.UsageError("a trace needs both --trace-nodes and --trace-pods", ctx)
     _exclude(given, _OF_FILES, "is for FILEs")
@@ -114,7 +114,7 @@ def _of_files(files: Sequence[str], cycles: int, policies: Sequence[str], flags:
     from arranger.plugins import inventory
 
     if len(policies) > 1:
-        raise click.UsageError("--policy is named twice: jobs that name none can go by one")
+        raise click.UsageError("--policy is given twice: it can be given once with FILEs")
     installed = inventory()
     for policy in policies:
         if policy not in installed.names.pod:

@@ -64,7 +64,7 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
 
 async def _read(url: str, settings: Settings, *, named: bool) -> Status:
     if scheme_of(url) not in SCHEMES:
-        raise UsageError("--log: status wants the Redis of running processes", hint="a log file has no members")
+        raise UsageError("--log: status needs the Redis server of running processes", hint="a log file has no members")
     log = RedisLog(url, settings.cluster, read_only=True)
     client = connect(url)
     try:
@@ -90,8 +90,8 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
         there = len(await read_members(client, settings.cluster))
         if not there:
             raise LogError(problem.message, hint=f"{problem.hint}; arranger run begins a log") from problem
-        who = "1 process is there" if there == 1 else f"{there} processes are there"
-        raise LogError(f"{problem.message}, but {who}", hint="they begin a new one: look again") from problem
+        who = "1 process is running" if there == 1 else f"{there} processes are running"
+        raise LogError(f"{problem.message}, but {who}", hint="a new one begins soon: try again") from problem
 
 
 async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
@@ -145,7 +145,7 @@ def _print_facts(status: Status) -> None:
         [
             ("log", kept),
             *([("began after", f"epoch {log.after_epoch}: {log.because}")] if log.after_epoch else []),
-            ("of Kubernetes cluster", log.of_cluster or "not told yet"),
+            ("of Kubernetes cluster", log.of_cluster or "not known yet"),
             ("newest snapshot", _moment(status.now_ms, status.snapshot)),
             ("last recorded cycle", _moment(status.now_ms, status.cycle)),
             ("jobs", f"{status.jobs}{f': {stages}' if stages else ''}"),

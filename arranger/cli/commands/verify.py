@@ -10,6 +10,7 @@ import msgspec
 from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import DamagedEntry
+from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Report, Survey, Verification
@@ -70,7 +71,7 @@ async def _verify(
         verification = Verification(state, survey, policies=policies, plan=plan if plans is not None else None)
         try:
             until = Point(offset=max(survey.reached, position.offset))
-            await feed(log, position, verification.feed, until=until, doing="taking the cycles again")
+            await feed(log, position, verification.feed, until=until, doing="running the cycles again")
         except DamagedEntry as found:
             damage = damage or found
         return verification.report, damage
@@ -82,19 +83,17 @@ def _print(report: Report, damage: DamagedEntry | None) -> None:
         f"{report.different} different ({report.events_folded} events folded)"
     )
     if report.out_of_reach:
-        print_text(
-            f"{report.out_of_reach} cycles were taken before the oldest state that this log can give: not checked"
-        )
+        print_text(f"not checked: {counted(report.out_of_reach, 'cycle')} before the oldest state in this log")
     unknown = report.first_other_version
     if unknown is not None:
         missing = ", ".join(f"{name} {version}" for name, version in unknown.missing)
         print_text(
-            f"{report.other_versions} cycles were taken by policy versions that aren't installed here: not checked. "
-            f"The first: the cycle at offset {unknown.cycle}, by {missing}; "
+            f"not checked: {counted(report.other_versions, 'cycle')} with policy versions that aren't installed here. "
+            f"The first is the cycle at offset {unknown.cycle}, with {missing}; "
             "install the version of Arranger, or the package, that has them"
         )
     if report.stray_decisions:
-        print_text(f"{report.stray_decisions} decisions stand outside of any cycle")
+        print_text(f"{report.stray_decisions} decisions are outside of any cycle")
     if report.first_difference is not None:
         _print_difference(report.first_difference)
     if report.sound and damage is None:
@@ -102,13 +101,13 @@ def _print(report: Report, damage: DamagedEntry | None) -> None:
 
 
 def _print_difference(found: Difference) -> None:
-    where = f"the cycle at offset {found.cycle}, taken on offset {found.base}" if found.cycle else "no cycle"
+    where = f"the cycle at offset {found.cycle}, on the state at offset {found.base}" if found.cycle else "no cycle"
     say()
     print_text(f"The first difference: {where}")
     print_text(f"  decision  {found.kind} at offset {found.offset}{f' on job {found.job}' if found.job else ''}")
     print_text(f"  what      {found.what}", indent=12)
     print_text(f"  recorded  {found.recorded or '-'}", indent=12)
-    print_text(f"  retaken   {found.retaken or '-'}", indent=12)
+    print_text(f"  repeated  {found.retaken or '-'}", indent=12)
     for name, (recorded, retaken) in found.fields.items():
-        print_text(f"  field {name}: recorded {json.dumps(recorded)}, retaken {json.dumps(retaken)}")
-    print_text(f"See the state that it was taken on: arranger replay --at {found.base or found.offset}")
+        print_text(f"  field {name}: recorded {json.dumps(recorded)}, repeated {json.dumps(retaken)}")
+    print_text(f"To see the state before it: arranger replay --at {found.base or found.offset}")

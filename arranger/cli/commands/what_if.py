@@ -66,13 +66,13 @@ def _until(text: str) -> Until:
 
 @click.command("what-if")
 @other_configuration
-@point_option("--at", "Re-run the cycle recorded at this point, or run one there. [default: the end of the log]")
+@point_option("--at", "Re-run the cycle recorded at this point, or run a new one there. [default: the end of the log]")
 @click.option("--with", "manifests", multiple=True, metavar="FILE", help="Add or change these TYJobs, Nodes and Pods.")
 @click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="Leave out this job and its pods.")
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
 @click.option(
     "--until",
-    type=TextType("until", _until, f"no end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}"),
+    type=TextType("until", _until, f"not an end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}"),
     shell_complete=completing(lambda: [_DRAINED]),
     metavar="OFFSET|TIME|DURATION|drained",
     help="Continue both runs up to this point, for this long (2h), or until nothing more happens.",
@@ -81,7 +81,7 @@ def _until(text: str) -> Until:
     "--lasting",
     type=DURATION_TYPE,
     metavar="DURATION",
-    help="With --until: the length of attempts whose end is not in the log. [default: to the end of the run]",
+    help="With --until: how long attempts last whose end is not in the log. [default: to the end of the run]",
 )
 @click.option(
     "--plot",
@@ -95,21 +95,21 @@ def _until(text: str) -> Until:
 def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
     r"""Re-run a past cycle as it was and with changes, and show both plans side by side.
 
-    If --at is the offset of a cycle or of one of its decisions, that cycle runs again on the state that it ran on.
-    At any other point, a new cycle runs on the state there, with the configuration of the last cycle before that point.
+    If --at is the offset of a cycle or of one of its decisions, that cycle runs again on the same state as before. At
+    any other point, a new cycle runs on the state there, with the configuration of the last cycle before that point.
 
-    A policy applies to jobs that name none, or, with --every-job, to all jobs. A TYJob in FILE that exists at the point
-    gets the whole spec in FILE. A Node that exists is edited: labels and amounts in FILE are added to its own or
-    replace them. Where FILE doesn't mention taints, conditions or unschedulable, the node keeps its own. A Node with a
-    metadata.uid, as `kubectl get -o yaml` prints it, replaces the one that exists. The output lists what was edited. A
-    new TYJob without creationTimestamp is created at the point.
+    Another policy applies to the jobs that name none, or, with --every-job, to all jobs. A TYJob in FILE that exists at
+    the point gets the spec in FILE. A Node that exists gets the labels and amounts in FILE, and keeps all others. It
+    also keeps its taints, conditions and unschedulable if FILE doesn't set them. But a Node with a metadata.uid, as
+    `kubectl get -o yaml` prints it, replaces the existing node. The output lists all edits. A new TYJob without
+    creationTimestamp counts as created at the point.
 
-    With --until, the run as it was and the run with changes both continue. TYJobs, nodes and other owners' pods that
-    the log observed later appear in both runs at their times, and a cycle runs after each change. Every attempt of a
-    job holds its nodes as long as it did in the log, from its placement to its last pod's end. The output compares the
-    time that jobs wait for their quorum, the use of GPUs, the idle GPUs in fragments too small for typical pods, and
-    the time until the last job ends. It also says how close the run as it was comes to the log. That run differs where
-    pods of one job end at different times, workers were replaced, or the log's cycles came late.
+    With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
+    that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
+    a job holds its nodes as long as in the log, from its placement to the end of its last pod. The output compares how
+    long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that are too small
+    for typical pods, and when the last job ends. It also shows how similar the run as it was and the log are. They
+    differ if pods of one job ended at different times, if workers were replaced, or if cycles in the log were late.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
@@ -119,7 +119,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     """
     for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
         if options[name] is not None and options["until"] is None:
-            raise click.UsageError(f"{flag} goes with --until")
+            raise click.UsageError(f"{flag} needs --until")
     if options["picture"] is not None:
         check_plot(options["picture"])
     otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"])
@@ -185,7 +185,7 @@ def _go_on(
     continuation = Continuation(
         state, future, config, meter, begin_ms=begin_ms, until_ms=horizon_ms, variation=variation, policies=policies
     )
-    doing = "going on with something otherwise" if variation else "going on as it was"
+    doing = "continuing with changes" if variation else "continuing as it was"
     with progress(doing, len(future.observations)) as moved:
         return continuation.run(moved, cycle_first=bool(inputs.cycle))
 
@@ -195,7 +195,7 @@ async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inp
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
     recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
-    await feed(log, after, recording.feed, until=END, doing="reading what came after")
+    await feed(log, after, recording.feed, until=END, doing="reading the later events")
     recording.finish()
     return recording
 
@@ -209,9 +209,9 @@ def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | No
         return None
     moment_ms = until.at.time_ms or recording.until_time_ms
     if not moment_ms:
-        raise LogError(f"--until: the log has no offset {until.at.offset} after the point", hint="ask for a later one")
+        raise LogError(f"--until: the log has no offset {until.at.offset} after the point", hint="use a later one")
     if moment_ms < inputs.time_ms:
-        raise UsageError(f"--until: {local_time(moment_ms)} lies before the point, {local_time(inputs.time_ms)}")
+        raise UsageError(f"--until: {local_time(moment_ms)} is before the point, {local_time(inputs.time_ms)}")
     return moment_ms
 
 
@@ -238,14 +238,14 @@ async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] 
     state, last = await stand_at(log, base, doing="going to the point")
     if not state.synced:
         raise LogError(
-            f"not everything had been listed yet at offset {state.offset}: nobody decided there",
-            hint="arranger replay shows when it had",
+            f"not everything had been listed yet at offset {state.offset}, so no cycle could run there",
+            hint="use a later point",
         )
     if found is not None:
         inputs, record = found
         if state.offset != inputs.base:
             raise LogError(
-                f"the cycle's base, offset {inputs.base}, is not the end of an entry: it can't be taken again"
+                f"the cycle's base, offset {inputs.base}, is not the end of an entry, so the cycle can't run again"
             )
         return inputs, record, state, last
     if scout.config is None:

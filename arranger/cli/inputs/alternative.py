@@ -38,7 +38,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         other = _overrides(loaded, from_file=flags["config"] is not None)
         if every_job:
             if other.queue_policy is None and other.pod_policy is None:
-                raise click.UsageError("--every-job goes with --queue-policy or --policy")
+                raise click.UsageError("--every-job needs --queue-policy or --policy")
             other = msgspec.structs.replace(other, every_job=True)
         return command(*args, settings=loaded.settings, other=other, **kwargs)
 

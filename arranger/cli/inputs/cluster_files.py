@@ -58,9 +58,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS)
     if not found:
-        raise UsageError(
-            f"{path} holds no file that ends in {', '.join(_ENDINGS)}", hint="name files or folders of them"
-        )
+        raise UsageError(f"{path} has no file that ends in {', '.join(_ENDINGS)}", hint="name files or folders of them")
     return found
 
 
@@ -90,11 +88,11 @@ def _objects(name: str, content: bytes) -> Iterator[Found]:
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{name}{line}: no valid YAML: {problem.problem or problem.context}") from problem
+        raise UsageError(f"{name}{line}: not valid YAML: {problem.problem or problem.context}") from problem
     except RecursionError as problem:
         raise UsageError(f"{name} is nested too deeply") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{name} is no text file with YAML or JSON: {problem}") from problem
+        raise UsageError(f"{name} is not a text file with YAML or JSON: {problem}") from problem
     finally:
         loader.dispose()
 
@@ -131,10 +129,10 @@ def _taken_apart(value: Any, where: str, origins: Sequence[str]) -> Iterator[Fou
 
 def _kind_of(value: Any, where: str) -> tuple[str, str]:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: a {_TYPES.get(type(value), 'value')} stands where a Kubernetes object should be")
+        raise UsageError(f"{where}: this is a {_TYPES.get(type(value), 'value')}, not a Kubernetes object")
     kind, version = value.get("kind"), value.get("apiVersion")
     if not isinstance(kind, str) or not kind:
-        raise UsageError(f"{where}: kind is missing", hint="every Kubernetes object says its kind, such as Node")
+        raise UsageError(f"{where}: kind is missing", hint="every Kubernetes object has a kind, such as Node")
     return kind, version if isinstance(version, str) else ""
 
 

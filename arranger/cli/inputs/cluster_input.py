@@ -63,7 +63,7 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
         metadata = named.item["metadata"]
         key = (named.kind, metadata.get("namespace", ""), metadata["name"])
         if key in known:
-            raise UsageError(f"{named.where}: {_label(named)} stands in {known[key].where} already")
+            raise UsageError(f"{named.where}: {_label(named)} is already in {known[key].where}")
         known[key] = named
     jobs = list(_with_times([found for found in known.values() if found.kind == KIND]))
     uids = {

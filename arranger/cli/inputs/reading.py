@@ -23,7 +23,7 @@ from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.explain.answer import JobIndex
+from arranger.replay.explain.answer import JobIndex, nearest
 from arranger.replay.reading.history import Journey, Point, Span
 from arranger.settings import Settings
 
@@ -127,9 +127,9 @@ def parse_duration(text: str) -> int:
 
 
 #: The type of `--at` and similar options; the value is a `Point`.
-AT_TYPE = TextType("offset|time", at_now, f"no point in the log; allowed: {AT_ALLOWED}")
+AT_TYPE = TextType("offset|time", at_now, f"not a point in the log; allowed: {AT_ALLOWED}")
 #: The type of durations; the value is in milliseconds.
-DURATION_TYPE = TextType("duration", parse_duration, "no length of time; allowed: such as 90s, 30m, 1h30m or 2d")
+DURATION_TYPE = TextType("duration", parse_duration, "not a duration; allowed: such as 90s, 30m, 1h30m or 2d")
 
 
 def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
@@ -218,7 +218,7 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     if point == Point():
         other = "use the version of Arranger that runs there; what was trimmed is in the archive, if there is one"
         raise LogError(f"{trimmed} that this version can use", hint=other)
-    raise LogError(f"{trimmed} before the point asked for", hint="ask for a later point")
+    raise LogError(f"{trimmed} before the requested point", hint="use a later point")
 
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:
@@ -303,7 +303,7 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
     if time_ms:
         _say_if_later(until, time_ms)
     if until.offset is not None and reached < until.offset:
-        raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="ask for an earlier point")
+        raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="use an earlier point")
 
 
 async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
@@ -328,7 +328,7 @@ def _say_if_later(point: Point, end_ms: int) -> None:
     if point.time_ms is None or point.time_ms <= end_ms or context is None or context.meta.get(_SAID_LATER):
         return
     context.meta[_SAID_LATER] = True
-    say(f"arranger: the log ends at {local_time(end_ms)}, before the time asked for: shown as it was then", err=True)
+    say(f"arranger: the log ends at {local_time(end_ms)}, before the requested time; this is its end", err=True)
 
 
 async def end_offset(log: Log) -> int:
@@ -364,8 +364,8 @@ async def before_beginning(log: Log) -> LogError:
     """The error for a point before the first event; it names the beginning of the log."""
     async for entry in entries(log, await log.start()):
         begins = f"the log begins at offset {entry.first}, {local_time(entry.batch.time_ms)}"
-        return LogError("nothing had been said yet at that point", hint=begins)
-    return LogError("nothing has been said in this log yet", hint="run workers, or arranger demo, to begin one")
+        return LogError("the log has no events up to that point", hint=begins)
+    return LogError("the log has no events yet", hint="run workers, or arranger demo")
 
 
 async def job_index_of(log: Log, until: Point) -> JobIndex:
@@ -395,4 +395,10 @@ def unknown_job(name: str, job_index: JobIndex) -> NotFound:
     """The error for a job that isn't in the log, `name` or `namespace/name`."""
     close = job_index.nearest(name.rpartition("/")[2])
     hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
-    return NotFound(f"the log knows no job {name!r} up to there", hint=hint)
+    return NotFound(f"the log has no job {name!r} up to that point", hint=hint)
+
+
+def unknown_node(name: str, state: State) -> NotFound:
+    """The error for a node that a state doesn't have."""
+    hint = did_you_mean(nearest(name, state.nodes.rows), "arranger replay lists the nodes")
+    return NotFound(f"there is no node {name!r} at offset {state.offset}", hint=hint)

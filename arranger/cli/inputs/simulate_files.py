@@ -64,8 +64,8 @@ def _found_room(job: JobOutcome) -> str:
     """Explain why the reasons of a job show less free room than the table of nodes."""
     pods = f"{counted(job.found_room, 'pod')} of it"
     return (
-        f"{job.namespace}/{job.name}: amounts free are those beside {pods} for which there is room; none of that is "
-        "held, because the quorum isn't whole"
+        f"{job.namespace}/{job.name}: the free amounts are those beside {pods} that would fit; they hold nothing, "
+        "because the quorum isn't whole"
     )
 
 

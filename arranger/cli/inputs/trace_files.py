@@ -49,7 +49,7 @@ class _Line:
         """A whole number from 0 to `most`."""
         text = self.text(column)
         if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most):
-            raise self.wrong(column, f"{text!r} is no whole number from 0 to {most}")
+            raise self.wrong(column, f"{text!r} is not a whole number from 0 to {most}")
         return int(text)
 
     def wrong(self, column: str, what: str) -> UsageError:
@@ -70,7 +70,7 @@ def _read(path: Path, columns: Sequence[str], key: str, build: Callable[[_Line],
     for number, line in _lines(path, columns):
         row = build(line)
         if row.name in first_line:
-            raise line.wrong(key, f"{row.name!r} is in line {first_line[row.name]} already")
+            raise line.wrong(key, f"{row.name!r} is already in line {first_line[row.name]}")
         first_line[row.name] = number
         found.append(row)
     if not found:
@@ -95,7 +95,7 @@ def _lines(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, _Line]]:
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text file in UTF-8: {error.reason} after line {number}") from error
+        raise UsageError(f"{path} is not a text file in UTF-8: {error.reason} after line {number}") from error
     except csv.Error as error:
         raise UsageError(f"{path}: after line {number}: {error}") from error
 
@@ -115,7 +115,7 @@ def _pod(line: _Line) -> TracePod:
     gpu_milli = line.whole("gpu_milli", most=GPU_MILLI)
     if gpus > 1 and gpu_milli != GPU_MILLI:
         raise line.wrong(
-            "gpu_milli", f"{gpu_milli} of each of {gpus} GPUs; only whole ones, {GPU_MILLI}, come in numbers"
+            "gpu_milli", f"{gpu_milli} of each of {gpus} GPUs; a pod with several GPUs needs whole ones, {GPU_MILLI}"
         )
     if gpus == 1 and gpu_milli == 0:
         raise line.wrong("gpu_milli", f"0 of a GPU; allowed: 1 to {GPU_MILLI}")

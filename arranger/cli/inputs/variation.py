@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.cli.inputs.cluster_files import read_objects
 from arranger.cli.inputs.cluster_input import described, say_ignored
-from arranger.cli.inputs.reading import NotFound, did_you_mean
+from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.names import KIND
@@ -46,12 +46,12 @@ class Otherwise(msgspec.Struct, frozen=True):
 
         Raises `NotFound` for an unknown job or node, and `UsageError` for a faulty manifest.
         """
-        return Variation(
-            self.other,
-            tuple(_added(self.manifests, state, time_ms, edits)),
-            tuple(_job(state, name) for name in self.jobs),
-            tuple(_node(state, name) for name in self.nodes),
-        )
+        added = tuple(_added(self.manifests, state, time_ms, edits))
+        jobs = tuple(_job(state, name) for name in self.jobs)
+        for name in self.nodes:
+            if not state.nodes.has(name):
+                raise unknown_node(name, state)
+        return Variation(self.other, added, jobs, tuple(self.nodes))
 
 
 def _job(state: State, asked: str) -> str:
@@ -59,19 +59,12 @@ def _job(state: State, asked: str) -> str:
     found = jobs_named(state, name, namespace or None)
     if len(found) > 1:
         labels = ", ".join(f"{job.seen.namespace}/{name}" for job in found)
-        raise UsageError(f"there are several jobs {name!r}: {labels}", hint="say which as NAMESPACE/NAME")
+        raise UsageError(f"there are several jobs {name!r}: {labels}", hint="use NAMESPACE/NAME")
     if not found:
         known = {job.seen.name for job in state.jobs.values()}
         hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
         raise NotFound(f"there is no job {asked!r} at offset {state.offset}", hint=hint)
     return found[0].uid
-
-
-def _node(state: State, name: str) -> str:
-    if not state.nodes.has(name):
-        hint = did_you_mean(nearest(name, state.nodes.rows), "arranger replay lists the nodes")
-        raise NotFound(f"there is no node {name!r} at offset {state.offset}", hint=hint)
-    return name
 
 
 def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str]) -> list[k.Event]:

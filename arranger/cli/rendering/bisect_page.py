@@ -83,11 +83,11 @@ class Answer(msgspec.Struct):
     def print(self) -> None:
         run, condition = self.told.run, self.told.condition
         if run.began < 0:
-            print_text(f"the log has no events in that stretch: {condition}")
+            print_text(f"the log has no events in that range: {condition}")
             return
         if run.asked < 0:
             why = "the job had ended" if self.ended else "not everything had been listed"
-            print_text(f"{condition}: it can't be asked in that stretch: {why}")
+            print_text(f"{condition}: this can't be checked in that range, because {why}")
             return
         if self.found is None:
             print_text(f"{condition}: {self._never()}")
@@ -105,13 +105,13 @@ class Answer(msgspec.Struct):
 
     def _headline(self, told: Told) -> str:
         run = told.run
-        before = "; it held at the beginning too" if run.held_before and run.began else ""
+        before = "; it also held at the beginning" if run.held_before and run.began else ""
         if not self.last:
-            return f"{told.condition} from this event on, the first one (sought in {self._where}, no further{before})"
+            return f"{told.condition} from this event on, the first such event (searched: only {self._where}{before})"
         if run.holds:
-            return f"{told.condition} since this event (sought in {self._where})"
-        until = f"from this event to offset {run.over[-1][1]}; since offset {run.ended} that is over"
-        return f"{told.condition} {until} (sought in {self._where})"
+            return f"{told.condition} since this event (searched: {self._where})"
+        until = f"from this event to offset {run.over[-1][1]}, but no longer from offset {run.ended} on"
+        return f"{told.condition} {until} (searched: {self._where})"
 
     def _print_intervals(self, told: Told, found: Found) -> None:
         """Print the other intervals if the last one is reported, without those before a blocked job's creation."""
@@ -119,30 +119,31 @@ class Answer(msgspec.Struct):
         if not self.last or len(intervals) < 2:
             return
         intervals[-1] = found.event.offset, intervals[-1][1]
-        shown = [f"{a} to {b}" if b is not None else f"{a} on" for a, b in intervals[-_INTERVALS_SHOWN:]]
+        shown = [f"{a} to {b}" if b is not None else f"from {a} on" for a, b in intervals[-_INTERVALS_SHOWN:]]
         fewer = f", the last {_INTERVALS_SHOWN}" if len(intervals) > _INTERVALS_SHOWN else ""
-        text = f"it held {len(intervals)} times{fewer} at offsets {', '.join(shown[:-1])} and {shown[-1]}"
-        print_text(f"{text}: told is what began the last, because the others were over before")
+        text = f"it held {len(intervals)} times{fewer}, at offsets {', '.join(shown[:-1])} and {shown[-1]}"
+        print_text(f"{text}; this event began the last time")
 
     def _never(self) -> str:
         """The text if there is no event to report."""
-        run, came = self.told.run, f"it came at offset {self.came}"
+        run, came = self.told.run, f"the job was created at offset {self.came}"
         later = self.came > max(run.asked, 0)
         if run.held_before and run.holds:
-            since = f"; it has been blocked since {came}" if self.blocked and later else f"; {came}" if later else ""
-            return f"it holds all along in {self._where}{since}"
+            created = "it has been blocked since it was created" if self.blocked else "the job was created"
+            since = f"; {created} at offset {self.came}" if later else ""
+            return f"it always holds in {self._where}{since}"
         if run.over and run.ended <= self.came:
             first, last = run.over[-1]
-            return f"never since {came} (before that it held, the last time at offsets {first} to {last})"
+            return f"never since {came} (it held before that, the last time at offsets {first} to {last})"
         if not run.held_before:
             return f"it never holds in {self._where}"
-        return f"it holds at the beginning and ceases to at offset {run.ended} in {self._where}"
+        return f"it holds at the beginning, and no longer from offset {run.ended} on, in {self._where}"
 
     def _print_limits(self) -> None:
         if self.infeasible:
-            print_text(f"since offset {self.infeasible} not even an empty cluster of these nodes could hold it")
+            print_text(f"since offset {self.infeasible}, the job doesn't fit even an empty cluster of these nodes")
         if self.told.run.unasked:
-            print_text(f"the job ended at offset {self.told.run.unasked}: from there on it isn't asked")
+            print_text(f"the job ended at offset {self.told.run.unasked}: later offsets aren't checked")
 
 
 def _found_json(found: Found | None) -> dict[str, Any] | None:
@@ -166,4 +167,4 @@ def _print_found(found: Found) -> None:
     )
     say()
     rows = [(one.subject, one.what, one.before or "-", one.after or "-") for one in found.changed]
-    print_table(("changed", "what", "before", "after"), rows, empty="it changed nothing else that is shown here")
+    print_table(("changed", "what", "before", "after"), rows, empty="no other change to show")

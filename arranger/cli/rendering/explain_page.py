@@ -123,7 +123,7 @@ class Page:
         lacked = [reason.name for reason in waited.of if reason.kind == ReasonKind.INSUFFICIENT]
         what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
         if any(reason.kind == ReasonKind.QUOTA for reason in waited.of):
-            what = f"room in its namespace ({waited.reasons})"
+            what = f"quota of its namespace ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
@@ -142,12 +142,12 @@ class Page:
         if short is not None:
             self._said[_counts(short)] = None
         if short is not None and short.closest is not None:
-            more = f" (and {short.closest.alike} more alike)" if short.closest.alike else ""
+            more = f" (and {short.closest.alike} more like it)" if short.closest.alike else ""
             print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
         if waiting.infeasible_since_ms:
             since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
             print_text(
-                f"  infeasible    since {since} no empty cluster of these nodes could hold it; "
+                f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; "
                 f"the first cycle from {until} on gives it up",
                 indent=16,
             )
@@ -165,19 +165,18 @@ class Page:
             self._cut(("position", "job", "because of", "gets"), rows, "arranger replay", shown=_FEW)
         self._takers(waiting)
         if waiting.holders:
-            heading("Others that hold it there: no decision that was read placed them")
+            heading("Others that hold it there, without a decision in the part of the log that was read")
             held = [(one.since or "-", one.who, _amounts(one.amounts), few(one.nodes, 3)) for one in waiting.holders]
             self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
 
     def _blockers(self, waiting: Waiting) -> None:
         """Print the events that keep the job waiting: those since its creation, or else the earlier ones."""
-        events, came = waiting.blockers or waiting.earlier, "it came" if waiting.blockers else "before it came"
+        events, when = waiting.blockers or waiting.earlier, "since" if waiting.blockers else "before"
         if events:
             without = "without this event" if len(events) == 1 else "without any one of these events"
             say()
-            print_text(
-                f"What keeps it waiting, since {came}: {without}, a cycle would give it {self._what(waiting)} now"
-            )
+            cause = f"What keeps it waiting (events {when} its creation)"
+            print_text(f"{cause}: {without}, a cycle would give it {self._what(waiting)} now")
             rows = [(one.offset, one.text) for one in events]
             self._some(("offset", "event"), rows, "earlier events like these", right=("offset",))
         elif waiting.shortfall is not None:
@@ -187,10 +186,10 @@ class Page:
         """Print the changes that would help, the first few of each kind."""
         what = self._what(waiting)
         if not waiting.remedies:
-            if waiting.tried:
-                tried = f"{waiting.tried} changes that were" if waiting.tried > 1 else "the one change that was"
-                of = "None of " if waiting.tried > 1 else "Not even "
-                heading(f"{of}{tried} tried by a cycle at this point gives it {what}")
+            if waiting.tried > 1:
+                heading(f"None of the {waiting.tried} changes that a cycle tried at this point gives it {what}")
+            elif waiting.tried:
+                heading(f"The one change that a cycle tried at this point doesn't give it {what}")
             return
         heading(f"What would give it {what}, each tried by a cycle at this point")
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
@@ -227,11 +226,11 @@ class Page:
         answer = self._answer
         if answer.unexplained:
             say()
-            print_text(f"{answer.unexplained} placements were decided before the oldest state that this log can give")
+            print_text(f"{answer.unexplained} placements were decided before the oldest state in this log")
         if answer.other_versions:
             say()
             print_text(
-                f"{answer.other_versions} placements were decided by policy versions that aren't installed here; "
+                f"{answer.other_versions} placements were decided with policy versions that aren't installed here; "
                 "arranger verify names them"
             )
         shown = answer.placement_explanations if self._everything else answer.placement_explanations[:_EXPLANATIONS]
@@ -239,7 +238,7 @@ class Page:
             self._explanation(placed)
         if len(shown) < len(answer.placement_explanations):
             more = len(answer.placement_explanations) - len(shown)
-            heading(f"{more} more nodes that its pods went to: --pod NAME, or --all")
+            heading(f"{more} more nodes got pods of it: --pod NAME, or --all")
         elif len(answer.placement_explanations) == MOST:
             heading(f"The first {MOST} placements are explained; --pod explains any other")
 
@@ -250,18 +249,19 @@ class Page:
             indent=2,
         )
         print_text(
-            f"  placed at offset {placed.offset} by the cycle at offset {placed.cycle}, taken on offset {placed.base} "
-            f"at {self._time(placed.time_ms)}; onto the same node in this step: {placed.together}",
+            f"  placed at offset {placed.offset} by the cycle at offset {placed.cycle}, on the state at offset "
+            f"{placed.base}, at {self._time(placed.time_ms)}; on the same node in this step: {placed.together}",
             indent=2,
         )
         refused = ", ".join(f"{count} {reason_text(reason)}" for reason, count in placed.refused)
         print_text(
-            f"  {placed.passed} of {placed.nodes} nodes could take it" + (f"; not: {refused}" if refused else ""),
+            f"  {placed.passed} of {placed.nodes} nodes could take it"
+            + (f"; the others: {refused}" if refused else ""),
             indent=2,
         )
         if placed.retaken_on != placed.node:
             print_text(
-                f"  taken again, it comes to {placed.retaken_on}: the record can't be repeated (arranger verify)",
+                f"  in the repeated cycle, it gets {placed.retaken_on}: the record can't be repeated (arranger verify)",
                 indent=2,
             )
         other = placed.compared
@@ -276,7 +276,7 @@ class Page:
     def _consequences(self) -> None:
         if not self._answer.consequences:
             return
-        heading("What happened to it, and because of what")
+        heading("What happened to it, and why")
         rows = [cells for one in self._answer.consequences for cells in self._consequence_rows(one)]
         self._cut(("offset", "time", "what", "text"), rows, "--all")
 
@@ -294,7 +294,7 @@ class Page:
         if told:
             heading("Decisions about it that took no effect")
             rows = [(m.offset, Told(m.time_ms), m.kind, m.reason, self._once(m.text, m.shortage)) for m in told]
-            self._table(("offset", "time", "kind", "why", "said"), rows, right=("offset",))
+            self._table(("offset", "time", "kind", "why", "text"), rows, right=("offset",))
         if hidden:
             say()
             print_text(
@@ -306,7 +306,7 @@ class Page:
         """Print the time in each state; if there are many intervals, also the sums."""
         answer = self._answer
         if len(answer.intervals) > 2 * _FEW:
-            heading("Time in each state, in all")
+            heading("Total time in each state")
             rows = [(duration(one.span_ms), one.times, one.stage, one.waiting_for) for one in answer.spent]
             self._some(("for", "times", "stage", "waiting for"), rows, "shorter ones", right=("for", "times"))
         heading("Time in each state")
@@ -388,8 +388,8 @@ def _pods(job: Standing) -> str:
     if not job.ended:
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
     left = job.pods_present
-    still = f"{left} of its pods {'is' if left == 1 else 'are'} still there" if left else "its pods are gone"
-    return f"{job.pods_desired} wanted; the job has ended, {still}"
+    still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
+    return f"{job.pods_desired} desired; the job has ended, {still}"
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:
@@ -403,12 +403,12 @@ def _remedy_cells(remedy: Remedy) -> tuple[object, ...]:
 
 
 def _taker_cells(taker: Taker) -> tuple[object, ...]:
-    given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has given it back"
+    given_back = f"freed it at offset {taker.freed_at}" if taker.freed_at else "has freed it"
     part = "" if taker.held == taker.amounts else f": {_amounts(taker.held) or 'nothing'}"
-    has = f"its pods are still there{part}" if taker.leaving else f"holds {f'the rest{part}' if part else 'it'}"
+    has = f"its pods still exist{part}" if taker.leaving else f"holds {f'the rest{part}' if part else 'it'}"
     now = has if taker.holds else given_back
     if taker.holds and not taker.since_created:
-        now += ", since before it came"
+        now += ", since before this job was created"
     return (taker.offset, Told(taker.time_ms), taker.job, _amounts(taker.amounts), few(taker.nodes, 3), now)
 
 

@@ -12,8 +12,8 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
         ("weights", _weights(one), _weights(other)),
         ("jobs that get their quorum", one.quorums, other.quorums),
         ("pods placed", one.pods, other.pods),
-        ("given", one.given or "nothing", other.given or "nothing"),
-        ("jobs that wait, or in part", one.waiting, other.waiting),
+        ("resources placed", one.given or "nothing", other.given or "nothing"),
+        ("jobs that wait, at least in part", one.waiting, other.waiting),
     ]
     known = [row for row in rows if any(cell not in ("", "nothing") for cell in row[1:])]
     print_table(("plan", *heads), known)
@@ -26,10 +26,10 @@ def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, st
     rows = [row for difference in found.values() for row in _rows(difference, heads)]
     if everything:
         rows += [_row(plan, plan.job, "both") for plan in same]
-    columns = ("job", "plan", "queue", "pods", "what becomes of it")
+    columns = ("job", "plan", "queue", "pods", "result")
     print_table(columns, rows, right=("queue",), empty="the plans don't differ")
     if same and not everything:
-        print_text(f"about {counted(len(same), 'more job')} the plans agree")
+        print_text(f"the plans agree on {counted(len(same), 'more job')}")
 
 
 def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:
@@ -38,7 +38,7 @@ def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[objec
 
 def _row(plan: JobPlan | None, job: str, head: str) -> tuple[object, ...]:
     if plan is None:
-        return (job, head, "-", "-", "it isn't in the plan")
+        return (job, head, "-", "-", "not in the plan")
     return (job, head, plan.queue or "-", f"{plan.held}+{plan.placed}/{plan.desired}", _words(plan))
 
 

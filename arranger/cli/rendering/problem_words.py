@@ -7,56 +7,56 @@ from arranger.workers.status import MemberStatus, Problem, Status
 #: Kind → (problem, next step). Placeholders: `subject`, and the durations `lasts` and `off`.
 _WORDS = {
     ProblemKind.WATCH: (
-        "can't watch {subject} objects, or hears nothing of them, for {lasts}",
-        "see its log and /readyz, and whether the API server answers it; restart it if the watch stays silent",
+        "has had no working watch of {subject} objects for {lasts}",
+        "check its log and /readyz, and whether it reaches the API server; restart it if the watch stays silent",
     ),
     ProblemKind.API: (
-        "gets no good answer from the API server for {lasts}",
-        "see its log and /readyz: its way to the API server, its rights, and whether the TYJob resource is there",
+        "has had no successful answer from the API server for {lasts}",
+        "check its log and /readyz, its way to the API server, its rights, and whether the TYJob resource exists",
     ),
     ProblemKind.WRITES_REFUSED: (
-        "can't write to Redis for {lasts}",
-        "see what Redis says: memory (maxmemory), and whether it is a replica",
+        "hasn't been able to write to Redis for {lasts}",
+        "check the memory of Redis (maxmemory), and whether it is a replica",
     ),
     ProblemKind.ARCHIVE: (
-        "has archived nothing for {lasts}: the log isn't trimmed meanwhile and grows",
-        "see its log (archiving failed) and whether the archive can be reached and written",
+        "has archived nothing for {lasts}, so the log isn't trimmed and grows",
+        "check its log (archiving failed), and whether it can reach and write the archive",
     ),
     ProblemKind.SNAPSHOTS_WAIT: (
-        "stores no snapshots for {lasts}, and the log isn't trimmed: {subject} runs an earlier release, which couldn't "
-        "read them",
-        "finish the upgrade, or end that process",
+        "has stored no snapshots for {lasts}, so the log isn't trimmed: {subject} runs an earlier release, which "
+        "couldn't read them",
+        "finish the upgrade, or stop that process",
     ),
     ProblemKind.CLOCK: (
-        "writes nothing: its clock is off by {off} from that of Redis",
-        "set the clock of its machine (chronyc tracking, timedatectl), or that of Redis if all tell this",
+        "writes nothing: its clock differs by {off} from that of Redis",
+        "set the clock of its machine (chronyc tracking, timedatectl), or that of Redis if all processes report this",
     ),
     ProblemKind.CLUSTER: (
         "writes nothing: it is connected to another Kubernetes cluster (UID {subject} of kube-system) than the log's",
-        "correct its kubeconfig or what answers at that address, or give its cluster a name of its own (--cluster)",
+        "correct its kubeconfig or the server at that address, or give its cluster a name of its own (--cluster)",
     ),
     ProblemKind.OTHER: (
-        "tells a problem that this version of arranger has no words for",
-        "ask with the version that runs there",
+        "reports a problem that this version of arranger doesn't know",
+        "run arranger status in the version that runs there",
     ),
 }
 
 
 #: Problems of the Redis server: (problem, next step).
 _FULL = (
-    "Redis is full ({used} of maxmemory {bound}) and refuses writes: nothing is decided or observed, and who runs "
-    "isn't known, because heartbeats are refused too",
+    "Redis is full ({used} of maxmemory {bound}) and refuses writes: nothing is decided or observed, and the running "
+    "processes aren't known, because heartbeats are refused too",
     "raise maxmemory (CONFIG SET maxmemory, and the server's own limit), or free memory that isn't the log's; then "
     "lower keep_events",
 )
 _REPLICA = (
-    "this Redis is a read-only replica: nothing is decided or observed, and who runs isn't known, because heartbeats "
-    "are refused too",
-    "name the primary in the URL, or make this server the primary (REPLICAOF NO ONE) once the other is gone for good",
+    "this Redis is a read-only replica: nothing is decided or observed, and the running processes aren't known, "
+    "because heartbeats are refused too",
+    "use the URL of the primary, or make this server the primary (REPLICAOF NO ONE) if the other is permanently gone",
 )
 _DISK = (
     "Redis can't save to its disk, and may refuse writes until it can",
-    "see the log of Redis and its disk; INFO persistence says when it works again",
+    "check the log of Redis and its disk; INFO persistence shows when saving works again",
 )
 
 

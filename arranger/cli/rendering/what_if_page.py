@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
-from arranger.model.text import few
+from arranger.model.text import counted, few
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Likeness, Utilisation
 
@@ -32,30 +32,31 @@ class Sequel(msgspec.Struct, frozen=True):
 
     def print(self, lasting_ms: int | None) -> None:
         rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
-        print_table(("course", "as it was", "what if"), rows, times=Times.of([]))
+        print_table(("figure", "as it was", "what if"), rows, times=Times.of([]))
         say()
         for line in self._notes(lasting_ms):
             print_text(line, indent=2)
 
     def _notes(self, lasting_ms: int | None) -> Iterator[str]:
         if self.one.waiting_at_end or self.other.waiting_at_end:
-            yield "jobs that still wait at the end count with what they have waited so far"
+            yield "jobs that still wait at the end count with their waiting time so far"
         held = few(list(dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))), _NAMES_SHOWN)
         if held and self.drained:
             yield (
-                f"it stopped where nothing was left that could happen: the log shows no end of {held}, "
-                "so what they hold is never free again; --lasting gives them an end"
+                f"a run stopped when nothing more could happen: the log shows no end of {held}, so the nodes "
+                "that they hold never become free; --lasting gives them an end"
             )
         elif self.one.endless or self.other.endless:
-            yield "attempts without an end in the log run to the end of the time shown; --lasting gives them an end"
+            yield "attempts without an end in the log last to the end of the run; --lasting gives them an end"
         elif lasting_ms is not None:
             yield f"attempts without an end in the log last {duration(lasting_ms)}"
         alike = self.alike
         total = alike.common + alike.only_log
         if total:
             yield (
-                f"as it was and the log: {alike.equal} of {total} starts within a second of each other, the farthest "
-                f"{duration(alike.farthest_ms)} apart; {alike.only_log} only in the log, {alike.only_here} only here"
+                f"as it was, compared with the log: {alike.equal} of {total} starts differ by at most a second, the "
+                f"largest difference is {duration(alike.farthest_ms)}; {counted(alike.only_log, 'start')} only in "
+                f"the log, {alike.only_here} only in the run"
             )
 
 
@@ -115,12 +116,12 @@ class Answer(msgspec.Struct):
     def print(self, *, everything: bool) -> None:
         inputs = self.inputs
         which = f"the cycle at offset {inputs.cycle}" if inputs.cycle else "a cycle"
-        print_text(f"{which} on the state at offset {inputs.base}, told {local_time(inputs.time_ms)}")
-        print_text(f"otherwise: {self.otherwise}")
+        print_text(f"{which} on the state at offset {inputs.base}, at {local_time(inputs.time_ms)}")
+        print_text(f"changes: {self.otherwise}")
         for edit in self.edits:
             print_text(f"  {edit}", indent=4)
         if self.reproduced is False:
-            print_text("as it was, it doesn't come out as recorded: arranger verify says where")
+            print_text("without changes, the cycle gives another result than recorded: arranger verify shows where")
         say()
         print_summary(self.one, self.other)
         say()

@@ -61,7 +61,7 @@ class Infeasible(JobIs):
 
 
 def there(job: k.JobSeen) -> Condition:
-    return JobIs(job, "is there", lambda job: True)
+    return JobIs(job, "exists", lambda job: True)
 
 
 def facts_of_job(state: State, uid: str) -> Facts:

@@ -43,4 +43,4 @@ class JobsByName:
         namespaces = sorted({job.seen.namespace for job in self.jobs.values()})
         if len(namespaces) > 1:
             labels = ", ".join(f"{namespace}/{self._name}" for namespace in namespaces)
-            raise UsageError(f"there are several jobs {self._name!r}: {labels}", hint="say which as NAMESPACE/NAME")
+            raise UsageError(f"there are several jobs {self._name!r}: {labels}", hint="use NAMESPACE/NAME")

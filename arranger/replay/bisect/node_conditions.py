@@ -45,7 +45,7 @@ def tainted(node: str, key: str = "") -> Condition:
 
 
 def node_there(node: str) -> Condition:
-    return NodeIs(node, "is there", lambda state, row: True)
+    return NodeIs(node, "exists", lambda state, row: True)
 
 
 def free(node: str, resource: str, sign: str, desired: int) -> Condition:

@@ -11,7 +11,7 @@ from arranger.replay.reading.describe import label
 from arranger.scheduling import BUILT_IN, WHOLE, ClusterView, Policies, Shares, in_line
 
 #: Why a job comes after another one of the same priority or share.
-_HELD_BACK = "the API server refused the pods of the latter when it last began to start"
+_HELD_BACK = "the API server refused the pods of the other job at its last start"
 
 
 class Ahead(msgspec.Struct, frozen=True):

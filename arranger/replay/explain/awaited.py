@@ -83,7 +83,7 @@ _WORDS = {
     What.QUORUM_NODES: "nodes for its quorum",
     What.FURTHER_NODES: "nodes for further pods",
     What.BACK_OFF: "its back-off to end",
-    What.RESUME: "its user, who suspended it",
+    What.RESUME: "its user to resume it",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",
     What.FIRST_CYCLE: "a first scheduling cycle",

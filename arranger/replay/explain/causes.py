@@ -152,7 +152,7 @@ class PodHistories:
         history = self._of[key]
         lost = self._node_lost(*key) if pod.node != history.node else None
         cause = lost or history.going
-        how = "went with its node" if lost is not None else "was deleted by somebody else"
+        how = "was lost with its node" if lost is not None else "was deleted by another client"
         node = f" on {pod.node or history.node}" if pod.node or history.node else ""
         counted = "" if history.failed else "; no restart counted"
         message = f"{pod.name} {how}; replaced{node}{counted}"
@@ -195,13 +195,13 @@ class PodHistories:
         history.cause, history.going = history.cause or deleted, history.going or deleted
 
     def job_seen(self, offset: int, time_ms: int) -> None:
-        self._created = self._created or Cause(offset, time_ms, "the job came with this spec")
+        self._created = self._created or Cause(offset, time_ms, "the job was created with this spec")
 
     def waits(self, offset: int, time_ms: int, event: k.Waits) -> None:
         if not event.shortage.infeasible:
             self._infeasible = None
         elif self._infeasible is None:
-            text = "from here on not even an empty cluster of these nodes could hold its quorum"
+            text = "from here on, its quorum doesn't fit even an empty cluster of these nodes"
             self._infeasible = Cause(offset, time_ms, text)
 
     def effect_failed(self, offset: int, time_ms: int, event: k.EffectFailed) -> None:
@@ -300,7 +300,7 @@ class PodHistories:
         """The last foreign pod that was seen on the leader's node."""
         history = self._of.get((attempt, LEADER))
         came = self._around.last_on.get(history.node) if history is not None else None
-        return Cause(came.offset, came.time_ms, f"pod {came.name} came onto the node") if came is not None else None
+        return Cause(came.offset, came.time_ms, f"pod {came.name} appeared on the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
         causes = []
@@ -330,7 +330,7 @@ class PodHistories:
             if turn.after is not None and turn.after.ready:
                 lost = None
             elif lost is None:
-                how = "went" if turn.after is None else "became not ready"
+                how = "was deleted" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
         return lost
 

@@ -147,7 +147,7 @@ class Story:
             uid, gone = self._pods.get(event.name, ("", 0))
             self._pods[event.name] = (event.uid, gone if uid == event.uid else 0)
             if uid and uid != event.uid:
-                after = f" after the one that went at offset {gone}" if gone else ""
+                after = f" after the one that was deleted at offset {gone}" if gone else ""
                 return f"{text}, a new pod{after}"
         elif isinstance(event, k.PodGone):
             uid, _ = self._pods.get(event.name, ("", 0))

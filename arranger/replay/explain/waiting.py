@@ -113,25 +113,25 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         first = _first(gets or shortfall.found, shortfall.others)
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
-        return "not everything has been listed in this epoch yet: nobody decides before that"
+        return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
         return _room(job, gets)
     if job.seen.invalid:
         return f"its spec is invalid: {job.seen.invalid}"
     if job.seen.deleting or job.valid_spec.terminating:
-        return "it is being ended: no node is sought for it any more"
+        return "it is being ended, so it gets no more nodes"
     if job.valid_spec.suspend:
-        return "it is suspended: no node is sought for it until spec.suspend is false"
+        return "it is suspended, so it gets no nodes until spec.suspend is false"
     return _why_not_now(state, job)
 
 
 def _why_not_now(state: State, job: JobRecord) -> str:
     """Why a job with a valid, active spec isn't in the queue."""
     if job.schedule_state == ScheduleState.FAILED:
-        return "it was given up: no empty cluster of these nodes could hold its quorum"
+        return "it was given up, because its quorum doesn't fit even an empty cluster of these nodes"
     left_ms = job.not_before_ms - state.time_ms
     if left_ms > 0 and not has_earlier_pods(state, job):
-        return f"it backs off: no nodes are sought for it for {left_ms / 1000:g} s more"
+        return f"it backs off: it gets no nodes for {left_ms / 1000:g} s more"
     return f"it isn't in the queue: it waits for {awaited_text(awaited(state, job)) or 'nothing'}"
 
 

@@ -20,7 +20,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 
 #: The text of a job that was seen without a change that decisions depend on.
-SEEN_AGAIN = "seen again, its spec as before"
+SEEN_AGAIN = "seen again, with the same spec"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.
 ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersReplaced, k.EffectFailed)
@@ -122,7 +122,7 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     parts += [f"restarted {event.restarts} times"] if event.restarts else []
     # Kubernetes gives both times in whole seconds. If a pod ended in the second of its deletion request, the order is
     # unknown.
-    reason = "told to go before it had ended or in that second" if event.reason == STOPPED else event.reason
+    reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason
     message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
     parts += [text for text in (event.waiting, reason, message) if text]
     return ", ".join(parts)
@@ -142,11 +142,11 @@ def _quota_seen(event: k.QuotaSeen, _state: State) -> str:
     used = dict(event.used)
     parts = [_of_quota(name, used.get(name), hard) for name, hard in event.hard]
     of = [f"{scope.name} {scope.operator} {','.join(scope.values)}".strip() for scope in event.scopes]
-    return ", ".join(parts or ["limits nothing of pods"]) + (f"; of pods: {', '.join(of)}" if of else "")
+    return ", ".join(parts or ["no limits for pods"]) + (f"; of pods: {', '.join(of)}" if of else "")
 
 
 def _of_quota(name: str, used: int | None, hard: int) -> str:
-    told = quantity(unit_of(name), used) if used is not None else "nobody knows how much"
+    told = quantity(unit_of(name), used) if used is not None else "an unknown amount"
     return f"{name} {told} of {quantity(unit_of(name), hard)} used"
 
 
@@ -170,13 +170,13 @@ def _searched(event: k.CycleTaken) -> str:
 
 
 def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
-    return f"; no nodes are sought for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
+    return f"; no nodes for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
 
 _WORDS: dict[type, Any] = {
     k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}{_of_cluster(event.cluster)}",
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
-    k.ListingBegun: lambda event, _: "all of them are listed",
+    k.ListingBegun: lambda event, _: "a listing of all of them begins",
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
     k.NodeSeen: lambda event, _: _facts(event.facts),
     k.NodeGone: lambda event, _: "gone",
@@ -187,14 +187,14 @@ _WORDS: dict[type, Any] = {
     k.QuotaSeen: _quota_seen,
     k.QuotaGone: lambda event, _: "gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
-    k.CycleTaken: lambda event, _: f"on offset {event.base}{_searched(event)}",
+    k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,
     k.EffectFailed: lambda event, _: (
-        f"{event.effect}: {event.code} {event.reason}{', for good' if event.permanent else ''}: {event.message}"
+        f"{event.effect}: {event.code} {event.reason}{', permanently' if event.permanent else ''}: {event.message}"
     ),
 }
 

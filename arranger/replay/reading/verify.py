@@ -179,7 +179,7 @@ class Verification:
             self.report.stray_decisions += 1
             if self.report.first_difference is None:
                 job = label_of(self.state, event.job_uid)
-                what = "the decision stands outside of any cycle"
+                what = "the decision is outside of any cycle"
                 self.report.first_difference = Difference(
                     0, 0, offset, job, k.kind_of(event), what, describe(event, self.state), None, {}
                 )
@@ -189,7 +189,7 @@ def _cycle_difference(
     entry: Entry, offset: int, base: int, retaken: tuple[k.Event, ...] | None, state: State
 ) -> Difference:
     if retaken is None:
-        what = f"its base, offset {base}, is not the end of an entry before it: no state was ever seen there"
+        what = f"its base, offset {base}, is not the end of an entry before it, so no process ever had that state"
         recorded = describe(entry.batch.events[0], state)
         return Difference(offset, base, offset, "", "CycleTaken", what, recorded, None, {})
     found = difference(entry.first, entry.batch.events, retaken, state)
@@ -243,12 +243,12 @@ def _words(event: k.Event | None, state: State) -> str | None:
 
 def _what(recorded: k.Event | None, retaken: k.Event | None) -> str:
     if recorded is None:
-        return "the record lacks a decision that the cycle takes"
+        return "the record lacks a decision that the cycle makes"
     if retaken is None:
-        return "the record has a decision that the cycle doesn't take"
+        return "the record has a decision that the cycle doesn't make"
     if type(recorded) is not type(retaken) or getattr(recorded, "job_uid", "") != getattr(retaken, "job_uid", ""):
-        return "another decision comes in its place"
-    return "the decision says something else"
+        return "the cycle makes another decision instead"
+    return "the decision has other contents"
 
 
 def _differing(recorded: k.Event | None, retaken: k.Event | None) -> dict[str, tuple[Any, Any]]:

@@ -249,7 +249,7 @@ def edit_text(event: k.Event, state: State) -> str:
         changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
         return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
     if isinstance(event, k.QuotaSeen) and event.name in state.quotas.get(event.namespace, {}):
-        return f"quota {event.namespace}/{event.name}: it limits what the file says"
+        return f"quota {event.namespace}/{event.name}: its limits are replaced by those in the file"
     if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
         return ""
     job = state.jobs[event.uid]

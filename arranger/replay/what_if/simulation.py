@@ -230,4 +230,4 @@ def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[Unp
     if placed:
         nodes = len({pod.node for pod in placed})
         return f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
-    return message_of(job) or ("no node is sought for it now" if unplaced else "it asks for no node")
+    return message_of(job) or ("it gets no nodes now" if unplaced else "it needs no nodes")

@@ -42,7 +42,7 @@ def refusals(case: Case) -> Iterator[Change]:
         cause = case.story.pod_histories.refused_by.get(node)
         yield Change(
             "wait",
-            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, whose kubelet refused a pod of it",
+            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, which refused one of its pods",
             (),
             cause.offset if cause is not None else 0,
             cause.text if cause is not None else "",
@@ -188,7 +188,7 @@ def _lost_nodes(case: Case) -> Iterator[Change]:
         if turn.after is None and turn.before is not None and not case.state.nodes.has(name):
             facts = msgspec.structs.replace(turn.before, ready=True, cordoned=False)
             seen = hypothesis.node_seen(case.state, name, facts)
-            yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} went", name)
+            yield Change("node", f"node {name} back", (seen,), turn.offset, f"node {name} was deleted", name)
 
 
 def _shrunk_nodes(case: Case) -> Iterator[Change]:

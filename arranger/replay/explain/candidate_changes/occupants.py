@@ -32,7 +32,7 @@ def other_pods(case: Case) -> list[Change]:
         offset = case.around.came.get(other.uid, 0)
         name = f"pod {other.namespace}/{other.name}"
         gone = hypothesis.pods_gone(case.state, [other])
-        said = f"{name} came onto {other.node}"
+        said = f"{name} appeared on {other.node}"
         found.append(Change("pod", f"when {name} is gone from {other.node}", gone, offset, said, name))
     found += [_ending(case, case.state.jobs[uid], lambda _: "its pods keep this one away") for uid in of_jobs]
     return sorted(found, key=lambda change: -change.undoes)
@@ -46,7 +46,7 @@ def departed(case: Case) -> Iterator[Change]:
     for offset, pod in islice((one for one in reversed(case.around.departed) if sought(one[1])), 4):
         name = f"pod {pod.namespace}/{pod.name}"
         back = hypothesis.pod_back(case.state, pod)
-        yield Change("pod", f"{name} back on {pod.node}", (back,), offset, f"{name} went", name)
+        yield Change("pod", f"{name} back on {pod.node}", (back,), offset, f"{name} was deleted", name)
 
 
 def leaving(case: Case) -> Iterator[Change]:
@@ -69,7 +69,7 @@ def leaving(case: Case) -> Iterator[Change]:
     names = [f"{pod.namespace}/{pod.name}" for pod in pods]
     yield Change(
         "pod",
-        f"when what is being deleted is gone: pod{'s' if len(pods) > 1 else ''} {names_text(names)}",
+        f"when the pods that are being deleted are gone: {names_text(names)}",
         hypothesis.pods_gone(state, pods),
         newest[0],
         f"{newest[1]} (pods that are being deleted {hold})",
@@ -81,7 +81,7 @@ def _origin(case: Case, pod: k.PodSeen) -> tuple[int, str]:
     """The offset of the event that gave a pod its node, 0 if it wasn't read, and its description."""
     owner = pod.owner
     if owner is None:
-        return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} came onto {pod.node}"
+        return case.around.came.get(pod.uid, 0), f"pod {pod.namespace}/{pod.name} appeared on {pod.node}"
     for one in reversed(case.around.placements.get(owner.job_uid, [])):
         if one.attempt == owner.attempt and any(placed.node == pod.node for placed in one.pods):
             return one.offset, f"{one.job} was placed"

@@ -34,7 +34,7 @@ def out_of_queue(case: Case) -> Iterator[Change]:
             "spec.suspend false" + (f", {when}" if when else ""),
             (hypothesis.job_seen(job, state, msgspec.structs.replace(spec, suspend=False)), *gone),
             offset,
-            "it was suspended" if edit is not None else "it came suspended",
+            "it was suspended" if edit is not None else "it was created suspended",
         )
     elif stay or left_ms > 0:
         began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
@@ -71,7 +71,7 @@ def configurations(case: Case) -> Iterator[Change]:
             what = ", ".join(said)
             usable = case.policies.usable(before)
             yield Change(
-                "config", what, (), configured.offset, f"cycles are taken otherwise since: {what}", config=usable
+                "config", what, (), configured.offset, f"the configuration of cycles changed: {what}", config=usable
             )
 
 
@@ -96,6 +96,8 @@ def ahead(case: Case) -> Sequence[Change]:
         other = others[number]
         name = label(other)
         gone = hypothesis.job_gone(other, case.state)
-        return Change("queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} came", name)
+        return Change(
+            "queue", f"if {name} weren't ahead of it", gone, arrived.get(other.uid, 0), f"{name} was created", name
+        )
 
     return Steps(len(others), without)
