@@ -69,9 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "127.0.0.1"
     http_port: Annotated[
-        int, _about("port of /healthz, /readyz and /metrics; 0: any free port, which the log names", 0, 65535)
+        int, _about("port of /healthz, /readyz and /metrics; 0: any free port, which a log line names", 0, 65535)
     ] = 8460
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is logged")] = (
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("lowest severity that is logged")] = (
         "info"
     )
     log_format: Annotated[
@@ -85,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pod_policy: Annotated[
         str,
         _about(
-            "how pods choose nodes in jobs whose spec names no basicPolicy; `arranger policies` lists them",
+            "how nodes are chosen for jobs whose spec names no basicPolicy; `arranger policies` lists them",
             policies="pod",
         ),
     ] = "BinPack"
@@ -97,10 +97,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
     infeasible_grace_s: Annotated[
-        int, _about("seconds that a job may not fit even an empty cluster before it fails", 0, _WEEK_S)
+        int, _about("seconds before a job that doesn't fit even an empty cluster fails", 0, _WEEK_S)
     ] = 300
     lost_node_s: Annotated[
-        int, _about("seconds that a node may be not ready or gone before its pods count as lost", 1, _WEEK_S)
+        int, _about("seconds that a node may be gone or not ready before its pods count as lost", 1, _WEEK_S)
     ] = 60
     refused_node_s: Annotated[
         int, _about("seconds that a job avoids a node whose kubelet refused one of its pods", 0, _WEEK_S)
@@ -114,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     refused_grace_s: Annotated[
         int,
         _about(
-            "seconds that the API server may refuse pods before their nodes are given up; they are retried every 2 s",
+            "seconds that the API server may refuse pods before their nodes are given up; pods are retried every 2 s",
             0,
             _WEEK_S,
         ),
@@ -122,13 +122,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasons_a_second: Annotated[
         int,
         _about(
-            "waiting jobs whose reason may change in a second; each change costs the API server a status", 1, 10_000
+            "waiting jobs whose reason may be updated per second; each costs the API server a status update", 1, 10_000
         ),
     ] = 20
     search_steps: Annotated[
         int,
         _about(
-            "microsecond-sized steps of the complete search for a job that the simple ways don't place; 0: no search",
+            "limit of the complete search for a job's nodes, in steps of about a microsecond; 0: no complete search",
             0,
             1_000_000,
         ),
@@ -140,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _about("seconds after which another process takes over the leases of a silent one", 2, 600)
     ] = 15
     heartbeat_s: Annotated[
-        float, _about("seconds between heartbeats; a member counts as gone after three missed ones", 0.1, 60)
+        float, _about("seconds between heartbeats; a process counts as gone after three missed ones", 0.1, 60)
     ] = 3.0
     clock_bound_s: Annotated[
         float,
@@ -165,7 +165,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_grace_s: Annotated[
         int,
         _about(
-            "seconds without a process of an earlier release before storing snapshots that it can't read", 0, 86_400
+            "seconds that processes of an earlier release must be gone before storing snapshots that they can't read",
+            0,
+            86_400,
         ),
     ] = 1800
     keep_events: Annotated[
@@ -186,7 +188,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     archive_every_s: Annotated[
         int, _about("seconds after which new events are archived, if there are any", 1, _WEEK_S)
     ] = 3600
-    drain_s: Annotated[float, _about("seconds that work in flight has to finish after SIGTERM", 0, 600)] = 15.0
+    drain_s: Annotated[float, _about("seconds allowed for finishing work in flight after SIGTERM", 0, 600)] = 15.0
 
     def cycle_config(self, versions: tuple[tuple[str, int], ...] = ()) -> CycleConfig:
         """The part that determines a plan, which each cycle records; `versions` are those of the installed policies."""

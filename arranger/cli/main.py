@@ -37,7 +37,7 @@ COMMANDS: dict[str, str] = {
     "policies": "List the installed policies and filters, including those of other packages.",
     "settings": "Show every setting, its value and the source of the value.",
     "crd": "Print the TYJob resource definition for kubectl apply.",
-    "completion": "Print a script that completes arranger in a shell.",
+    "completion": "Print a shell completion script for arranger.",
 }
 
 #: Subcommand → its module, if the names differ.

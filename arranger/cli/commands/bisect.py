@@ -85,7 +85,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--reason",
     metavar="TEXT",
-    help="… the reason why the job waits is of this kind (Insufficient) or names this (gpu).",
+    help="… the job waits for a reason of this kind (such as Insufficient) or about this (such as gpu).",
 )
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
 @click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it. The check runs cycles.")
@@ -95,7 +95,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--blocked",
     is_flag=True,
-    help="… its quorum is blocked (--not --fits or --not --would-place): the last event that blocked it.",
+    help="… its quorum is blocked (--not --fits or --not --would-place). Finds the last event that blocked it.",
 )
 @click.option("--node", metavar="NAME", help="Search for a condition on this node:")
 @click.option("--cordoned", is_flag=True, help="… the node is cordoned.")
@@ -103,8 +103,10 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
     "--tainted", is_flag=False, flag_value="", metavar="[KEY]", help="… the node has a taint, with this key if given."
 )
 @click.option("--not-ready", is_flag=True, help="… the node is not ready.")
-@click.option("--free-gpu", metavar="'<N'", help="… the number of GPUs free on the node: < <= = >= > and a number.")
-@click.option("--free", metavar="'RESOURCE<N'", help="… the amount of a resource free on the node, as in 'memory<4Gi'.")
+@click.option(
+    "--free-gpu", metavar="'<N'", help="… the node has this many free GPUs, as in '<2'; the signs are < <= = >= >."
+)
+@click.option("--free", metavar="'RESOURCE<N'", help="… the node has this much of a resource free, as in 'memory<4Gi'.")
 @click.option("--gone", is_flag=True, help="… the job or node no longer exists.")
 @click.option("--not", "negated", is_flag=True, help="Find where the condition stops holding.")
 @click.option("--last", is_flag=True, help="Find the last event at which the condition starts to hold, not the first.")
@@ -127,13 +129,13 @@ def command(
 ) -> int:
     r"""Find the event at which a condition starts to hold, or the first cycle with a different result.
 
-    With --job or --node, bisect checks every state from --from to --to in one fold, so it misses no condition that
-    comes and goes. It reports the first event at which the condition starts to hold, and what that event changed. With
-    --last or --blocked it reports the last such event, whether the condition still holds at the end, and at what other
-    times it held. It checks a condition at the end of each batch, as every process saw the log, and then names the
-    event in the batch. For the time before a job appeared, it uses the job's first spec to find what the job would get.
-    It doesn't check what a job would get before everything was listed, or after the job ended. If several jobs had one
-    name, the name means the newest of them up to --to.
+    With --job or --node, bisect checks every state from --from to --to in one fold, so it also finds a condition that
+    held only for a while. It reports the first event at which the condition starts to hold, and what that event
+    changed. With --last or --blocked it reports the last such event, whether the condition still holds at the end, and
+    at what other times it held. It checks a condition at the end of each batch, because every process sees the log
+    batch by batch, and then names the event in the batch. For the time before a job appeared, it uses the job's first
+    spec to find what the job would get. It doesn't check what a job would get before every kind of object was listed,
+    or after the job ended. If several jobs had the same name, the name means the newest of them up to --to.
 
     With --queue-policy, --policy, --weights or --config, bisect re-runs every recorded cycle that took effect, now
     under that configuration. It reports the first cycle that gives a job other nodes. It compares neither the reasons

@@ -59,7 +59,7 @@ _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules
     metavar="DIR",
     help="Folder (or file) of TYJobs to run. [default: the examples; with --keep, none]",
 )
-@click.option("--keep", is_flag=True, help="Stay up for kubectl; Ctrl-C ends it.")
+@click.option("--keep", is_flag=True, help="Keep the cluster up for kubectl until Ctrl-C.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -69,13 +69,13 @@ _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules
 def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path | None) -> int:
     """Run the example jobs on an embedded cluster and watch them.
 
-    The exit status is 0 if every job ended as its annotation demo.arranger.dev/expect says, or has no such annotation.
-    A job that doesn't fit an empty cluster fails after 8 seconds here, to keep the demo short. In production the
-    setting infeasible_grace_s decides that time.
+    The exit status is 0 if every job with the annotation demo.arranger.dev/expect ended as this annotation says. A job
+    that doesn't fit an empty cluster fails after 8 seconds here, to keep the demo short. In production the setting
+    infeasible_grace_s decides that time.
 
     \b
       arranger demo                          the examples, on 4 nodes of 8 GPUs
-      arranger demo --keep                   an empty cluster: it prints the kubeconfig to use with kubectl
+      arranger demo --keep                   an empty cluster; prints the kubeconfig for kubectl
       arranger demo --jobs my-jobs/ --nodes 16
     """  # noqa: D301 - the \b is for click, and must be that character
     try:

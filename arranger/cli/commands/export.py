@@ -98,16 +98,17 @@ def command(
     target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
     **points: Point | None,
 ) -> None:  # fmt: skip
-    r"""Write a log, or a part of it, to one file, for example for a bug report. Other commands read the file as --log.
+    r"""Write a log, or a part of it, to one file, for example for a bug report. Other commands read it with --log.
 
     With --job, the export covers the life of this job and some time before it. It begins with the first event about the
-    oldest job that existed at the creation of this job, but at most 100,000 events before this creation. It ends with
-    the last event about this job, or at the end of the log if the job hasn't ended. It contains the state before the
-    first of these events, and all events of this time, because other jobs and pods compete with the job.
+    oldest job that existed when this job was created, but at most 100,000 events before that. It ends with the last
+    event about this job, or at the end of the log if the job hasn't ended. It contains the state before the first of
+    these events, and all events of this time, because other jobs and pods compete with the job.
 
-    A log never contains environment variables, annotations or names of images. With --hash-names, the export contains
-    pseudonyms such as n-000123 instead of names. The pseudonyms have the same order as the names, because this order
-    breaks ties. If you also use --job, the command prints the pseudonym of the job. The file doesn't say which it is.
+    A log never contains environment variables, annotations or image names. With --hash-names, the export contains
+    pseudonyms such as n-000123 instead of names. The pseudonyms have the same order as the names, because the scheduler
+    breaks ties by this order. If you also use --job, the command prints the job's pseudonym. The file doesn't say which
+    pseudonym that is.
 
     \b
       arranger export --job team-a/train --to train.arranger

@@ -36,7 +36,7 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
     multiple=True,
     metavar="NAME",
     help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen; "
-    "repeat it to compare. [default: FragmentGradient]",
+    "repeat --policy to compare. [default: FragmentGradient]",
 )
 @setting_flags("queue_policy", "weights")
 @click.option("--trace-nodes", type=_CSV, metavar="CSV", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
@@ -70,15 +70,15 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
     r"""Show what the scheduler would do with the cluster and the jobs in FILEs, or with a trace.
 
     FILEs hold Nodes, Pods, ResourceQuotas and TYJobs as kubectl prints them: YAML or JSON, with Lists and any number of
-    documents. A FILE can be a folder of such files, or - for standard input. The command reads nothing from a cluster
-    and writes nothing. It lists jobs in the order in which the cycle took them, with the node of every placed pod. For
-    every other pod, it shows how many nodes refuse the pod for each reason. Then it shows the use of every node. The
-    exit status is 1 if a TYJob is invalid.
+    documents. A FILE can be a folder of such files, or - for standard input. The command needs no cluster and changes
+    none. It lists jobs in the order in which the cycle took them, with the node of every placed pod. For every other
+    pod, it shows how many nodes refuse the pod for each reason. Then it shows the use of every node. The exit status is
+    1 if a TYJob is invalid.
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in
-    percent of all GPUs, how much arrived, how much was allocated, and how much is idle but too fragmented for typical
-    pods.
+    percent of all GPUs, how many the arrived pods request, how many are allocated, and how many are idle but too
+    fragmented for typical pods.
 
     \b
       kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml

@@ -30,7 +30,7 @@ from arranger.workers.status import SHARING, MemberStatus, Moment, Status, probl
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a process may know of events that it hasn't folded.",
+    help="How long a process may know of events without folding them, before it counts as lagging.",
 )
 @output_option
 def command(target: str | None, settings: Settings, max_lag: float, output: str) -> int:
@@ -38,7 +38,7 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
 
     Exit status 0: all is well. 1: a role has no live process, a kind of object isn't watched or wasn't listed, or a
     process lags behind or reports a problem of its own. The output says what is wrong and what to do next. The command
-    writes nothing.
+    only reads.
 
     \b
       arranger status                                     the Redis server in the settings

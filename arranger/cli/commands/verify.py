@@ -32,7 +32,7 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
     r"""Re-run every recorded cycle from its own inputs, and compare the results byte for byte.
 
     Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
-    aren't installed here, or the log is damaged. The command shows the first difference and writes nothing.
+    aren't installed here, or the log is damaged. The command shows the first difference. It never writes to the log.
 
     \b
       arranger verify                                     the log in Redis

@@ -81,7 +81,7 @@ def _until(text: str) -> Until:
     "--lasting",
     type=DURATION_TYPE,
     metavar="DURATION",
-    help="With --until: how long attempts last whose end is not in the log. [default: to the end of the run]",
+    help="With --until: how long an attempt lasts if its end isn't in the log. [default: to the end of the run]",
 )
 @click.option(
     "--plot",
@@ -90,7 +90,7 @@ def _until(text: str) -> Until:
     metavar="FILE",
     help="With --until: plot both runs over time to FILE.png or FILE.svg. Needs arranger[plot].",
 )
-@click.option("--all", "everything", is_flag=True, help="Also show jobs on which the plans agree.")
+@click.option("--all", "everything", is_flag=True, help="Also show jobs for which the plans agree.")
 @output_option
 def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> None:
     r"""Re-run a past cycle as it was and with changes, and show both plans side by side.
@@ -98,18 +98,20 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     If --at is the offset of a cycle or of one of its decisions, that cycle runs again on the same state as before. At
     any other point, a new cycle runs on the state there, with the configuration of the last cycle before that point.
 
-    Another policy applies to the jobs that name none, or, with --every-job, to all jobs. A TYJob in FILE that exists at
-    the point gets the spec in FILE. A Node that exists gets the labels and amounts in FILE, and keeps all others. It
-    also keeps its taints, conditions and unschedulable if FILE doesn't set them. But a Node with a metadata.uid, as
-    `kubectl get -o yaml` prints it, replaces the existing node. The output lists all edits. A new TYJob without
-    creationTimestamp counts as created at the point.
+    A policy given with --queue-policy or --policy applies to the jobs that name none, or, with --every-job, to all
+    jobs. If a TYJob in the FILE of --with exists at that point, it gets the spec in FILE. If a Node in FILE exists, it
+    gets the labels and amounts in FILE, and keeps its other labels and amounts. It also keeps its taints, conditions
+    and unschedulable if FILE doesn't set them. But if the Node in FILE has a metadata.uid, as `kubectl get -o yaml`
+    prints it, it replaces the existing node. A new TYJob without creationTimestamp counts as created at that point. The
+    output lists all edits.
 
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
-    a job holds its nodes as long as in the log, from its placement to the end of its last pod. The output compares how
-    long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that are too small
-    for typical pods, and when the last job ends. It also shows how similar the run as it was and the log are. They
-    differ if pods of one job ended at different times, if workers were replaced, or if cycles in the log were late.
+    a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
+    compares how long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that are
+    too small for typical pods, and when the last job ends. It also shows how closely the run as it was matches the log.
+    The two differ if pods of one job ended at different times, if workers were replaced, or if cycles in the log were
+    late.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF

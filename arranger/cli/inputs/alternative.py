@@ -43,7 +43,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, settings=loaded.settings, other=other, **kwargs)
 
     decorated: Callable[..., Any] = click.option(
-        "--every-job", is_flag=True, help="The other policies also apply to jobs that name their own."
+        "--every-job", is_flag=True, help="Apply --queue-policy and --policy also to jobs that name their own."
     )(wrapped)
     for flag, name, metavar, text in (
         ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
@@ -52,7 +52,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         completed = completing(functools.partial(getattr, SETTINGS[name], "choices"))
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
-    config = "Use the settings in this TOML file that decide a plan. All other settings stay as recorded."
+    config = "TOML file; only its settings that decide a plan are used. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
 
 
