@@ -61,8 +61,9 @@ def _workers(count: int, one: str, more: str) -> str:
 
 
 def _node_lost(facts: StageFacts) -> str:
-    lasting = f" for {facts.seconds} s" if facts.seconds else ""
-    return f"the leader's node {facts.node} is {'gone' if facts.gone else 'not ready'}{lasting}; scheduled again"
+    how = "gone" if facts.gone else "not ready"
+    since = f"has been {how} for {facts.seconds} s" if facts.seconds else f"is {how}"
+    return f"the leader's node {facts.node} {since}; scheduled again"
 
 
 def _restart_limit(facts: StageFacts) -> str:

@@ -451,7 +451,7 @@ def test_a_leader_on_a_lost_node_means_a_new_attempt_without_a_restart_counted()
     world.pass_time(60)
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.RESCHEDULING, "NodeLost")
-    assert stage_text(job.decided) == "the leader's node n1 is not ready for 60 s; scheduled again"
+    assert stage_text(job.decided) == "the leader's node n1 has been not ready for 60 s; scheduled again"
     world.settle()
     assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RUNNING, 1, 0)
     assert "n1" not in job.placements.values()
