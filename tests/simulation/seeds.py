@@ -13,7 +13,10 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-FIXED = range(extent(50, soak=500))
+#: Of the first 50 seeds, those with which every fault site occurs in five of them, or in all that it occurs in.
+_CHOSEN = (0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 21, 25, 26, 27, 28, 30, 31, 34, 40, 41, 45)
+
+FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
 #: The number of seeds drawn in every session; the summary of the tests lists them, passed or failed.
 FRESH = extent(10, soak=100)
