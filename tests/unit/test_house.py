@@ -65,3 +65,9 @@ def test_what_the_map_of_the_architecture_names_is_there() -> None:
         stems = {path.stem for path in folder.rglob("*")}
         named = {name for each in re.findall(r"`([\w/]+)`", told) for name in each.split("/") if name}
         assert named <= stems, f"{folder.name}: {named - stems}"
+
+
+def test_the_definition_and_the_examples_of_the_package_are_links_to_the_only_ones() -> None:
+    for link, target in (("kube/tyjob.yaml", "crds/tyjob.yaml"), ("cli/examples", "examples")):
+        assert (PACKAGE / link).is_symlink(), f"{link} should be a link, and not a second {target}"
+        assert (PACKAGE / link).resolve() == PACKAGE.parent / target

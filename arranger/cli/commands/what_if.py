@@ -110,8 +110,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
     compares how long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that are
     too small for typical pods, and when the last job ends. It also shows how closely the run as it was matches the log.
-    The two differ if pods of one job ended at different times, if workers were replaced, or if cycles in the log were
-    late.
+    They differ if pods of one job ended at different times, workers were replaced, or cycles in the log were late.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
