@@ -101,8 +101,11 @@ def test_get_shows_our_columns(scene: Scene) -> None:
 
 
 def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:
+    apply(scene.kube, job("earlier", suspend=True))
     watching = kubectl_process(scene.kube, "get", "tyj", "-w", "--output-watch-events")
     try:
+        assert watching.stdout is not None
+        assert any(" earlier " in line for line in watching.stdout)  # kubectl has begun to watch
         apply(scene.kube, job("followed", run_s=2))
         scene.kubectl("wait", "tyj/followed", "--for=condition=Scheduled", *WAIT)
         scene.kubectl("wait", "tyj/followed", "--for=condition=Succeeded", *WAIT)
@@ -110,7 +113,6 @@ def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:
         eventually("its pods are cleaned", lambda: scene.phases("followed") == {})
         scene.kubectl("delete", "tyj", "followed", *WAIT)
         seen: list[str] = []
-        assert watching.stdout is not None
         for line in watching.stdout:
             seen.append(line)
             if line.startswith("DELETED"):
@@ -121,6 +123,7 @@ def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:
     stages = [line.split()[2] for line in seen if " followed " in line and len(line.split()) > 4]
     in_order = [stage for stage, _ in itertools.groupby(stages)]
     assert in_order[in_order.index("Starting") :] == ["Starting", "Running", "Succeeded"], seen
+    scene.forget("earlier")
 
 
 def test_a_user_ends_a_job_by_terminating(scene: Scene) -> None:
