@@ -27,8 +27,8 @@ hypothesis.settings.load_profile("house")
 def pytest_configure() -> None:
     """Make the output independent of the terminal in which the tests run."""
     os.environ.pop("COLUMNS", None)
-    # The API servers, etcd and kubectl are Go programs. Less garbage collection saves a tenth of all tests' processor
-    # time, for some hundred MB a server.
+    # The API servers, etcd and kubectl are Go programs. With less garbage collection, for some hundred MB a server, an
+    # idle API server takes 2.7 % of a processor instead of 3.7 %, and starts with a seventh less of its time.
     os.environ.setdefault("GOGC", "400")
 
 

@@ -126,8 +126,8 @@ class _Fold(JobLife):
         owner, old = event.owner, state.pods.get(uid)
         job = state.jobs.get(owner.job_uid) if owner is not None else None
         if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
-            claimed = old is not None and old.owner == owner and old.name == event.name
-            if not (claimed or is_own(job, event)):
+            same = old is not None and (old.owner, old.name, old.namespace) == (owner, event.name, event.namespace)
+            if not (same or is_own(job, event)):
                 event, owner, job = disowned(event), None, None
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:

@@ -15,8 +15,10 @@ is about a microsecond on the machine on which `CELLS` was measured.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ import numpy.typing as npt
 from arranger.scheduling.beam import WIDER, Beam
 
 Amounts = npt.NDArray[np.int64]
+_Found = TypeVar("_Found")
 
 #: Table cells that are computed in one step.
 CELLS = 300
@@ -102,16 +105,22 @@ class Steps:
 
 
 def pack(packing: Packing, limit: int) -> Outcome:
-    """Find a way within `limit` steps. The answers to recent questions are remembered, the same as found again."""
-    kept = _kept(packing.digest, limit)
+    """Find a way within `limit` steps."""
+    return once(packing.digest, limit, lambda: _pack(packing, limit))
+
+
+def once(digest: bytes, limit: int, search: Callable[[], _Found]) -> _Found:
+    """What a search finds for a question within `limit` steps. Results of recent questions are remembered."""
+    kept = _kept(digest, limit)
     if not kept:
-        kept.append(_pack(packing, limit))
-    return kept[0]
+        kept.append(search())
+    found: _Found = kept[0]
+    return found
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept(digest: bytes, limit: int) -> list[Outcome]:
-    """The outcome for a question, once it is known."""
+def _kept(digest: bytes, limit: int) -> list[Any]:
+    """The result for a question, once it is known. The question itself isn't kept: it has arrays of all nodes."""
     return []
 
 

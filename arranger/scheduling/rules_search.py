@@ -17,17 +17,15 @@ import hashlib
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from arranger.scheduling.packing import BoundReached, Steps
+from arranger.scheduling.packing import BoundReached, Steps, once
 
 #: (group, node) checks in one step, and steps for a state, however few its checks are.
 CHECKS = 1
 STATE = 15
 #: The part of the steps for the second search, in another order: one of so many.
 PART = 4
-#: The number of questions whose answers are kept.
-_KEPT = 1024
 
 
 class Kind(StrEnum):
@@ -112,17 +110,8 @@ class Answer:
 
 
 def place_by_rules(question: RulesQuestion, limit: int) -> Answer:
-    """Search within `limit` steps. The answers to recent questions are remembered, the same as found again."""
-    kept = _kept(question.digest, limit)
-    if not kept:
-        kept.append(_answer(question, limit))
-    return kept[0]
-
-
-@lru_cache(maxsize=_KEPT)
-def _kept(digest: bytes, limit: int) -> list[Answer]:
-    """The answer to a question, once it is known."""
-    return []
+    """Search within `limit` steps."""
+    return once(question.digest, limit, lambda: _answer(question, limit))
 
 
 def _answer(question: RulesQuestion, limit: int) -> Answer:

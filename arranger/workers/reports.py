@@ -14,7 +14,7 @@ from arranger.workers.reporter import Reporter, Told, step_of
 
 _log = logging.getLogger(__name__)
 
-#: With more jobs than this to report, the oldest are dropped. Their next report makes up for it.
+#: With more jobs than this to report, the oldest are dropped. Their next report, if there is one, makes up for it.
 _MOST = 5000
 
 

@@ -19,7 +19,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.replay.explain.shortfall import ShortfallObserver
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Survey, Verification
-from arranger.scheduling import packing, rules_search
+from arranger.scheduling import packing
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.placer import Placer
@@ -309,7 +309,6 @@ def test_what_is_remembered_is_what_would_be_found_again(rng: random.Random, kin
     for forget in (True, False, True):
         if forget:
             packing._kept.cache_clear()
-            rules_search._kept.cache_clear()
         plans.append(take_cycle(world.state, world.config, world.now_ms))
     assert plans[0] == plans[1] == plans[2]
 
