@@ -27,6 +27,8 @@ _Part = TypeVar("_Part")
 #: Larger parts aren't cached for sharing: few pods have them, and one can be a megabyte.
 _LARGE = 64
 
+_set = msgspec.structs.force_setattr
+
 
 class Watched(StrEnum):
     """The kinds of Kubernetes objects that are watched."""
@@ -137,11 +139,11 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 
     def __post_init__(self) -> None:
         if len(self.requests) <= _LARGE:
-            msgspec.structs.force_setattr(self, "requests", _shared(self.requests))
+            _set(self, "requests", _shared(self.requests))
         traits = self.traits
         small = traits is not NO_TRAITS and len(traits.labels) <= _LARGE
         if small and (not (traits.host_ports or traits.anti_affinity) or not _asks_much(traits)):
-            msgspec.structs.force_setattr(self, "traits", _shared(traits))
+            _set(self, "traits", _shared(traits))
 
 
 def _asks_much(traits: PodTraits) -> bool:

@@ -82,26 +82,28 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     found = Fallen()
     restarted: list[tuple[SlotKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
-    down: dict[str, bool] = {}
+    on = dict.fromkeys(job.placements.values())
+    down = {node for node in on if nodes.down_for_ms(node, time_ms) >= config.lost_ms}
     shut: dict[tuple[str, int], bool] = {}
     for slot, node in job.placements.items():  # thousands of them at every change of a large job
-        pod = pods.get(bound.get(slot, ""))
-        if slot == LEADER:
-            continue
-        if node not in down:
-            down[node] = nodes.down_for_ms(node, time_ms) >= config.lost_ms
-        if pod is None:
+        uid = bound.get(slot)
+        if uid is None:
             spot = (node, slot[0])
-            if spot not in shut:
-                shut[spot] = closed(state, job, slot)
-            if down[node] or shut[spot]:
+            if slot != LEADER and spot not in shut:
+                shut[spot] = node in down or closed(state, job, slot)
+            if slot != LEADER and shut[spot]:
                 found.lost.append((slot, None))
-        elif pod.phase in TERMINAL and blameless(pod):
+            continue
+        pod = pods[uid]
+        ended = pod.phase in TERMINAL
+        if slot == LEADER or not (ended or pod.restarts or node in down):
+            continue
+        if ended and blameless(pod):
             if not pod.deleting:  # a pod that is being deleted is created again after its deletion
                 found.lost.append((slot, pod))
         elif pod.phase == Phase.FAILED:
             found.failed.append((slot, pod))
-        elif down[node] and pod.phase != Phase.SUCCEEDED:
+        elif node in down and not ended:
             found.lost.append((slot, pod))
         elif pod.restarts:
             restarted.append((slot, pod))

@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import Phase
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import LEADER, Replaced, expand, holds
@@ -53,7 +54,7 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
         yield offset
 
 
-_POD = k.Watched.POD
+_POD, _FAILED = k.Watched.POD, Phase.FAILED
 
 #: For a batch without a cycle, whose placements are refused anyway.
 _NO_CONFIG = CycleConfig()
@@ -125,10 +126,11 @@ class _Fold(JobLife):
             return
         owner, old = event.owner, state.pods.get(uid)
         job = state.jobs.get(owner.job_uid) if owner is not None else None
+        moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
         if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
-            same = old is not None and (old.owner, old.name, old.namespace) == (owner, event.name, event.namespace)
-            if not (same or is_own(job, event)):
-                event, owner, job = disowned(event), None, None
+            new = old is None or moved or old.name != event.name or old.namespace != event.namespace
+            if new and not is_own(job, event):
+                event, owner, job, moved = disowned(event), None, None, True
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
             forget_assumed(state, [state.assumed[owner]], self.changes)
@@ -136,8 +138,8 @@ class _Fold(JobLife):
             state.repelling[uid] = event
         elif state.repelling:
             state.repelling.pop(uid, None)
-        if old is not None and old.owner is not None and old.owner != owner:
-            self._forget_pod_of_job(old)  # its labels were edited, so it fills another slot or none
+        if moved and old is not None and old.owner is not None:
+            self._forget_pod_of_job(old)
         if (
             old is None
             or old.phase != event.phase
@@ -148,13 +150,14 @@ class _Fold(JobLife):
         ):
             self._move(old, event)
         if owner is not None:
-            of_job = state.pods_of.get(owner.job_uid)
-            if of_job is None:
-                of_job = state.pods_of[owner.job_uid] = {}
-            of_job[uid] = event
+            state.pods_of.setdefault(owner.job_uid, {})[uid] = event
             self.changes.jobs[owner.job_uid] = None
             slot = job.slot_of(owner) if job is not None else None
-            if job is not None and slot is not None:
+            if (
+                job is not None
+                and slot is not None
+                and (slot == LEADER or slot not in job.slots.pods or event.restarts or event.phase == _FAILED)
+            ):
                 self._note_pod(job, slot, old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
