@@ -27,7 +27,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         print_json(outcome)
     else:
         _print(outcome)
-    return 1 if any(job.seen.invalid for job in simulation.state.jobs.values()) else 0
+    return 1 if any(job.seen.faults for job in simulation.state.jobs.values()) else 0
 
 
 def _print(outcome: Outcome) -> None:

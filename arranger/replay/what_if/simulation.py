@@ -225,7 +225,7 @@ def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
 
 
 def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[UnplacedPod]) -> str:
-    if job.seen.invalid or (unplaced and job.waits is not None):
+    if job.seen.faults or (unplaced and job.waits is not None):
         return message_of(job)
     if placed:
         nodes = len({pod.node for pod in placed})
