@@ -92,7 +92,7 @@ def _job(world: World, a: int, b: int) -> None:
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
               priority=1 + b % 3, policy=_POLICIES[(a + b) % 8], queue=_QUEUES[a % 3], created=a,
               restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
-              deleting=b == 10, invalid="spec: bad" if b == 9 and a > 8 else "")  # fmt: skip
+              deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "")  # fmt: skip
 
 
 def _jobs(world: World, number: int) -> JobRecord | None:

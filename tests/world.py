@@ -17,6 +17,7 @@ from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import (
     NO_QUOTA_TRAITS,
     CleanPodPolicy,
@@ -232,7 +233,8 @@ class World:
         namespace: str = "default",
         traits: QuotaTraits = NO_QUOTA_TRAITS,
     ) -> JobRecord:
-        """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets."""
+        """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
+        `invalid` is a field that is missing."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -247,7 +249,7 @@ class World:
         version = self._version()
         self.say(
             k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
-                      invalid, "", status)
+                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status)
         )  # fmt: skip
         return self.state.jobs[uid]
 

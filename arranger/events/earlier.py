@@ -1,9 +1,10 @@
 """Earlier versions of events: their format, and their conversion to the present version.
 
-An upcast loses nothing and invents nothing. Version 1 of the decisions had English sentences where the present version
-has facts. Why a cycle found no nodes is parsed from its sentence (`arranger.events.earlier_sentences`), because
-`verify` compares it with the same cycle run again. Of the others, a sentence that said no more than its reason is
-dropped. Any other is kept as it is (`StageFacts.sentence`), because not all facts can be parsed from it.
+An upcast loses nothing and invents nothing. Version 1 of the decisions and of `JobSeen` had English sentences where the
+present version has facts. Why a cycle found no nodes is parsed from its sentence (`arranger.events.earlier_sentences`),
+because `verify` compares it with the same cycle run again. Of the others, a sentence that said no more than its reason
+is dropped. Any other is kept as it is (`StageFacts.sentence`, `FaultKind.RECORDED`), because not all facts can be
+parsed from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +15,30 @@ import msgspec
 
 from arranger.events.earlier_sentences import shortage_of
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, StageFacts
-from arranger.events.kinds import EndedWorker, Event, Placed, StageDecided, Waits, WorkersReplaced
-from arranger.model.job import PlacedPods, ScheduleState, Slot, Stage
+from arranger.events.kinds import EndedWorker, Event, JobSeen, Placed, StageDecided, Waits, WorkersReplaced
+from arranger.model.faults import Fault, FaultKind
+from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, ScheduleState, Slot, Stage
 from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason
 
 _REASONS = {str(reason): reason for reason in StageReason}
+
+
+class JobSeenV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
+    """`invalid` was a sentence."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    created_ms: int
+    deleting: bool
+    spec: JobSpec | None
+    invalid: str
+    status_digest: str
+    status: JobStatusSeen | None = None
 
 
 class StageDecidedV1(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StageDecided.1"):
@@ -102,6 +121,13 @@ def causes_of(sentence: str) -> tuple[EndCause, ...]:
     return (EndCause(EndKind.LOST, Slot(0, 0), 0, sentence=sentence),) if sentence else ()
 
 
+def job_seen(old: JobSeenV1) -> JobSeen:
+    """The observation with the sentence about a wrong spec as its only fault."""
+    head = (old.term, old.namespace, old.name, old.uid, old.resource_version, old.generation, old.created_ms)
+    faults = (Fault("", FaultKind.RECORDED, old.invalid),) if old.invalid else ()
+    return JobSeen(*head, old.deleting, old.spec, faults, old.status_digest, old.status)
+
+
 def stage_decided(old: StageDecidedV1) -> StageDecided:
     reason = reason_of(old.reason)
     facts = facts_of(reason, old.message)
@@ -124,5 +150,11 @@ def _workers_replaced(old: WorkersReplacedV1) -> WorkersReplaced:
 
 #: From an earlier version of a kind to the present one. An earlier version is readable as long as it is listed here.
 UPCASTS: Mapping[type[Any], Callable[[Any], Event]] = MappingProxyType(
-    {StageDecidedV1: stage_decided, WorkersReplacedV1: _workers_replaced, PlacedV1: _placed, WaitsV1: waits}
+    {
+        JobSeenV1: job_seen,
+        StageDecidedV1: stage_decided,
+        WorkersReplacedV1: _workers_replaced,
+        PlacedV1: _placed,
+        WaitsV1: waits,
+    }
 )

@@ -1,13 +1,13 @@
 """The facts of decisions. `arranger.messages` turns them into text for people.
 
-`words` in a fact come from another program: a kubelet, an API server, a container. One reason has Arranger's own words
-there, like the observation of the job: what is wrong with a spec (`InvalidSpec`).
+`words` in a fact come from another program: a kubelet, an API server, a container.
 """
 
 from enum import StrEnum
 
 import msgspec
 
+from arranger.model.faults import Fault
 from arranger.model.job import Slot
 from arranger.model.node import Taint
 from arranger.model.quota import QuotaLack
@@ -52,8 +52,9 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete, or how long the job may be active. `count` counts restarts of
     the leader or workers, `limit` is the restartLimit, `needed` the minWorkersNum. `address` is the leader's, `was` the
-    one before it. `words` come from another program. `sentence` is the text of an earlier version, or of an adopted
-    job's status; then no other field is set.
+    one before it. `words` come from another program. `faults` say what is wrong with the spec; before there
+    were faults, `words` did. `sentence` is the text of
+    an earlier version, or of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -69,6 +70,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     words: str = ""
     sentence: str = ""
     shortage: ShortageFacts | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 #: For a decision without facts beyond its reason.

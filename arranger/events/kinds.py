@@ -16,6 +16,7 @@ import msgspec
 
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, StageFacts
 from arranger.model.config import CycleConfig
+from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
@@ -167,8 +168,8 @@ class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGo
     uid: str
 
 
-class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.1"):
-    """A TYJob. Exactly one of `spec` and `invalid` (the fault in it, for the user) is given.
+class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSeen.2"):
+    """A TYJob. Exactly one of `spec` and `faults` is given.
 
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
     `status` comes with listings and new objects only; a new epoch adopts jobs from it.
@@ -183,7 +184,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     created_ms: int
     deleting: bool
     spec: JobSpec | None
-    invalid: str
+    faults: tuple[Fault, ...]
     status_digest: str
     status: JobStatusSeen | None = None
 

@@ -5,7 +5,7 @@ of a cluster have the same requests, labels and texts, so those are cached and s
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,8 @@ import msgspec
 
 from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
 from arranger.model.allocations import decode_allocations, runs_of
-from arranger.model.checks import Check, FieldError
+from arranger.model.checks import Check
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
@@ -42,8 +43,8 @@ Json = Mapping[str, Any]
 #: Waiting reasons of a container that is starting normally.
 _ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
 
-#: Limit of the message for one wrong field of a TYJob, in characters: it quotes the user's text.
-_MAX_MESSAGE = 300
+#: Limit of each text in a fault of a TYJob, in characters: it quotes the user.
+_MAX_TEXT = 300
 
 #: Limit of our own message in a status, in characters.
 _MAX_STATUS_MESSAGE = 1000
@@ -51,8 +52,8 @@ _MAX_STATUS_MESSAGE = 1000
 #: An upper bound for a time in RFC 3339 with fractions of a second and an offset, in characters.
 _LONGEST_TIME = 64
 
-#: The number of wrong fields of a TYJob that are reported.
-_MAX_FIELDS_TOLD = 5
+#: The number of faults of a TYJob that are reported.
+_MAX_FAULTS = 5
 
 _NOTHING: Json = {}
 
@@ -133,11 +134,11 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
     """The observation of a TYJob; `with_status` adds the fields from which a new epoch adopts the job.
 
     `checks` define a valid TYJob: the policies that it may name depend on what is installed. This never raises,
-    whatever the object contains: `invalid` describes a wrong spec.
+    whatever the object contains: `faults` describe a wrong spec.
     """
     metadata = job["metadata"]
-    errors = validate(job, checks)
-    spec = None if errors else job_spec(job)
+    faults = validate(job, checks)
+    spec = None if faults else job_spec(job)
     status = job.get("status")
     if not isinstance(status, dict):
         status = {}
@@ -147,7 +148,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) 
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=spec,
-        invalid=invalid_message(errors),
+        faults=reported(faults),
         status_digest=status_digest(status),
         status=job_status_seen(status, spec) if with_status else None,
     )
@@ -164,11 +165,22 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
     )
 
 
-def invalid_message(errors: list[FieldError]) -> str:
-    """The faults in a TYJob, on one line; empty for no errors."""
-    told = "; ".join(one_line(" ".join(str(error).split()))[:_MAX_MESSAGE] for error in errors[:_MAX_FIELDS_TOLD])
-    more = len(errors) - _MAX_FIELDS_TOLD
-    return f"{told}; and {more} more" if more > 0 else told
+def reported(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """The first faults of a TYJob, each text short and on one line; the last fault counts the others."""
+    more = len(faults) - _MAX_FAULTS
+    further = (Fault("", FaultKind.FURTHER, str(more)),) if more > 0 else ()
+    return (*map(_bounded, faults[:_MAX_FAULTS]), *further)
+
+
+def _bounded(fault: Fault) -> Fault:
+    limits = fault.limits
+    while sum(map(len, limits[:-1])) > _MAX_TEXT:
+        limits = limits[:-1]
+    return Fault(_short(fault.field), fault.kind, _short(fault.value), _short(fault.name), tuple(map(_short, limits)))
+
+
+def _short(text: str) -> str:
+    return one_line(" ".join(text.split()))[:_MAX_TEXT]
 
 
 #: The field of a status that its digest ignores.

@@ -104,7 +104,7 @@ def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
 
 def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
     """Slots with a node and no pod: first only the leader, then the workers once its address is known."""
-    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.invalid:
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.faults:
         return []  # room was decided for other templates
     if not job.leader.address:
         slots = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []

@@ -35,7 +35,7 @@ def next_decision(
     """
     if job.ended or job.seen.deleting:
         return None if job.ended else _deleted(job)
-    if job.seen.invalid or job.refused:
+    if job.seen.faults or job.refused:
         return _unusable(job)
     if job.spec is None:
         return None
@@ -55,9 +55,9 @@ def next_decision(
 def _unusable(job: JobRecord) -> StageDecided:
     """The spec is invalid, or an edit changed a field that is immutable after the start. An edit at the moment of the
     start is excused: the API server accepts it while the status says Pending, and no pod has been created yet."""
-    if not job.seen.invalid and job.stage == Stage.STARTING and not job.bound and not job.leader.address:
+    if not job.seen.faults and job.stage == Stage.STARTING and not job.bound and not job.leader.address:
         return _decide(job, R.TEMPLATE_EDITED)
-    return _decide(job, R.INVALID_SPEC, StageFacts(words=job.seen.invalid or job.refused))
+    return _decide(job, R.INVALID_SPEC, StageFacts(faults=job.seen.faults or job.refused))
 
 
 def _deleted(job: JobRecord) -> StageDecided | None:

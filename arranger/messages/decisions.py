@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.kinds import StageDecided
+from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec
 from arranger.model.node import Taint
@@ -121,7 +122,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",
     _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",
     _R.DEADLINE_EXCEEDED: lambda facts: f"it was active for longer than activeDeadlineSeconds ({facts.seconds})",
-    _R.INVALID_SPEC: lambda facts: facts.words,
+    _R.INVALID_SPEC: lambda facts: faults_text(facts.faults) or facts.words,
     _R.DELETED: lambda _: "it is being deleted; places without a pod are given up",
     _R.ADOPTED: lambda _: "taken over from its status",
     _R.AS_RECORDED: lambda _: "it lasted as long as in the log",

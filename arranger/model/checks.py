@@ -1,42 +1,20 @@
-"""Checks of JSON values against a declared form, with the wording of the Kubernetes API server.
+"""Checks of JSON values against a declared form, the same as those of the Kubernetes API server.
 
-A check takes a value and its path and yields the errors; it never raises, whatever the JSON. As on the server, a null
+A check takes a value and its path and yields the faults; it never raises, whatever the JSON. As on the server, a null
 for an optional field counts as absent.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
+from arranger.model.faults import Fault, FaultKind
 
-#: The code of an error: Kubernetes' codes, as they appear in `details.causes[].reason` of a refusal.
-CauseReason = Literal[
-    "FieldValueInvalid",
-    "FieldValueRequired",
-    "FieldValueNotSupported",
-    "FieldValueForbidden",
-    "FieldValueDuplicate",
-    "FieldValueTooLong",
-    "FieldValueTooMany",
-    "FieldValueTypeInvalid",
-]
+Faults = Iterator[Fault]
+Check = Callable[[Any, str], Faults]
 
-
-class FieldError(msgspec.Struct, frozen=True):
-    """One wrong field: its path (`spec.priority`), a message with the allowed values, and the code of the cause."""
-
-    field: str
-    message: str
-    reason: CauseReason = "FieldValueInvalid"
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
-
-
-Errors = Iterator[FieldError]
-Check = Callable[[Any, str], Errors]
+_K = FaultKind
 
 #: JSON schema's type names; a bool is also an int, so it comes first.
 _TYPES: tuple[tuple[type, str], ...] = (
@@ -67,34 +45,33 @@ def json_type(value: object) -> str:
     return next((name for kind, name in _TYPES if isinstance(value, kind)), "array")
 
 
-def invalid(path: str, value: object, reason: str) -> FieldError:
-    """An `Invalid value` error in the API server's wording."""
-    return FieldError(path, f"Invalid value: {shown(value)}: {reason}")
+def beyond(path: str, kind: FaultKind, value: object, limit: object) -> Fault:
+    """The fault of a value beyond a limit."""
+    return Fault(path, kind, shown(value), limits=(str(limit),))
 
 
-def wrong_type(path: str, value: object, expected: str) -> FieldError:
-    message = f'Invalid value: "{json_type(value)}": must be of type {expected}'
-    return FieldError(path, message, "FieldValueTypeInvalid")
+def wrong_type(path: str, value: object, expected: str) -> Fault:
+    return Fault(path, _K.WRONG_TYPE, json_type(value), limits=(expected,))
 
 
 def whole(minimum: int, maximum: int) -> Check:
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
             yield wrong_type(path, value, "integer")
         elif value < minimum:
-            yield invalid(path, value, f"should be greater than or equal to {minimum}")
+            yield beyond(path, _K.BELOW_MINIMUM, value, minimum)
         elif value > maximum:
-            yield invalid(path, value, f"should be less than or equal to {maximum}")
+            yield beyond(path, _K.ABOVE_MAXIMUM, value, maximum)
 
     return check
 
 
-def flag(value: Any, path: str) -> Errors:
+def flag(value: Any, path: str) -> Faults:
     if not isinstance(value, bool):
         yield wrong_type(path, value, "boolean")
 
 
-def anything(value: Any, path: str) -> Errors:
+def anything(value: Any, path: str) -> Faults:
     """Any JSON value."""
     yield from ()
 
@@ -104,32 +81,29 @@ def text(
     least: int = 0,
     most: int | None = None,
     form: re.Pattern[str] | None = None,
-    reason: str = "",
+    fault: FaultKind = _K.WRONG_FORM,
 ) -> Check:
-    """A string of `least` to `most` characters; `form` must match all of it, or `reason` is the error."""
+    """A string of `least` to `most` characters; `form` must match all of it, or `fault` is the fault."""
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if not isinstance(value, str):
             yield wrong_type(path, value, "string")
         elif len(value) < least:
-            yield invalid(path, value, f"should be at least {least} chars long")
+            yield beyond(path, _K.TOO_SHORT, value, least)
         elif most is not None and len(value) > most:
-            yield FieldError(path, f"Too long: may not be more than {most} characters", "FieldValueTooLong")
+            yield Fault(path, _K.TOO_LONG, limits=(str(most),))
         elif form is not None and form.fullmatch(value) is None:
-            yield invalid(path, value, reason)
+            yield beyond(path, fault, value, form.pattern)
 
     return check
 
 
 def one_of(*allowed: str) -> Check:
-    listed = ", ".join(f'"{value}"' for value in allowed)
-
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if not isinstance(value, str):
             yield wrong_type(path, value, "string")
         elif value not in allowed:
-            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
-            yield FieldError(path, message, "FieldValueNotSupported")
+            yield Fault(path, _K.NOT_SUPPORTED, shown(value), limits=allowed)
 
     return check
 
@@ -140,14 +114,14 @@ def items(
     """A list of `least` to `most` items. No two of its objects may have the same values of `keys`, and with `unique` no
     two items may be equal."""
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if not isinstance(value, list):
             yield wrong_type(path, value, "array")
             return
         if len(value) < least:
-            yield FieldError(path, f"Invalid value: {len(value)}: should have at least {least} items")
+            yield beyond(path, _K.TOO_FEW_ITEMS, len(value), least)
         if most is not None and len(value) > most:
-            yield FieldError(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
+            yield beyond(path, _K.TOO_MANY_ITEMS, len(value), most)
             return
         for position, item in enumerate(value):
             yield from of(item, f"{path}[{position}]")
@@ -159,7 +133,7 @@ def items(
     return check
 
 
-def _same_keys(entries: Sequence[Any], path: str, keys: Sequence[str]) -> Errors:
+def _same_keys(entries: Sequence[Any], path: str, keys: Sequence[str]) -> Faults:
     seen = set()
     for position, item in enumerate(entries):
         names = tuple(item.get(key) for key in keys) if isinstance(item, dict) else ()
@@ -167,31 +141,28 @@ def _same_keys(entries: Sequence[Any], path: str, keys: Sequence[str]) -> Errors
             continue
         if names in seen:
             told = ", ".join(f"{key} {shown(name)}" for key, name in zip(keys, names, strict=True))
-            message = f"Duplicate value: {told} must be used once"
-            yield FieldError(f"{path}[{position}]", message, "FieldValueDuplicate")
+            yield Fault(f"{path}[{position}]", _K.DUPLICATE, told)
         seen.add(names)
 
 
-def _same_values(entries: Sequence[Any], path: str) -> Errors:
+def _same_values(entries: Sequence[Any], path: str) -> Faults:
     seen = set()
     for position, item in enumerate(entries):
         if isinstance(item, (dict, list)):
             continue
         if item in seen:
-            message = f"Duplicate value: {shown(item)} must be used once"
-            yield FieldError(f"{path}[{position}]", message, "FieldValueDuplicate")
+            yield Fault(f"{path}[{position}]", _K.DUPLICATE, shown(item))
         seen.add(item)
 
 
 def keyed(of: Check, *, most: int | None = None) -> Check:
     """An object with any keys, at most `most`, whose values all pass `of`."""
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if not isinstance(value, dict):
             yield wrong_type(path, value, "object")
         elif most is not None and _present(value) > most:
-            message = f"Too many: {_present(value)}: must have at most {most} items"
-            yield FieldError(path, message, "FieldValueTooMany")
+            yield beyond(path, _K.TOO_MANY_ITEMS, _present(value), most)
         else:
             for name in value:
                 if value[name] is not None:
@@ -213,23 +184,19 @@ def record(
     most: int | None = None,
 ) -> Check:
     """An object with `least` to `most` of these fields; `closed` refuses others."""
-    listed = ", ".join(fields)
     order = {name: position for position, name in enumerate(fields)}
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if not isinstance(value, dict):
             yield wrong_type(path, value, "object")
             return
         for name in required:
             if value.get(name) is None:
-                yield FieldError(_below(path, name), "Required value", "FieldValueRequired")
+                yield Fault(_below(path, name), _K.REQUIRED)
         if least and _present(value) < least:
-            yield FieldError(
-                path, f"Invalid value: {_present(value)}: should have at least {least} properties: {listed}"
-            )
+            yield Fault(path, _K.TOO_FEW_FIELDS, str(_present(value)), limits=(str(least), *fields))
         if most is not None and _present(value) > most:
-            message = f"Too many: {_present(value)}: must have at most {most} items: {listed}"
-            yield FieldError(path, message, "FieldValueTooMany")
+            yield Fault(path, _K.TOO_MANY_FIELDS, str(_present(value)), limits=(str(most), *fields))
         # Most of a pod's many fields are absent: checking only the present ones takes a fraction of the time.
         for name in sorted((name for name in value if name in order), key=order.__getitem__):
             if value[name] is not None:
@@ -237,7 +204,7 @@ def record(
         if closed and not value.keys() <= order.keys():
             for name in value:
                 if name not in fields:
-                    yield FieldError(_below(path, str(name)), f"unknown field, known are: {listed}")
+                    yield Fault(_below(path, str(name)), _K.UNKNOWN_FIELD, limits=tuple(fields))
 
     return check
 
@@ -245,7 +212,7 @@ def record(
 def both(first: Check, then: Check) -> Check:
     """`then` checks only values that passed `first`, so it may rely on their types."""
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         found = list(first(value, path))
         yield from found or then(value, path)
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from arranger.model.checks import Errors, FieldError, invalid, shown, wrong_type
+from arranger.model.checks import Faults, beyond, json_type, shown
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import LABEL_PREFIX
 from arranger.model.quantity import PATTERN, exact, is_integer
 from arranger.model.template import present
@@ -19,30 +20,26 @@ QUANTITY = "Quantity"
 _DIVISIBLE = ("cpu", "memory", "ephemeral-storage")
 _HUGE_PAGES = "hugepages-"
 
+_K = FaultKind
+
 _QUANTITY = re.compile(PATTERN, re.ASCII)
-_QUANTITY_REASON = "must be a quantity of 0 or more: a number as in 2, or a text as in '500m', '1.5', '16Gi'"
 
 
-def quantity(value: Any, path: str) -> Errors:
+def quantity(value: Any, path: str) -> Faults:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        yield wrong_type(path, value, 'integer or string, as in 2, "500m" or "16Gi"')
+        yield Fault(path, _K.QUANTITY_OF_WRONG_TYPE, json_type(value))
     elif isinstance(value, int):
         if value < 0:
-            yield invalid(path, value, "should be greater than or equal to 0")
+            yield beyond(path, _K.BELOW_MINIMUM, value, 0)
         elif value >= 1 << 63:
-            yield invalid(path, value, "should be less than 2^63: write it as a text, as in '10E'")
+            yield Fault(path, _K.QUANTITY_TOO_LARGE, shown(value))
     elif len(value) > 32:
-        yield FieldError(path, "Too long: may not be more than 32 characters", "FieldValueTooLong")
+        yield Fault(path, _K.TOO_LONG, limits=("32",))
     elif _QUANTITY.fullmatch(value) is None:
-        yield invalid(path, value, _QUANTITY_REASON)
+        yield Fault(path, _K.NO_QUANTITY, shown(value))
 
 
-def refused(path: str, reason: str) -> FieldError:
-    """The error of a rule, whose message includes the values."""
-    return FieldError(path, f"Invalid value: {reason}")
-
-
-def _requests_and_limits(resources: dict[str, Any], path: str) -> Errors:
+def _requests_and_limits(resources: dict[str, Any], path: str) -> Faults:
     requests, limits = present(resources.get("requests")), present(resources.get("limits"))
     unknown = [*_unknown_resources(limits, f"{path}.limits"), *_unknown_resources(requests, f"{path}.requests")]
     if unknown:
@@ -50,65 +47,60 @@ def _requests_and_limits(resources: dict[str, Any], path: str) -> Errors:
         return
     for name, limit in limits.items():
         if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and not is_integer(limit):
-            yield refused(f"{path}.limits", f"{name} must be a whole number as in 1, here {limit}")
+            yield Fault(f"{path}.limits", _K.LIMIT_NOT_WHOLE, str(limit), name)
     for name, request in requests.items():
         if name not in limits:
             if name not in _DIVISIBLE:
-                message = f"Required value: {name} is requested: it must have an equal limit"
-                yield FieldError(f"{path}.limits", message, "FieldValueRequired")
+                yield Fault(f"{path}.limits", _K.NO_LIMIT, name=name)
         elif name not in _DIVISIBLE and exact(request) != exact(limits[name]):
-            yield refused(f"{path}.requests", f"{name} must be equal to its limit of {limits[name]}, here {request}")
+            yield Fault(f"{path}.requests", _K.NOT_THE_LIMIT, str(request), name, (str(limits[name]),))
         elif exact(request) > exact(limits[name]):
-            yield refused(f"{path}.requests", f"{name} must not be above its limit of {limits[name]}, here {request}")
+            yield Fault(f"{path}.requests", _K.ABOVE_THE_LIMIT, str(request), name, (str(limits[name]),))
 
 
-def _unknown_resources(quantities: Mapping[str, Any], path: str) -> Errors:
+def _unknown_resources(quantities: Mapping[str, Any], path: str) -> Faults:
     for name in quantities:
         if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and "/" not in name:
-            known = "cpu, memory, ephemeral-storage, hugepages-* or one with a domain as in nvidia.com/gpu"
-            yield refused(path, f"{name} is no resource: it must be {known}")
+            yield Fault(path, _K.NO_RESOURCE, name=name)
 
 
-def _no_reserved_labels(metadata: dict[str, Any], path: str) -> Errors:
+def _no_reserved_labels(metadata: dict[str, Any], path: str) -> Faults:
     for name in present(metadata.get("labels")):
         if name.startswith(LABEL_PREFIX):
-            reason = f"labels under {LABEL_PREFIX} are set by Arranger and must not be set here"
-            yield FieldError(f"{path}.labels", f"Invalid value: {shown(name)}: {reason}")
+            yield Fault(f"{path}.labels", _K.RESERVED_LABEL, shown(name))
 
 
-def _names_of_containers(spec: dict[str, Any], path: str) -> Errors:
+def _names_of_containers(spec: dict[str, Any], path: str) -> Faults:
     taken = {container["name"] for container in spec["containers"]}
     for container in spec.get("initContainers") or ():
         if container["name"] in taken:
-            reason = f"an init container can't have a container's name: '{container['name']}'"
-            yield refused(f"{path}.initContainers", reason)
+            yield Fault(f"{path}.initContainers", _K.NAME_OF_A_CONTAINER, name=container["name"])
 
 
-def _one_handler(probe: dict[str, Any], path: str) -> Errors:
+def _one_handler(probe: dict[str, Any], path: str) -> Faults:
     given = [name for name in ("exec", "httpGet", "tcpSocket", "grpc") if probe.get(name) is not None]
     if len(given) != 1:
-        yield refused(path, "must have exactly one of exec, httpGet, tcpSocket and grpc")
+        yield Fault(path, _K.NOT_ONE_HANDLER)
 
 
-def _toleration(toleration: dict[str, Any], path: str) -> Errors:
+def _toleration(toleration: dict[str, Any], path: str) -> Faults:
     exists = toleration.get("operator") == "Exists"
     if not toleration.get("key") and not exists:
-        yield refused(f"{path}.operator", "must be Exists where the key is empty, which tolerates every taint")
+        yield Fault(f"{path}.operator", _K.EMPTY_KEY)
     if exists and toleration.get("value"):
-        yield refused(f"{path}.value", "must be empty where the operator is Exists")
+        yield Fault(f"{path}.value", _K.VALUE_WITH_EXISTS)
 
 
-def _values_fit(requirement: dict[str, Any], path: str) -> Errors:
+def _values_fit(requirement: dict[str, Any], path: str) -> Faults:
     operator, values = requirement["operator"], requirement.get("values")
     if operator in ("In", "NotIn") and not values:
-        message = "Required value: must be given where the operator is In or NotIn"
-        yield FieldError(f"{path}.values", message, "FieldValueRequired")
+        yield Fault(f"{path}.values", _K.NO_VALUES)
     if operator in ("Exists", "DoesNotExist") and values:
-        yield refused(f"{path}.values", "must be empty where the operator is Exists or DoesNotExist")
+        yield Fault(f"{path}.values", _K.VALUES_WITH_EXISTS)
 
 
 #: By the name of a definition: the rule that relates its fields.
-RULES: Mapping[str, Callable[[dict[str, Any], str], Errors]] = {
+RULES: Mapping[str, Callable[[dict[str, Any], str], Faults]] = {
     "LabelSelectorRequirement": _values_fit,
     "NodeSelectorRequirement": _values_fit,
     "ObjectMeta": _no_reserved_labels,

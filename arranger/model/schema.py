@@ -12,16 +12,20 @@ from typing import Any
 
 import msgspec
 
-from arranger.model.checks import Check, Errors, both, flag, items, keyed, one_of, record, text, whole
+from arranger.model.checks import Check, Faults, both, flag, items, keyed, one_of, record, text, whole
+from arranger.model.faults import FaultKind
 from arranger.model.pod_rules import QUANTITY, RULES, quantity
 
 Schema = Mapping[str, Any]
 
 #: The range of a number of this format.
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
-#: The two supported rules of texts: a pattern, and the empty text.
-_MATCHES = re.compile(r"self\.matches\('(.*)'\)")
-_EMPTY = "self == ''"
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+#: The supported rules of texts → what must match, and the fault otherwise.
+_RULES = {
+    f"self.matches('^{DNS_LABEL.pattern}$')": (DNS_LABEL, FaultKind.NO_DNS_LABEL),
+    "self == ''": (re.compile(""), FaultKind.MUST_BE_EMPTY),
+}
 
 
 @cache
@@ -77,23 +81,19 @@ def _text(schema: Schema) -> Check:
     if "enum" in schema:
         return one_of(*schema["enum"])
     pattern = schema.get("pattern", "")
-    reason = f"should match '{pattern}'"
+    form, fault = re.compile(pattern, re.ASCII) if pattern else None, FaultKind.WRONG_FORM
     for rule in schema.get("x-kubernetes-validations") or ():
-        if rule["rule"] == _EMPTY:
-            return text(form=re.compile(""), reason=rule["message"])
-        said = _MATCHES.fullmatch(rule["rule"])
-        if said is None:
-            raise ValueError(f"a rule of a text that can't be read: {rule['rule']}")
-        pattern, reason = said[1], rule["message"]
-    form = re.compile(pattern.removeprefix("^").removesuffix("$"), re.ASCII) if pattern else None
-    return text(least=schema.get("minLength", 0), most=schema.get("maxLength"), form=form, reason=reason)
+        form, fault = _RULES[rule["rule"]]
+        if fault == FaultKind.MUST_BE_EMPTY:
+            return text(form=form, fault=fault)
+    return text(least=schema.get("minLength", 0), most=schema.get("maxLength"), form=form, fault=fault)
 
 
 def _number_or_name(schema: Schema) -> Check:
     number = whole(schema["minimum"], schema["maximum"])
     name = text(least=schema["minLength"], most=schema["maxLength"])
 
-    def check(value: Any, path: str) -> Errors:
+    def check(value: Any, path: str) -> Faults:
         if isinstance(value, str):
             yield from name(value, path)
         else:

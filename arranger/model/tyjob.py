@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import known_labels
 from arranger.model.template import pod_shape, present, quota_traits
@@ -52,20 +53,14 @@ def _group(job: str, group: Mapping[str, Any], count: int, *, leader: bool) -> P
     return PodGroup(group["name"], count, shape, quota_traits(template["spec"]))
 
 
-_CHANGEABLE = (
-    "only terminating, suspend, priority, minWorkersNum, activeDeadlineSeconds, ttlSecondsAfterFinished and the counts "
-    "of worker sets can"
-)
-
-
-def refused_change(old: JobSpec, new: JobSpec) -> str:
-    """The fields that a started job's new spec must not change but does; empty if none.
+def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
+    """The fields that a started job's new spec must not change but does.
 
     The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
     """
     same_sets = len(old.groups) == len(new.groups) and all(map(_same_pods, old.groups[1:], new.groups[1:]))
-    changed = [
-        field
+    return tuple(
+        Fault(field, FaultKind.IMMUTABLE)
         for field, same in (
             ("spec.leader", _same_pods(old.groups[0], new.groups[0])),
             ("spec.workerSets", same_sets),
@@ -75,8 +70,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> str:
             ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
         )
         if not same
-    ]
-    return f"{', '.join(changed)}: can't be changed once the job has started; {_CHANGEABLE}" if changed else ""
+    )
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:

@@ -5,17 +5,17 @@ protects other jobs from it. `TYJOB` below is the one table of checks; tests ver
 and a real API server give the same verdicts.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from arranger.model.checks import Check, Errors, FieldError, anything, both, flag, items, one_of, record, text, whole
+from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import CleanPodPolicy
 from arranger.model.names import MAX_NAMES_LENGTH
-from arranger.model.pod_rules import mounts_without_volume, refused
-from arranger.model.schema import definition
+from arranger.model.pod_rules import mounts_without_volume
+from arranger.model.schema import DNS_LABEL, definition
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
@@ -43,14 +43,11 @@ _MAX_INT32 = (1 << 31) - 1
 
 _Default = TypeVar("_Default", int, None)
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_DNS_LABEL_REASON = (
-    'must be a DNS label: lower-case letters, digits and "-", beginning and ending with a letter or a digit'
-)
+_K = FaultKind
 
 
-def validate(tyjob: Any, checks: Check | None = None) -> list[FieldError]:
-    """The errors in a TYJob as JSON, in the order of its fields; empty if it is valid. Never raises.
+def validate(tyjob: Any, checks: Check | None = None) -> list[Fault]:
+    """The faults in a TYJob as JSON, in the order of its fields; empty if it is valid. Never raises.
 
     `checks` come from `tyjob_checks` if other policies than the built-in ones are installed.
     """
@@ -67,60 +64,48 @@ def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
     return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
 
 
-def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Errors:
+def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     """The rules between fields of a spec whose fields are well-typed."""
     leader_name = spec["leader"]["name"]
     if any(workers["name"] == leader_name for workers in spec["workerSets"]):
-        reason = f"a worker set can't have the leader's name '{leader_name}': every name must be used once"
-        yield refused(f"{path}.workerSets", reason)
+        yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
     yield from _mounts(spec, path)
     total = workers_of(spec["workerSets"])
     least = whole_of(spec, "minWorkersNum", DEFAULT_MIN_WORKERS)
     if least > total:
-        reason = f"must not be above the sum of the worker sets' counts, which is {total}, but is {least}"
-        alone = '(a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
-        yield refused(f"{path}.minWorkersNum", f"{reason} {alone}")
+        yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
     if total > MAX_WORKERS:
-        reason = f"the counts of all worker sets together must be at most {MAX_WORKERS}, but are {total}"
-        yield refused(f"{path}.workerSets", reason)
+        yield Fault(f"{path}.workerSets", _K.TOO_MANY_WORKERS, str(total), limits=(str(MAX_WORKERS),))
 
 
-def _mounts(spec: dict[str, Any], path: str) -> Errors:
+def _mounts(spec: dict[str, Any], path: str) -> Faults:
     shared = frozenset(volume["name"] for volume in spec.get("volumes") or ())
-    missing = "mounts a volume that neither the template nor spec.volumes has"
     for kind in ("containers", "initContainers"):
         for name in mounts_without_volume(spec["leader"]["template"], kind, shared):
-            yield refused(f"{path}.leader.template.spec.{kind}", f"container '{name}' {missing}")
-    for kind, what in (("containers", "a container"), ("initContainers", "an init container")):
+            yield Fault(f"{path}.leader.template.spec.{kind}", _K.NO_VOLUME_IN_LEADER, name=name)
+    for kind, fault in (("containers", _K.NO_VOLUME_IN_SET), ("initContainers", _K.NO_VOLUME_IN_INIT_OF_SET)):
         for workers in spec["workerSets"]:
             if mounts_without_volume(workers["template"], kind, shared):
-                yield refused(f"{path}.workerSets", f"{what} of '{workers['name']}' {missing}")
+                yield Fault(f"{path}.workerSets", fault, name=workers["name"])
 
 
-def _names_fit(tyjob: dict[str, Any], path: str) -> Errors:
+def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
     """The names of the pods must fit into 63 characters, and that of the leader's Service must be valid."""
-    room = MAX_NAMES_LENGTH - len(tyjob["metadata"]["name"])
-    spec = tyjob["spec"]
+    own, spec = tyjob["metadata"]["name"], tyjob["spec"]
+    room, limits = MAX_NAMES_LENGTH - len(own), (str(MAX_NAMES_LENGTH),)
     if len(spec["leader"]["name"]) > room:
-        yield refused("spec.leader.name", _too_long("the leader's name", tyjob, spec["leader"]["name"]))
-    if spec.get("leaderService") and not tyjob["metadata"]["name"][0].isalpha():
-        reason = "needs a job whose name begins with a letter, as the name of a Service does"
-        yield refused("spec.leaderService", reason)
+        yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, spec["leader"]["name"], own, limits)
+    if spec.get("leaderService") and not own[0].isalpha():
+        yield Fault("spec.leaderService", _K.NO_SERVICE_NAME)
     for workers in spec["workerSets"]:
         if len(workers["name"]) > room:
-            yield refused("spec.workerSets", _too_long("a worker set's name", tyjob, workers["name"]))
-
-
-def _too_long(what: str, tyjob: dict[str, Any], name: str) -> str:
-    own: str = tyjob["metadata"]["name"]
-    most = f"together may have at most {MAX_NAMES_LENGTH} characters, so that pod names fit into 63"
-    return f"too long: the job's name and {what} {most}, but '{own}' and '{name}' have {len(own) + len(name)}"
+            yield Fault("spec.workerSets", _K.SET_NAME_TOO_LONG, workers["name"], own, limits)
 
 
 _TEMPLATE = definition("PodTemplateSpec")
 _VOLUME = definition("Volume")
 #: Of a job or of one of its groups.
-_NAME = text(most=MAX_NAMES_LENGTH - 1, form=_DNS_LABEL, reason=_DNS_LABEL_REASON)
+_NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
 
 
 def _spec(policies: PolicyNames) -> Check:

@@ -197,7 +197,7 @@ class _Fold(JobLife):
             return
         before = job.seen
         job.seen = event
-        if (before.spec, before.invalid, before.deleting) != (event.spec, event.invalid, event.deleting):
+        if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):
             job.version = offset
             self.state.job_changes += 1
             if event.spec is not None:

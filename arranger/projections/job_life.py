@@ -118,7 +118,7 @@ class JobLife(Slots):
         job.leader.address, job.leader.ended = "", None
         job.waits = job.failure = None
         if job.refused and job.seen.spec is not None:
-            job.refused = ""
+            job.refused = ()
             self._take_spec(job, job.seen.spec)
 
     def _begin_again(self, job: JobRecord, before: Stage) -> None:

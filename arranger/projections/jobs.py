@@ -12,6 +12,7 @@ import msgspec
 
 from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
+from arranger.model.faults import Fault
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, PodOwner
 from arranger.model.stages import StageReason
@@ -153,8 +154,8 @@ class JobRecord:
     sets: dict[str, SetRecord] = field(default_factory=dict)
     times: JobTimes = field(default_factory=JobTimes)
     back_offs: BackOffs = field(default_factory=BackOffs)
-    #: The change of an edit that is forbidden once a job has started; empty without such an edit.
-    refused: str = ""
+    #: The changes of an edit that are forbidden once a job has started; empty without such an edit.
+    refused: tuple[Fault, ...] = ()
     #: Offset at which a new epoch adopted the job from its status; 0 for a job whose beginning is in the log.
     adopted_at: int = 0
     #: UIDs of pods that an accepted decision replaces: they fill no slot and are to be deleted.
@@ -217,7 +218,7 @@ class JobRecord:
     @property
     def active(self) -> bool:
         """A valid job that has not ended and is not being deleted."""
-        return self.spec is not None and not self.seen.invalid and not self.ended and not self.seen.deleting
+        return self.spec is not None and not self.seen.faults and not self.ended and not self.seen.deleting
 
     @property
     def stands_still(self) -> bool:

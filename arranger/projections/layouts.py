@@ -24,7 +24,8 @@ from collections.abc import Callable
 import msgspec
 
 from arranger.errors import LogError
-from arranger.events.earlier import StageDecidedV1, WaitsV1, causes_of, stage_decided, waits
+from arranger.events.earlier import JobSeenV1, StageDecidedV1, WaitsV1, causes_of, job_seen, stage_decided, waits
+from arranger.model.faults import Fault, FaultKind
 
 #: The layout that is written. It rises with every change of a snapshot's content, at most once per release, and needs a
 #: bridge from the previous layout.
@@ -41,10 +42,12 @@ _Jobs = list[list[msgspec.Raw]]
 class _Record7(msgspec.Struct):
     """The fields of a job's record that differ in layout 7."""
 
+    seen: JobSeenV1
     decided: StageDecidedV1 | None
     steps: tuple[tuple[StageDecidedV1, int], ...]
     replacement: str
     waits: WaitsV1 | None = None
+    refused: str = ""
     replacements: int = 0
     replacement_ms: int = 0
     spent: dict[str, int] = {}
@@ -83,7 +86,7 @@ class NewerSnapshot(UnusableSnapshot):
 
 
 def _from_7(parts: Parts) -> Parts:
-    """Layout 8 has facts of decisions instead of sentences, groups fields of a job in records of their own, and appends
+    """Layout 8 has facts instead of sentences, groups fields of a job in records of their own, and appends
     fields with defaults to the state."""
     jobs = [_job_from_7(*job) for job in msgspec.msgpack.decode(parts[_JOBS], type=_Jobs)]
     return [_raw(8), *parts[1:_JOBS], _raw(jobs), *parts[_JOBS + 1 :]]
@@ -94,6 +97,9 @@ def _job_from_7(record: msgspec.Raw, *slots: msgspec.Raw) -> list[msgspec.Raw]:
     fields = msgspec.msgpack.decode(record, type=dict[str, msgspec.Raw])
     for name, parts in _GROUPED_8.items():
         fields[name] = _raw({to: fields[of] for to, of in parts.items() if of in fields})
+    fields["seen"] = _raw(job_seen(old.seen))
+    changed = old.refused.partition(":")[0].split(", ") if old.refused else ()
+    fields["refused"] = _raw([Fault(field, FaultKind.IMMUTABLE) for field in changed])
     fields["decided"] = _raw(stage_decided(old.decided) if old.decided is not None else None)
     fields["steps"] = _raw([(stage_decided(step), time_ms) for step, time_ms in old.steps])
     fields["waits"] = _raw(waits(old.waits) if old.waits is not None else None)

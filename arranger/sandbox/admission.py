@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import CRDS, PODS, Object
-from arranger.model.checks import FieldError
 from arranger.sandbox import builtin, garbage
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import Kind, definition_errors
-from arranger.sandbox.status import bad_request, invalid
+from arranger.sandbox.status import FieldError, bad_request, invalid
 
 _KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _EMPTY: tuple[object, ...] = ({}, [], None, "")

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import Object
-from arranger.model.checks import FieldError
 from arranger.model.schema import definitions
 from arranger.sandbox import resources
 from arranger.sandbox.names import label_errors, name_errors
-from arranger.sandbox.status import bad_request
+from arranger.sandbox.status import FieldError, bad_request
 from arranger.sandbox.validation import required, unsupported, wrong
 
 #: Pod templates have no ephemeral containers, so the schema of templates lacks the fields that only these have.

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import PODS, Object, Resource
-from arranger.model.checks import FieldError
 from arranger.sandbox.history import Collection, Stored
 from arranger.sandbox.kinds import Kind
-from arranger.sandbox.status import conflict
+from arranger.sandbox.status import FieldError, conflict
 
 #: The finalizer of an object whose dependents must be deleted first.
 FOREGROUND = "foregroundDeletion"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import CRDS, EVENTS, NAMESPACES, NODES, PODS, QUOTAS, SERVICES, Object, Resource
-from arranger.model.checks import FieldError
+from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import Schema
 
 

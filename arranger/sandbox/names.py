@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from arranger.model.checks import FieldError
+from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import wrong
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

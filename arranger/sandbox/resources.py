@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from arranger.model.checks import FieldError
 from arranger.model.quantity import exact, quantity
 from arranger.model.template import effective_requests
 from arranger.sandbox.names import DNS_SUBDOMAIN, QUALIFIED, QUALIFIED_TEXT, SUBDOMAIN_TEXT
+from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import required, unsupported, wrong
 
 _HUGE = "hugepages-"

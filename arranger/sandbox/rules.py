@@ -8,8 +8,8 @@ from typing import Any
 import cel
 import cel.stdlib
 
-from arranger.model.checks import CauseReason, FieldError
 from arranger.model.quantity import exact, is_integer
+from arranger.sandbox.status import CauseReason, FieldError
 
 # An evaluation error is reported to the author of the object and is no warning for the operator of the server.
 logging.getLogger("cel").setLevel(logging.ERROR)

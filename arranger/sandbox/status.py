@@ -1,9 +1,30 @@
 """Refusals in Kubernetes' own wording: the `Status` object in the response to every failed request."""
 
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from arranger.kube.cluster import ApiError, Expired, Object
-from arranger.model.checks import FieldError
+
+#: The code of an error: Kubernetes' codes, as they appear in `details.causes[].reason` of a refusal.
+CauseReason = Literal[
+    "FieldValueInvalid",
+    "FieldValueRequired",
+    "FieldValueNotSupported",
+    "FieldValueForbidden",
+    "FieldValueDuplicate",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+]
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One wrong field: its path (`spec.priority`), a message with the allowed values, and the code of the cause."""
+
+    field: str
+    message: str
+    reason: CauseReason = "FieldValueInvalid"
 
 
 class Refusal(ApiError):

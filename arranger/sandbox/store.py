@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import CRDS, NAMESPACES, PODS, QUOTAS, Object, Resource
-from arranger.model.checks import FieldError
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -20,6 +19,7 @@ from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kind, established
 from arranger.sandbox.listing import Listing, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
 from arranger.sandbox.status import (
+    FieldError,
     Refusal,
     already_exists,
     conflict,

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arranger.model.checks import FieldError, json_type
+from arranger.model.checks import json_type
 from arranger.sandbox.rules import Rule, Scope
+from arranger.sandbox.status import FieldError
 
 #: Causes that prevent the evaluation of rules, as on the real server.
 _BLOCKING = frozenset(f"FieldValue{how}" for how in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))

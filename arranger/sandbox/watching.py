@@ -8,9 +8,8 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 from aiohttp import web
 
-from arranger.model.checks import FieldError
 from arranger.sandbox.call import JSON, Call
-from arranger.sandbox.status import Refusal, invalid
+from arranger.sandbox.status import FieldError, Refusal, invalid
 from arranger.sandbox.store import Store, parsed_version
 from arranger.sandbox.view import View
 

@@ -16,10 +16,10 @@ SYSTEM = "kube-system"
 
 
 class ForeignCluster(ClusterError):
-    """The connected API server isn't that of the log's cluster."""
+    """The connected API server belongs to another cluster than the log."""
 
     def __init__(self, connected: str, of_log: str) -> None:
-        super().__init__(f"connected to the Kubernetes cluster {connected}, and the log is that of {of_log}")
+        super().__init__(f"connected to the Kubernetes cluster {connected}, but the log belongs to {of_log}")
 
 
 class ClusterIdentity:
@@ -43,25 +43,28 @@ class ClusterIdentity:
         self.uid, self.problem = found["metadata"]["uid"], ""
 
     def foreign(self, of_log: str) -> bool:
-        """Whether the log is known to be another cluster's; `of_log` is the log's cluster, empty if not recorded."""
+        """Whether the log belongs to another cluster; False if unknown. `of_log` is its cluster, empty if not
+        recorded."""
         return bool(self.uid and of_log) and self.uid != of_log
 
     def ours(self, of_log: str) -> bool:
-        """Whether this process may write: its cluster is known, and doesn't differ from the log's."""
+        """Whether this process may write: its cluster is known, and the log doesn't belong to another one."""
         return bool(self.uid) and not self.foreign(of_log)
 
     async def confirm(self, of_log: str) -> None:
-        """Request the UID. Raises `ForeignCluster` for another cluster's log, and `ClusterError` without a response."""
+        """Request the UID. Raises `ForeignCluster` if the log belongs to another cluster, and `ClusterError` if the
+        request fails."""
         await self.ask()
         if self.foreign(of_log):
             raise ForeignCluster(self.uid, of_log)
 
 
 class ConfirmedCluster:
-    """Lists and watches, and confirms before and after each page, and before and after a watch opens, that the API
-    server belongs to the log's cluster: another one at the same address has none of its objects.
+    """Lists and watches objects of the log's cluster only. The API server of another cluster at the same address has
+    none of them. So this class requests the UID before and after each page, and before and after a watch opens.
 
-    Raises `ForeignCluster` if it doesn't, `ClusterUnavailable` if that is unknown. `of_log` returns the log's cluster.
+    Raises `ForeignCluster` for another cluster, and `ClusterUnavailable` if the UID can't be read. `of_log` returns the
+    log's cluster.
     """
 
     def __init__(self, cluster: Cluster, identity: ClusterIdentity, of_log: Callable[[], str]) -> None:
@@ -83,7 +86,7 @@ class ConfirmedCluster:
         async with aclosing(self._cluster.watch(resource, resource_version, timeout_s=timeout_s)) as batches:
             confirmed = False
             async for changes in batches:
-                if not confirmed:  # an open watch stays connected to the same server
+                if not confirmed:  # an open watch keeps its connection to the same server
                     await self._confirm()
                     confirmed = True
                 yield changes
@@ -96,7 +99,7 @@ class ConfirmedCluster:
 
 
 _FORBIDDEN = (
-    f"may not read the namespace {SYSTEM}, whose UID tells clusters apart: the right to get it is missing "
+    f"may not read the namespace {SYSTEM}, whose UID identifies the cluster: the permission to get it is missing "
     "(apply deploy/ again)"
 )
 
@@ -104,8 +107,8 @@ _FORBIDDEN = (
 def refusal(name: str, *, connected: str, of_log: str) -> UsageError:
     """The error for a process of the Kubernetes cluster `connected` on the log `name` of the cluster `of_log`."""
     return UsageError(
-        f"cluster: the log {name!r} in this Redis is that of another Kubernetes cluster (UID {of_log} of its {SYSTEM}; "
-        f"connected to {connected})",
-        hint="give each Kubernetes cluster a name of its own (--cluster), or correct --redis or --kubeconfig; docs/"
-        "operations.md says how to let a log go whose cluster is gone for good",
+        f"cluster: the log {name!r} in this Redis belongs to another Kubernetes cluster (the UID of its {SYSTEM} is "
+        f"{of_log}; this process is connected to {connected})",
+        hint="use another name for each Kubernetes cluster (--cluster), or correct --redis or --kubeconfig; if the "
+        "log's cluster no longer exists, docs/operations.md describes how to remove the log",
     )

@@ -88,7 +88,7 @@ class Reporter:
         """Report every decision on the stage since the last reported one, but none of an earlier epoch."""
         last, told.step, steps = told.step, step_of(job), job.steps
         told.times.clear()
-        if last is None and not job.adopted_at and not job.seen.invalid and len(steps) < STEPS_KEPT:
+        if last is None and not job.adopted_at and not job.seen.faults and len(steps) < STEPS_KEPT:
             created_ms = job.seen.created_ms
             name = _name(job, Stage.PENDING, created_ms)
             message = "Pending: accepted; waits for the next scheduling cycle"

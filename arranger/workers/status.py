@@ -1,7 +1,7 @@
-"""The status of a whole Arranger: processes with their shares of the jobs, watches, and how far each has read.
+"""The status of an Arranger: its processes, their shares of the jobs, the watches, and what each process has read.
 
-The members' reports about themselves come from Redis, what they work on from the log. Nothing here changes anything.
-The judgement (`problems`) says what is missing and what to do next; it reads no clock, which makes it easy to test.
+The heartbeats of the processes are in Redis, and the jobs and watches are in the log. This module only reads.
+`problems` reports what is missing and the next step. It uses no clock, so it is easy to test.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,11 +27,11 @@ SHARING = (controller.ROLE, applier.ROLE)
 
 #: The consequence when a role has no live member.
 _WITHOUT = {
-    "watcher": "nothing that happens in the cluster is seen",
-    "controller": "no job comes to its next stage",
+    "watcher": "changes of the cluster are not recorded",
+    "controller": "no job reaches its next stage",
     "scheduler": "no waiting job gets nodes",
-    "applier": "no pod is created or deleted, no status written",
-    "maintenance": "no snapshot is stored and the log isn't trimmed",
+    "applier": "no pod is created or deleted, and no status is written",
+    "maintenance": "no snapshot is stored, and the log isn't trimmed",
 }
 
 
@@ -62,8 +62,8 @@ class MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WatchStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The watch of one kind of object. `held_ms` is when the holder claimed it (None: before the log's beginning, or
-    not yet), `left_s` the remaining time of its lease, `listed` whether the kind was listed.
+    """The watch of one kind of object. `held_ms` is the time of the holder's claim; it is None if the claim was trimmed
+    or isn't in the log yet. `left_s` is the remaining time of its lease. `listed` is whether the kind was listed.
 
     `refused` is the HTTP status with which the API server refuses an optional kind, else 0.
     """
@@ -117,7 +117,7 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything, as of `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle."""
+    """The whole status at `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle."""
 
     cluster: str
     now_ms: int
@@ -132,7 +132,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is missing, and what to do next."""
+    """A problem, and the next step."""
 
     what: str
     next: str
@@ -185,7 +185,7 @@ async def read_store(client: redis.asyncio.Redis) -> StoreStatus:
         for section in ("memory", "replication", "persistence"):
             info |= await client.info(section)
     except (RedisError, OSError) as problem:
-        raise LogUnavailable(f"Redis doesn't tell how it is: {problem}") from problem
+        raise LogUnavailable(f"the state of Redis can't be read: {problem}") from problem
     return StoreStatus(
         used_bytes=int(info.get("used_memory", 0)),
         max_bytes=int(info.get("maxmemory", 0)),
@@ -269,13 +269,13 @@ async def _batch_after(log: RedisLog, position: Position) -> Batch | None:
     return decode_batch(stored[0].payload, stored[0].first) if stored else None
 
 
-# --- the judgement -----------------------------------------------------------------------------------------
+# --- problems ----------------------------------------------------------------------------------------------
 
 
 def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
-    """What is missing, the most severe first: roles, watches, listings, and members that lag behind.
+    """Report missing roles, watches and listings, and members that lag behind, the most severe problem first.
 
-    Empty while Redis refuses writes: without heartbeats, a live process looks dead.
+    Empty while Redis refuses writes, because it then refuses the heartbeats of live processes, too.
     """
     store = status.store
     if store.full or store.replica or (store.disk_failing and not status.members):
@@ -287,11 +287,13 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
             found.append(Problem(f"no live {role}: {_WITHOUT[role]}", _start(role)))
     for watch in status.watches:
         if "watcher" in present and watch.holder is None:
-            what = f"nobody watches {watch.kind} objects, though there are watchers"
-            found.append(Problem(what, "look again after lease_s seconds; then see the watchers' logs and /readyz"))
+            what = f"no watcher holds the watch of {watch.kind} objects"
+            found.append(
+                Problem(what, "check again after lease_s seconds; then read the logs and /readyz of the watchers")
+            )
         elif watch.holder is not None and not watch.listed and not watch.refused:
-            what = f"{watch.kind} objects haven't been listed in this epoch: nobody decides before that"
-            found.append(Problem(what, "see the log and /readyz of the watcher that holds the watch"))
+            what = f"{watch.kind} objects haven't been listed in this epoch: until then, no process makes decisions"
+            found.append(Problem(what, "read the log and /readyz of the watcher that holds the watch"))
     return found + [problem for member in status.members for problem in _lagging(member, status, max_lag_s)]
 
 
@@ -307,11 +309,11 @@ def _lagging(member: MemberStatus, status: Status, max_lag_s: float) -> Iterable
     where = f"{'+'.join(member.roles)} {member.id}"
     if member.epoch and member.epoch != status.log.epoch:
         yield Problem(
-            f"{where} reads epoch {member.epoch}, the log is in epoch {status.log.epoch}",
-            "look again after a heartbeat; restart it if it stays there",
+            f"{where} reads epoch {member.epoch}, but the epoch of the log is {status.log.epoch}",
+            "check again after the next heartbeat; if it still reads that epoch, restart it",
         )
     elif member.lag_s > max_lag_s:
         yield Problem(
-            f"{where} lags {member.lag_events} events behind for {member.lag_s:.1f} s (more than {max_lag_s:g} s)",
-            "see whether its processor or Redis is busy (arranger_append_seconds), and its log",
+            f"{where} lags for {member.lag_s:.1f} s (limit {max_lag_s:g} s), now by {member.lag_events} events",
+            "check the load of its processor and of Redis (arranger_append_seconds), and read its log",
         )

@@ -53,7 +53,9 @@ def test_a_process_of_another_cluster_under_the_same_name_does_not_start_and_not
             for worker in started:
                 assert worker.wait() == 2
                 told = worker.log_end()
-                assert "that of another Kubernetes cluster" in told and uid_of(kube) in told and uid_of(other) in told
+                assert (
+                    "belongs to another Kubernetes cluster" in told and uid_of(kube) in told and uid_of(other) in told
+                )
         finally:
             theirs.close()
         status = json.loads(arranger("status", "--log", redis.url, "-o", "json").stdout)

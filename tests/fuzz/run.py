@@ -16,6 +16,7 @@ import yaml
 from arranger.kube.cluster import CRDS, TYJOBS
 from arranger.kube.crd import tyjob_crd
 from arranger.kube.manifests import pod_manifest
+from arranger.messages.faults import fault_text, faults_text
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import validate
 from arranger.sandbox.admission import WriteOptions
@@ -64,7 +65,7 @@ def lot(seed: int, count: int = LOT) -> Lot:
 def _judged(job: Object) -> tuple[str, bool]:
     """What is wrong with how one job is judged, and whether it is accepted."""
     errors = validate(job)
-    unnamed = [str(error) for error in errors if not error.field or not error.message]
+    unnamed = [fault_text(error) for error in errors if not error.field]
     if unnamed:
         return f"refused without a field: {unnamed[0][:300]}", False
     if not errors:
@@ -73,7 +74,7 @@ def _judged(job: Object) -> tuple[str, bool]:
     stored = as_stored(job)
     own, embedded = errors if stored is job else validate(stored), embedded_refusal(stored)
     if bool(own) != bool(embedded):
-        return f"the own check says {[str(error)[:300] for error in own[:2]]}, the embedded cluster {embedded!r}", False
+        return f"the own check says {faults_text(own[:2])}, the embedded cluster {embedded!r}", False
     return "", not errors
 
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from arranger.kube.cluster import TYJOBS
+from arranger.messages.faults import fault_text
 from arranger.model.validation import validate
 from tests.fuzz.objects import HUGE_TEXT, as_stored, fuzzed
 from tests.fuzz.run import LOT, drawn, lot
@@ -28,7 +29,7 @@ def test_a_job_as_large_as_a_request_may_be_is_refused_by_the_name_of_the_field(
     jobs = [tyjob_with({path: "x" * HUGE_TEXT}) for path in ("spec/leader/name", "spec/priority", "spec/x")]
     jobs.append(tyjob_with({f"spec/{'y' * HUGE_TEXT}": 1}))
     assert hold(jobs, seed=1).wrong == []
-    assert all(len(str(error)) < 1_000 for job in jobs for error in validate(job))
+    assert all(len(fault_text(error)) < 1_000 for job in jobs for error in validate(job))
 
 
 def test_a_job_larger_than_an_api_server_stores_is_there_for_nobody() -> None:
@@ -58,7 +59,7 @@ def test_a_real_api_server_gives_the_same_verdict_on_fuzzed_jobs(kube_server: Re
     differ = []
     for number in range(1_000):
         job = as_stored(fuzzed(random.Random(f"real/{number}")))
-        own = [str(error) for error in validate(job)]
+        own = [fault_text(error) for error in validate(job)]
         code, answer = kube_server.request("POST", path, job, check=False)
         if bool(own) != (code >= 400) or code >= 500:
             differ.append(f"{number}: the own check says {own[:2]}, the server {code} {answer.get('message')!r:.500}")

@@ -20,7 +20,8 @@ import msgspec
 
 from arranger.events.kinds import Watched
 from arranger.kube.cluster import CRDS, NAMESPACES, TYJOBS
-from arranger.kube.translate import invalid_message
+from arranger.kube.translate import reported
+from arranger.messages.faults import faults_text
 from arranger.model.validation import validate
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Stored
@@ -231,7 +232,7 @@ class _World:
             errors = validate(stored.object)
             if errors:
                 wrong[stored.uid] = [error.field for error in errors]
-                wrong[stored.uid].append(invalid_message(errors))
+                wrong[stored.uid].append(faults_text(reported(errors)))
         return wrong
 
     def _create(self, namespace: str, job: Object) -> Stored:

@@ -111,7 +111,7 @@ def traits(state: State) -> set[str]:
             if value and value != begins:
                 found.add(f"job {name}")
         found |= {"job suspended"} if job.suspended else set()
-        found |= {"job invalid"} if job.seen.invalid else set()
+        found |= {"job invalid"} if job.seen.faults else set()
         found |= {"job deleting"} if job.seen.deleting else set()
     nodes = state.nodes
     found |= {f"node {'down' if nodes.down_ms[row] else 'up'}" for row in nodes.rows.values()}

@@ -22,11 +22,11 @@ import yaml
 
 from arranger.events.kinds import Watched
 from arranger.kube.crd import tyjob_crd
-from arranger.model.checks import FieldError
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
+from arranger.sandbox.status import FieldError
 from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS

@@ -40,7 +40,7 @@ def crowded() -> World:
     world.settle()
     world.pass_time(65)
     world.job("never", leader=shape(cpu=1, gpus=16), created=world.now_ms)
-    world.job("wrong", invalid="spec.priority: must be 1..10", created=world.now_ms)
+    world.job("wrong", invalid="spec.priority", created=world.now_ms)
     world.settle()
     world.pass_time(10)
     return world

@@ -56,6 +56,15 @@ def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Simulate:
     return run
 
 
+def texts(pod: Mapping[str, Any]) -> dict[str, int]:
+    """The reasons of a pod without a node in words, each with its number of nodes."""
+    return {reason["text"]: reason["nodes"] for reason in pod["reasons"]}
+
+
+def nodes_of(pod: Mapping[str, Any]) -> int:
+    return sum(texts(pod).values())
+
+
 def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
     plan = simulate(node("n1"), node("n2", cpu="2"), job("train"))
     assert plan["jobs"] == [
@@ -72,6 +81,7 @@ def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
             "unplaced": [],
             "message": "3 pods placed on 2 nodes",
             "foundRoom": 0,
+            "faults": [],
         }
     ]
     assert plan["nodes"] == [
@@ -96,28 +106,35 @@ def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simul
     )  # fmt: skip
     elastic, gang = plan["jobs"]
     assert (elastic["scheduleState"], len(elastic["placed"]), len(elastic["unplaced"])) == ("ScheduledPartly", 12, 9)
-    refused = {"taint dedicated=infra:NoSchedule not tolerated": 1, "cordoned": 1}
+    nothing = {"name": "", "taint": None, "needed": 0, "free": 0, "quota": "", "words": ""}
+    taint = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
+    refused = [
+        {"text": "insufficient cpu (needs 1, at most 0 free)", "nodes": 2, **nothing, "kind": "Insufficient",
+         "name": "cpu", "needed": 1000},
+        {"text": "cordoned", "nodes": 1, **nothing, "kind": "Cordoned"},
+        {"text": "taint dedicated=infra:NoSchedule not tolerated", "nodes": 1, **nothing, "kind": "Taint",
+         "taint": taint},
+    ]  # fmt: skip
     assert elastic["unplaced"][0] == {
         "pod": "elastic-actors-11", "role": "worker", "workerSet": "actors", "index": 11,
-        "reasons": {"insufficient cpu (needs 1, at most 0 free)": 2, **refused},
+        "reasons": refused,
     }  # fmt: skip
     assert (gang["scheduleState"], gang["placed"]) == ("Unscheduled", [])
     assert [pod["pod"] for pod in gang["unplaced"]] == ["gang-learner-0", *(f"gang-actors-{i}" for i in range(3))]
     for one in plan["jobs"]:
-        assert [sum(pod["reasons"].values()) for pod in one["unplaced"]] == [4] * len(one["unplaced"])
+        assert [nodes_of(pod) for pod in one["unplaced"]] == [4] * len(one["unplaced"])
 
 
 def test_a_pod_that_fits_without_its_quorum_says_so(simulate: Simulate) -> None:
     plan = simulate(node("n1", cpu="4"), job("j", workers=4))
     leader, *workers = plan["jobs"][0]["unplaced"]
-    assert leader["reasons"] == {"insufficient cpu (needs 1, at most 0 free)": 1}
+    assert texts(leader) == {"insufficient cpu (needs 1, at most 0 free)": 1}
     assert {json.dumps(worker["reasons"]) for worker in workers} == {json.dumps(leader["reasons"])}
     plan = simulate(node("n1"), job("j", workers=1) | {"metadata": {"name": "k"}}, job("big", workers=1, cpu="7"))
-    fits = plan["jobs"][1]["unplaced"][0]["reasons"]
-    assert fits == {"insufficient cpu (needs 7, at most 6 free)": 1}
+    assert texts(plan["jobs"][1]["unplaced"][0]) == {"insufficient cpu (needs 7, at most 6 free)": 1}
     spec = {"leader": {"name": "learner", "template": template(cpu="1")}}
     plan = simulate(node("n1"), job("j", workers=1, cpu="9", **spec))
-    assert plan["jobs"][0]["unplaced"][0]["reasons"] == {"have room for it, but not for the whole quorum": 1}
+    assert texts(plan["jobs"][0]["unplaced"][0]) == {"have room for it, but not for the whole quorum": 1}
 
 
 def test_amounts_that_a_quorum_left_while_it_was_tried_are_told_as_such(
@@ -203,7 +220,7 @@ def test_jobs_that_want_no_node_come_last_without_a_position(simulate: Simulate)
     assert plan["jobs"][1]["message"] == "the leader succeeded"
     stops = plan["jobs"][2]
     assert stops["message"] == "it gets no nodes now"
-    assert {sum(pod["reasons"].values()) for pod in stops["unplaced"]} == {1}
+    assert {nodes_of(pod) for pod in stops["unplaced"]} == {1}
 
 
 def test_an_invalid_job_is_listed_with_what_is_wrong_and_makes_the_status_one(simulate: Simulate) -> None:
@@ -211,7 +228,9 @@ def test_an_invalid_job_is_listed_with_what_is_wrong_and_makes_the_status_one(si
     good, bad = plan["jobs"]
     assert (good["scheduleState"], bad["scheduleState"]) == ("ScheduledSucceed", "Unscheduled")
     assert (bad["queuePosition"], bad["placed"], bad["unplaced"]) == (0, [], [])
-    assert bad["message"].startswith("spec.priority: Invalid value: 99")
+    assert bad["message"] == "spec.priority: Invalid value: 99: should be less than or equal to 10"
+    fault = {"field": "spec.priority", "kind": "AboveMaximum", "value": "99", "name": "", "limits": ["10"]}
+    assert (bad["faults"], good["faults"]) == ([fault], [])
 
 
 def test_flags_and_settings_stand_in_for_what_jobs_leave_out(simulate: Simulate, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.messages.faults import fault_text
 from arranger.model.pod_rules import RULES as COUNTERPARTS
-from arranger.model.schema import definition
+from arranger.model.schema import _text, definition
 from tests.crd_schema import DEFINITIONS, RULES, crd_text, reduced
 from tests.servers import TYJOB_CRD
 
@@ -67,6 +68,24 @@ def test_each_definition_with_rules_has_their_counterpart_in_the_controllers_own
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_every_definition_can_be_checked(name: str) -> None:
     assert list(definition(name)([], "here"))
+
+
+def messages(schema: Any, field: str = "") -> Iterator[tuple[str, str, str]]:
+    """The rules of texts in a schema: field, rule and message."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "string":
+            for rule in schema.get("x-kubernetes-validations", ()):
+                yield field, rule["rule"], rule["message"]
+        for name, part in schema.items():
+            yield from messages(part, name)
+
+
+@pytest.mark.parametrize(("field", "rule", "message"), sorted(set(messages(OWN))))
+def test_the_words_about_a_texts_rule_are_those_of_the_resource(field: str, rule: str, message: str) -> None:
+    check = _text({"type": "string", "x-kubernetes-validations": [{"rule": rule, "message": message}]})
+    assert [fault_text(fault) for fault in check("A b", f"spec.{field}")] == [
+        f'spec.{field}: Invalid value: "A b": {message}'
+    ]
 
 
 PUBLISHED: dict[str, Any] = {

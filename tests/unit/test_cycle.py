@@ -59,7 +59,7 @@ def test_jobs_that_ended_are_leaving_or_are_wrong_want_no_nodes() -> None:
     world = World()
     world.node("n1")
     world.job("leaving", deleting=True)
-    world.job("wrong", invalid="spec.leader: required")
+    world.job("wrong", invalid="spec.leader")
     world.job("asked-to-end", terminating=True)
     ended = world.job("ended")
     world.say(k.StageDecided(ended.uid, ended.version, 0, Stage.FAILED, StageReason.DELETED))

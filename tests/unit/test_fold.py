@@ -147,7 +147,7 @@ def test_nothing_is_decided_about_a_job_that_has_ended() -> None:
     assert (job.stage, job.leader.address, total_used(world)) == (Stage.SUCCEEDED, "", 0)
 
 
-@pytest.mark.parametrize("how", [{"deleting": True}, {"invalid": "spec.priority: Invalid value: 11"}])
+@pytest.mark.parametrize("how", [{"deleting": True}, {"invalid": "spec.priority"}])
 def test_nothing_is_placed_for_a_job_that_is_being_deleted_or_invalid(how: dict[str, object]) -> None:
     world, job = two_nodes()
     world.job("ppo", workers=2, min_workers=2, **how)  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def test_a_job_of_a_thousand_conditions_holds_up_no_other(spec: Object) -> None:
     for number in range(NODES):
         world.node(f"n{number:05}", labels={HOSTNAME: f"n{number:05}", "number": str(number)})
     seen = job_seen(job_with(**spec), world.terms[Watched.JOB], with_status=False)
-    assert seen.invalid == ""
+    assert seen.faults == ()
     world.say(seen)
     good = world.job("good", created=1)
     for cordoned in (True, False):

@@ -102,7 +102,7 @@ async def test_who_may_not_ask_is_told_which_right_is_missing() -> None:
     connection.refused = ApiError(403, "Forbidden", "namespaces is forbidden")
     with pytest.raises(ApiError):
         await identity.ask()
-    assert "right to get it is missing" in identity.problem and not identity.ours("")
+    assert "permission to get it is missing" in identity.problem and not identity.ours("")
     connection.refused = None
     await identity.ask()
     assert identity.problem == "" and identity.ours("")

@@ -8,7 +8,9 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, ShortageFacts, StageFacts
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.faults import fault_text, faults_text
 from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
 from arranger.model.quota import QuotaLack
@@ -30,7 +32,7 @@ def decided(reason: StageReason, facts: StageFacts = NO_FACTS) -> k.StageDecided
 
 @pytest.mark.parametrize("reason", StageReason)
 def test_every_reason_has_a_sentence(reason: StageReason) -> None:
-    assert stage_text(decided(reason)) or reason == StageReason.INVALID_SPEC  # which is all another's words
+    assert stage_text(decided(reason)) or reason == StageReason.INVALID_SPEC  # which is its faults
 
 
 def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
@@ -62,6 +64,40 @@ def test_the_documents_table_of_stages_is_the_one_that_controllers_decide_by() -
         for stage, reason in ((stage, reason) for stage in found for reason in re.findall(r"`(\w+)`", reasons)):
             assert to.strip().startswith(TRANSITIONS[Stage(stage), StageReason(reason)])
     assert told == {(str(stage), str(reason)) for stage, reason in TRANSITIONS}
+
+
+# --- what is wrong with a job -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_a_kind_of_fault_has_words_whatever_is_known_of_it(kind: FaultKind) -> None:
+    assert fault_text(Fault("spec.x", kind)).startswith("spec.x: ") == (kind != FaultKind.RECORDED)
+    assert "{" not in fault_text(Fault("spec.x", kind, "v", "n", ("1", "2")))
+
+
+def test_what_a_user_wrote_is_no_template() -> None:
+    fault = Fault("spec.{name}", FaultKind.NOT_THE_LIMIT, "{value}", "{limit}", ("{0}",))
+    assert fault_text(fault) == "spec.{name}: Invalid value: {limit} must be equal to its limit of {0}, here {value}"
+
+
+def test_faults_stand_in_one_line_with_how_many_more_there_are() -> None:
+    assert faults_text(()) == ""
+    missing, further = Fault("spec.leader", FaultKind.REQUIRED), Fault("", FaultKind.FURTHER, "3")
+    assert faults_text((missing, further)) == "spec.leader: Required value; and 3 more"
+    allowed = Fault("spec.cleanPodPolicy", FaultKind.NOT_SUPPORTED, '"x"', limits=("All", "None"))
+    assert faults_text((allowed, missing)) == (
+        'spec.cleanPodPolicy: Unsupported value: "x": supported values: "All", "None"; spec.leader: Required value'
+    )
+
+
+def test_fields_that_an_edit_must_not_change_share_one_sentence() -> None:
+    said = faults_text([Fault(field, FaultKind.IMMUTABLE) for field in ("spec.leader", "spec.workerSets")])
+    assert said.startswith("spec.leader, spec.workerSets: can't be changed once the job has started; only ")
+
+
+def test_the_words_about_a_spec_of_an_earlier_version_are_shown_as_they_were_recorded() -> None:
+    assert fault_text(Fault("", FaultKind.RECORDED, "as it was said")) == "as it was said"
+    assert stage_text(decided(StageReason.INVALID_SPEC, StageFacts(words="as it was said"))) == "as it was said"
 
 
 # --- why pods have no nodes -------------------------------------------------------------------------------------

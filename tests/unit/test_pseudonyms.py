@@ -18,6 +18,7 @@ from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
 from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, SpreadRule, Toleration
@@ -88,7 +89,7 @@ def secretive() -> World:
     world.job("secret-job-4", leader=shape(cpu=1, labels={"secret-key": "secret-x"}, rules=spread), created=7)
     other = [Toleration("secret-other", "Exists", "", "")]
     world.job("secret-job-5", leader=shape(cpu=3, gpus=2, tolerations=other), created=8)
-    world.job("secret-bad", invalid="spec.secret is wrong")
+    world.job("secret-bad", invalid="spec.secret")
     for number in range(8):
         world.job(f"secret-late-{number}", leader=shape(cpu=1, gpus=1), workers=1, min_workers=1, created=10 + number)
         world.cycle()
@@ -174,6 +175,16 @@ def exported(event: Any) -> Any:
     names.walk(event)
     names.begin()
     return names.walk(event)
+
+
+def test_of_what_is_wrong_with_a_spec_only_the_kind_stays() -> None:
+    fault = Fault("spec.secret", FaultKind.NOT_THE_LIMIT, "1", "secret.example/gpu", ("2",))
+    facts = StageFacts(faults=(fault, Fault("", FaultKind.RECORDED, "secret words")))
+    told = exported(k.StageDecided("uid", 7, 0, Stage.FAILED, StageReason.INVALID_SPEC, facts)).facts.faults
+    assert told == (
+        Fault(LEFT_OUT, FaultKind.NOT_THE_LIMIT, LEFT_OUT, LEFT_OUT),
+        Fault("", FaultKind.RECORDED, LEFT_OUT),
+    )
 
 
 def test_names_in_the_facts_of_decisions_are_replaced() -> None:

@@ -373,7 +373,7 @@ def test_a_template_tells_what_scopes_ask_about() -> None:
     leader = {"name": "l", "template": template}
     job = {"metadata": {"name": "j"}, "spec": {"leader": leader, "workerSets": [{"name": "w", "template": template}]}}
     seen = job_seen(job, 1, with_status=False)
-    assert seen.spec is not None, seen.invalid
+    assert seen.spec is not None, seen.faults
     assert [group.traits.limits for group in seen.spec.groups] == [(("cpu", 2000),)] * 2
 
 

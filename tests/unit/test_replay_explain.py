@@ -203,7 +203,7 @@ def test_of_several_nodes_that_lack_the_same_the_closest_says_how_many_are_alike
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"invalid": "spec.priority: no"}, None),
+        ({"invalid": "spec.priority"}, None),
         ({"deleting": True}, "it is being ended"),
         ({"terminating": True}, "it is being ended"),
     ],

@@ -106,7 +106,7 @@ def test_a_node_and_a_job_more_take_part_like_any_other() -> None:
     world = crowded()
     there = next(e for entry in world.entries for e in entry.batch.events if isinstance(e, k.NodeSeen))
     node = k.NodeSeen(0, "n0", "new", "1", there.facts)
-    job = k.JobSeen(0, "default", "urgent", "urgent", "1", 1, world.now_ms, False, _urgent(world), "", "")
+    job = k.JobSeen(0, "default", "urgent", "urgent", "1", 1, world.now_ms, False, _urgent(world), (), "")
     one, other = plans(world, added=(node, job))
     assert of(other, "urgent").nodes == {"n0": "learner"} and of(other, "urgent").queue == 1
     assert of(one, "big").queue == 1 and of(other, "big").queue == 2
@@ -123,7 +123,7 @@ def test_a_job_that_is_added_under_its_own_uid_is_an_edit() -> None:
     world = crowded()
     seen = world.state.jobs["uid-other"].seen
     assert seen.spec is not None
-    edited = k.JobSeen(0, "default", "other", seen.uid, "9", 2, seen.created_ms, False, _urgent(world), "", "")
+    edited = k.JobSeen(0, "default", "other", seen.uid, "9", 2, seen.created_ms, False, _urgent(world), (), "")
     _, other = plans(world, added=(edited,))
     assert (of(other, "other").priority, of(other, "other").queue) == (10, 1)
 

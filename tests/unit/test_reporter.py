@@ -209,11 +209,11 @@ async def test_decisions_that_come_faster_than_statuses_are_told_one_by_one() ->
 
 async def test_an_invalid_job_is_not_told_as_accepted() -> None:
     scene = Scene()
-    job = scene.world.job("j", invalid="spec.leader: required")
+    job = scene.world.job("j", invalid="spec.leader")
     scene.world.control()
     await scene.report(job)
     assert [(e["reason"], e["type"], e["message"]) for e in scene.events()] == [
-        ("InvalidSpec", "Warning", "Failed: spec.leader: required")
+        ("InvalidSpec", "Warning", "Failed: spec.leader: Required value")
     ]
 
 

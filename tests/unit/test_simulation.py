@@ -37,7 +37,7 @@ def assert_agrees(world: World, cycles: int) -> None:
         assert sorted(pod.node for pod in job.placed) == sorted(record.placements.values())
         assert len(job.placed) + len(job.unplaced) == record.pods_desired()
         for pod in job.unplaced:
-            assert sum(pod.reasons.values()) == len(nodes)
+            assert sum(reason["nodes"] for reason in pod.reasons) == len(nodes)
     for node in outcome.nodes:
         assert all(amount(name, node.used[name]) == world.used(node.name, name) for name in node.used)
 

@@ -113,10 +113,10 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
     answer = await shown(redis_server, cluster)
     said = [one["what"] for one in answer["problems"]]
     assert [what.partition(":")[0] for what in said] == [
-        "no live applier", "no live maintenance", "nobody watches node objects, though there are watchers",
-        "nobody watches pod objects, though there are watchers",
-        "nobody watches tyjob objects, though there are watchers",
-        "nobody watches resourcequota objects, though there are watchers",
+        "no live applier", "no live maintenance", "no watcher holds the watch of node objects",
+        "no watcher holds the watch of pod objects",
+        "no watcher holds the watch of tyjob objects",
+        "no watcher holds the watch of resourcequota objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 
@@ -151,7 +151,7 @@ async def test_people_see_the_same_in_tables(redis_server: RealRedis, cluster: s
     assert well.return_value == 0 and ill.return_value == 1
     assert well.stdout.startswith(f"cluster {cluster}, epoch ")
     assert ": all is well" in well.stdout and ": 1 problem" in ill.stdout
-    assert "nobody watches pod objects" in ill.stdout and "-> look again" in ill.stdout
+    assert "no watcher holds the watch of pod objects" in ill.stdout and "-> check again" in ill.stdout
     assert "20: 20 Starting" in well.stdout and "20 (100%)" in well.stdout
     rows = [line.split() for line in well.stdout.splitlines()]
     assert [row[0] for row in rows if row and row[0] in ROLES] == list(ROLES)
@@ -211,13 +211,13 @@ def a_member(*, epoch: int = 7, lag_events: int = 0, lag_s: float = 0.0) -> Memb
 def test_a_member_that_lags_longer_than_the_bound_is_a_problem_and_one_with_fresh_news_is_not() -> None:
     assert problems(a_status(a_member(lag_events=9, lag_s=10.0)), max_lag_s=10.0) == []
     (found,) = problems(a_status(a_member(lag_events=9, lag_s=10.1)), max_lag_s=10.0)
-    assert "m lags 9 events behind for 10.1 s (more than 10 s)" in found.what
+    assert "m lags for 10.1 s (limit 10 s), now by 9 events" in found.what
 
 
 def test_a_member_in_another_epoch_is_a_problem_and_one_that_begins_is_not() -> None:
     assert problems(a_status(a_member(epoch=0)), max_lag_s=10.0) == []
     (found,) = problems(a_status(a_member(epoch=6)), max_lag_s=10.0)
-    assert "reads epoch 6, the log is in epoch 7" in found.what
+    assert "reads epoch 6, but the epoch of the log is 7" in found.what
 
 
 def test_a_kind_that_was_not_listed_is_a_problem() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from arranger.events.kinds import PodSeen
 from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, status_digest
+from arranger.messages.faults import faults_text
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
 from arranger.model.pod import (
@@ -269,7 +270,8 @@ def test_no_text_of_a_pod_s_status_is_long_or_has_control_characters(field: str)
 
 
 def test_what_is_wrong_with_a_job_quotes_its_user_without_control_characters() -> None:
-    invalid = job_seen({**JOB, "spec": {"leader": {"name": "x\x1b[2J\u202e" * 500}}}, 5, with_status=False).invalid
+    told = job_seen({**JOB, "spec": {"leader": {"name": "x\x1b[2J\u202e" * 500}}}, 5, with_status=False).faults
+    invalid = faults_text(told)
     assert invalid and invalid.isprintable() and len(invalid) < 2000
 
 
@@ -300,7 +302,7 @@ def test_a_job_is_seen_with_its_spec() -> None:
     seen = job_seen(JOB, 5, with_status=False)
     assert (seen.term, seen.namespace, seen.name, seen.uid) == (5, "team", "train", "ju")
     assert (seen.resource_version, seen.generation, seen.created_ms) == ("3", 2, 1_767_323_045_000)
-    assert (seen.deleting, seen.invalid, seen.status) == (False, "", None)
+    assert (seen.deleting, seen.faults, seen.status) == (False, (), None)
     assert seen.spec == job_spec(JOB)
     assert seen.status_digest == status_digest(JOB["status"]) != ""
 
@@ -326,20 +328,22 @@ def test_a_job_without_a_stage_has_nothing_to_adopt(status: Any) -> None:
 def test_a_wrong_job_is_seen_with_what_is_wrong_and_no_spec(bad: Any) -> None:
     seen = job_seen(bad.tyjob, 5, with_status=True)
     assert seen.spec is None
-    assert seen.invalid.startswith(f"{bad.field}: ")
-    assert "\n" not in seen.invalid
+    assert [fault.field for fault in seen.faults] == [bad.field]
+    said = faults_text(seen.faults)
+    assert said.startswith(f"{bad.field}: ") and bad.says in said and "\n" not in said
 
 
 def test_a_job_with_many_faults_tells_the_first_five_and_how_many_more() -> None:
     job = tyjob()
     job["spec"] |= {name: 1 for name in "abcdefgh"}
-    assert job_seen(job, 5, with_status=False).invalid.endswith("; and 3 more")
+    faults = job_seen(job, 5, with_status=False).faults
+    assert len(faults) == 6 and faults_text(faults).endswith("; and 3 more")
 
 
 def test_what_is_wrong_is_one_short_line_whatever_the_fields_are_called() -> None:
     job = tyjob()
     job["spec"] |= {f"odd\n{number}{'x' * 100_000}": 1 for number in range(100)}
-    invalid = job_seen(job, 5, with_status=False).invalid
+    invalid = faults_text(job_seen(job, 5, with_status=False).faults)
     assert invalid.startswith('spec."odd\\n0xxx')
     assert "unknown field" in invalid
     assert "\n" not in invalid

@@ -16,6 +16,7 @@ from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended
 from arranger.kube.cluster import PODS
 from arranger.metrics import Metrics
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import pod_labels
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
@@ -233,7 +234,7 @@ async def test_a_pod_belongs_to_no_job_of_another_namespace_whatever_its_owner_r
     labels = pod_labels("j", "learner", leader=True, index=0, attempt=0)
     async with watching() as scene:
         term = (await scene.stranger.append_and_fold([k.WatchClaimed(k.Watched.JOB, "stranger")])).first
-        job = k.JobSeen(term, "default", "j", "uid-j", "1", 1, 0, False, None, "not looked at here", "")
+        job = k.JobSeen(term, "default", "j", "uid-j", "1", 1, 0, False, None, (Fault("spec", FaultKind.REQUIRED),), "")
         await scene.stranger.append_and_fold([job])
         for namespace in ("kube-public", "default"):
             metadata = {"namespace": namespace, "name": "j-learner-0", "labels": labels, "ownerReferences": [owner]}

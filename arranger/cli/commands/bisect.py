@@ -28,6 +28,7 @@ from arranger.cli.rendering.output import output_option, print_json, print_text,
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.log import Log, Position
+from arranger.messages.faults import faults_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quantity import QuantityError, amount
 from arranger.model.text import counted
@@ -306,7 +307,9 @@ async def _job(log: Log, asked: _Question, span: Span) -> FirstSeen:
 def _while_there(asked: _Question, job: FirstSeen, span: Span) -> Span:
     """The segment up to the job's deletion. Raises `NotFound` for a job that was never valid."""
     if job.seen.spec is None:
-        raise NotFound(f"job {asked.job!r} was never valid: {job.seen.invalid}", hint="there is nothing to place")
+        raise NotFound(
+            f"job {asked.job!r} was never valid: {faults_text(job.seen.faults)}", hint="there is nothing to place"
+        )
     if not job.went:
         return span
     say(f"arranger: the job was deleted at offset {job.went}; the search ends just before", err=True)

@@ -50,7 +50,7 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
     With no applier left (a killed process is shown until it has missed three heartbeats):
       $ arranger status
       cluster default, epoch 1763622000000: 1 problem
-        no live applier: no pod is created or deleted, no status written
+        no live applier: no pod is created or deleted, and no status is written
         -> start one: arranger run applier; on a cluster: kubectl -n arranger-system get pods ...
     """
     status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))

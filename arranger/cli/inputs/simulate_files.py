@@ -27,7 +27,7 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         print_json(outcome)
     else:
         _print(outcome)
-    return 1 if any(job.seen.invalid for job in simulation.state.jobs.values()) else 0
+    return 1 if any(job.seen.faults for job in simulation.state.jobs.values()) else 0
 
 
 def _print(outcome: Outcome) -> None:
@@ -75,5 +75,5 @@ def _unplaced_rows(job: JobOutcome) -> Iterable[tuple[object, ...]]:
     for pod in job.unplaced:
         groups.setdefault(f"{job.namespace}/{job.name} {pod.worker_set or pod.role}", []).append(pod)
     for name, pods in groups.items():
-        told = ", ".join(f"{nodes} {reason}" for reason, nodes in pods[0].reasons.items())
+        told = ", ".join(f"{reason['nodes']} {reason['text']}" for reason in pods[0].reasons)
         yield (name, len(pods), told or "there are no nodes")

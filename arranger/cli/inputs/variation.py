@@ -14,6 +14,7 @@ from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
 from arranger.errors import UsageError
 from arranger.events import kinds as k
+from arranger.messages.faults import faults_text
 from arranger.model.names import KIND
 from arranger.model.node import NodeFacts
 from arranger.model.validation import tyjob_checks
@@ -91,12 +92,12 @@ def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str
 
 def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]]) -> k.Event:
     if isinstance(event, k.JobSeen):
-        if event.invalid:
-            raise UsageError(f"TYJob {event.namespace}/{event.name} is invalid: {event.invalid}")
+        if event.faults:
+            raise UsageError(f"TYJob {event.namespace}/{event.name} is invalid: {faults_text(event.faults)}")
         job = state.find_job(event.namespace, event.name)
         if job is not None and not job.ended:
             return msgspec.structs.replace(
-                job.seen, spec=event.spec, invalid="", generation=job.seen.generation + 1, status=None
+                job.seen, spec=event.spec, faults=(), generation=job.seen.generation + 1, status=None
             )
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         row = state.nodes.rows[event.name]

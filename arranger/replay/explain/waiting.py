@@ -3,6 +3,7 @@
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.faults import faults_text
 from arranger.messages.shortages import counts_text, fits_text, quota_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -116,8 +117,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
         return _room(job, gets)
-    if job.seen.invalid:
-        return f"its spec is invalid: {job.seen.invalid}"
+    if job.seen.faults:
+        return f"its spec is invalid: {faults_text(job.seen.faults)}"
     if job.seen.deleting or job.valid_spec.terminating:
         return "it is being ended, so it gets no more nodes"
     if job.valid_spec.suspend:

@@ -8,7 +8,8 @@ its name; it only reveals the order of names and the sizes of groups.
 The export keeps UIDs and resource versions, times, amounts, names of resources, Kubernetes' own label keys
 (`*.kubernetes.io/…`), values that are numbers or booleans, and reasons of one CamelCase word. It also keeps a cycle's
 reasons against nodes, with the names in them replaced. It leaves out the words of other programs and the sentences of
-earlier versions. Every field with text needs a rule here: a field without a rule is an error, not a leak.
+earlier versions. Of the faults of a spec it keeps only the kinds. Every field with text needs a rule here: a field
+without a rule is an error, not a leak.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from arranger.events import facts as f
 from arranger.events import kinds as k
 from arranger.events.log import EPOCH_WRITER
 from arranger.lifecycle.replacements import NOT_ITS_DOING
+from arranger.model import faults as fa
 from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p
@@ -295,7 +297,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "message": left_out,
         "waiting": word,
     },
-    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "invalid": left_out, "status_digest": keep},
+    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "status_digest": keep},
+    fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
     k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
@@ -342,7 +345,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "reason": word,
         "turned": keep,
     },
-    JobRecord: {"sets": _keys("set"), "refused": left_out, "retired": keep, "refusals": _keys("node")},
+    JobRecord: {"sets": _keys("set"), "retired": keep, "refusals": _keys("node")},
     SlotTable: {"nodes": keep, "pods": keep},  # empty: they follow in the snapshot
     LeaderRecord: {"address": Pseudonyms.address},
     JobTimes: {"turned": keep},

@@ -8,6 +8,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -33,8 +34,8 @@ def label(job: JobRecord) -> str:
 
 def message_of(job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec or the reason for waiting takes precedence."""
-    if job.seen.invalid:
-        return job.seen.invalid
+    if job.seen.faults:
+        return faults_text(job.seen.faults)
     waits = why_it_waits(job)
     if waits is not None:
         return shortage_text(waits.shortage)
@@ -130,7 +131,7 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
 
 def _job_seen(event: k.JobSeen, _state: State) -> str:
     if event.spec is None:
-        return f"invalid: {event.invalid}"
+        return f"invalid: {faults_text(event.faults)}"
     spec = event.spec
     parts = [f"priority {spec.priority}, leader and {spec.total_workers} workers (at least {spec.min_workers})"]
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))

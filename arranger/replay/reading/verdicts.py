@@ -74,4 +74,4 @@ def again(event: k.Event, state: State) -> bool:
     if job is None or not isinstance(event, k.JobSeen):
         return False
     seen = job.seen
-    return (seen.spec, seen.invalid, seen.deleting) == (event.spec, event.invalid, event.deleting)
+    return (seen.spec, seen.faults, seen.deleting) == (event.spec, event.faults, event.deleting)

@@ -285,6 +285,6 @@ def _controlled(job: JobRecord) -> bool:
     """Whether a controller's decision on the job depends on the job alone. Pods aren't simulated."""
     if job.ended:
         return False
-    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) or job.seen.invalid:
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) or job.seen.faults:
         return True
     return job.spec is not None and (job.spec.suspend or job.spec.terminating)

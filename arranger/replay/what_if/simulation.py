@@ -5,6 +5,7 @@ in production, each with the placements of those before. No pod ever starts or e
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,7 @@ from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, SlotKey
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import message_of
+from arranger.replay.reading.describe import as_object, message_of
 from arranger.scheduling import (
     BUILT_IN,
     ClusterView,
@@ -52,18 +53,20 @@ class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod without a node; `reasons` count every node of the cluster once."""
+    """A pod without a node. `reasons` count every node of the cluster once: each has a `text`, the number of `nodes`,
+    and the fields of a `Reason`."""
 
     pod: str
     role: str
     worker_set: str | None
     index: int
-    reasons: dict[str, int]
+    reasons: tuple[dict[str, Any], ...]
 
 
 class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     """The outcome of one job. `queue_position` counts from 1; 0 for a job that needed no node or is invalid. If the
-    quorum is incomplete, `found_room` of its pods found room, and the reasons of the others count that room as used."""
+    quorum is incomplete, `found_room` of its pods found room, and the reasons of the others count that room as used.
+    `faults` have the fields of a `Fault`."""
 
     namespace: str
     name: str
@@ -73,6 +76,7 @@ class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     unplaced: tuple[UnplacedPod, ...]
     message: str
     found_room: int = 0
+    faults: tuple[dict[str, Any], ...] = ()
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):
@@ -168,9 +172,10 @@ class Simulation:
             unplaced=unplaced,
             message=_message(job, placed, unplaced),
             found_room=self._observer.room.get(job.uid, 0) if unplaced else 0,
+            faults=tuple(map(as_object, job.seen.faults)),
         )
 
-    def _reasons(self, job: JobRecord, group: int, filters: Filters) -> dict[str, int]:
+    def _reasons(self, job: JobRecord, group: int, filters: Filters) -> tuple[dict[str, Any], ...]:
         """Why a pod of this group has no node: at the job's turn, or now if the job had no turn."""
         found = self._observer.found.get((job.uid, group))
         if found is not None:
@@ -212,9 +217,12 @@ class _Reasons(CycleObserver):
         self._last = tried
 
 
-def _told(reasons: ReasonCounts, fits: str) -> dict[str, int]:
-    """Reasons in words; `fits` are the words for nodes with room for the pod."""
-    return {fits if of.kind == ReasonKind.FITS else reason_text(of): count for of, count in reasons}
+def _told(reasons: ReasonCounts, fits: str) -> tuple[dict[str, Any], ...]:
+    """Reasons in words and as facts; `fits` are the words for nodes with room for the pod."""
+    return tuple(
+        {"text": fits if of.kind == ReasonKind.FITS else reason_text(of), "nodes": count, **as_object(of)}
+        for of, count in reasons
+    )
 
 
 def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
@@ -225,7 +233,7 @@ def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
 
 
 def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[UnplacedPod]) -> str:
-    if job.seen.invalid or (unplaced and job.waits is not None):
+    if job.seen.faults or (unplaced and job.waits is not None):
         return message_of(job)
     if placed:
         nodes = len({pod.node for pod in placed})

@@ -1,0 +1,123 @@
+"""What is wrong with a TYJob, with the wording of the Kubernetes API server where that has the same check."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from arranger.model.faults import Fault, FaultKind
+from arranger.model.names import LABEL_PREFIX
+from arranger.model.text import one_line
+
+#: Limit of the message for one wrong field, in characters: it quotes the user's text.
+_LIMIT = 300
+
+
+def faults_text(faults: Iterable[Fault]) -> str:
+    """The faults on one line; empty for none."""
+    faults = tuple(faults)
+    fixed = ", ".join(fault.field for fault in faults if fault.kind == FaultKind.IMMUTABLE)
+    return f"{fixed}: {_WORDS[FaultKind.IMMUTABLE]}" if fixed else "; ".join(map(fault_text, faults))
+
+
+def fault_text(fault: Fault) -> str:
+    """One fault with its field."""
+    if fault.kind == FaultKind.RECORDED:
+        return fault.value
+    limits = fault.limits
+    words = _WORDS[fault.kind].format(
+        value=fault.value,
+        name=fault.name,
+        limit=limits[0] if limits else "",
+        listed=", ".join(limits),
+        quoted=", ".join(f'"{limit}"' for limit in limits),
+        fields=", ".join(limits[1:]),
+        length=len(fault.value) + len(fault.name),
+        setter=_SETTERS.get(fault.field.rpartition(".")[2], "Arranger sets it"),
+    )
+    return one_line(" ".join((f"{fault.field}: {words}" if fault.field else words).split()))[:_LIMIT]
+
+
+#: Name of a field that must be empty → why.
+_SETTERS = {
+    "nodeName": "Arranger chooses the node (use nodeSelector or affinity)",
+    "schedulerName": "Arranger places the job's pods itself",
+}
+
+_NAMES_TOO_LONG = (
+    "Invalid value: too long: the job's name and {} together may have at most {{limit}} characters, so that pod names "
+    "fit into 63, but '{{name}}' and '{{value}}' have {{length}}"
+)
+_NO_VOLUME = "Invalid value: {} '{{name}}' mounts a volume that neither the template nor spec.volumes has"
+
+_K = FaultKind
+_WORDS: Mapping[FaultKind, str] = MappingProxyType(
+    {
+        _K.WRONG_TYPE: 'Invalid value: "{value}": must be of type {limit}',
+        _K.REQUIRED: "Required value",
+        _K.UNKNOWN_FIELD: "unknown field, known are: {listed}",
+        _K.BELOW_MINIMUM: "Invalid value: {value}: should be greater than or equal to {limit}",
+        _K.ABOVE_MAXIMUM: "Invalid value: {value}: should be less than or equal to {limit}",
+        _K.TOO_SHORT: "Invalid value: {value}: should be at least {limit} chars long",
+        _K.TOO_LONG: "Too long: may not be more than {limit} characters",
+        _K.TOO_FEW_ITEMS: "Invalid value: {value}: should have at least {limit} items",
+        _K.TOO_MANY_ITEMS: "Too many: {value}: must have at most {limit} items",
+        _K.TOO_FEW_FIELDS: "Invalid value: {value}: should have at least {limit} properties: {fields}",
+        _K.TOO_MANY_FIELDS: "Too many: {value}: must have at most {limit} items: {fields}",
+        _K.DUPLICATE: "Duplicate value: {value} must be used once",
+        _K.NOT_SUPPORTED: "Unsupported value: {value}: supported values: {quoted}",
+        _K.WRONG_FORM: "Invalid value: {value}: should match '{limit}'",
+        _K.NO_DNS_LABEL: (
+            'Invalid value: {value}: must be a DNS label: lower-case letters, digits and "-", beginning and ending '
+            "with a letter or a digit"
+        ),
+        _K.MUST_BE_EMPTY: "Invalid value: {value}: must not be set, {setter}",
+        _K.QUANTITY_OF_WRONG_TYPE: (
+            'Invalid value: "{value}": must be of type integer or string, as in 2, "500m" or "16Gi"'
+        ),
+        _K.QUANTITY_TOO_LARGE: "Invalid value: {value}: should be less than 2^63: write it as a text, as in '10E'",
+        _K.NO_QUANTITY: (
+            "Invalid value: {value}: must be a quantity of 0 or more: a number as in 2, or a text as in '500m', '1.5', "
+            "'16Gi'"
+        ),
+        _K.LIMIT_NOT_WHOLE: "Invalid value: {name} must be a whole number as in 1, here {value}",
+        _K.NO_LIMIT: "Required value: {name} is requested: it must have an equal limit",
+        _K.NOT_THE_LIMIT: "Invalid value: {name} must be equal to its limit of {limit}, here {value}",
+        _K.ABOVE_THE_LIMIT: "Invalid value: {name} must not be above its limit of {limit}, here {value}",
+        _K.NO_RESOURCE: (
+            "Invalid value: {name} is no resource: it must be cpu, memory, ephemeral-storage, hugepages-* or one with "
+            "a domain as in nvidia.com/gpu"
+        ),
+        _K.RESERVED_LABEL: (
+            f"Invalid value: {{value}}: labels under {LABEL_PREFIX} are set by Arranger and must not be set here"
+        ),
+        _K.NAME_OF_A_CONTAINER: "Invalid value: an init container can't have a container's name: '{name}'",
+        _K.NOT_ONE_HANDLER: "Invalid value: must have exactly one of exec, httpGet, tcpSocket and grpc",
+        _K.EMPTY_KEY: "Invalid value: must be Exists where the key is empty, which tolerates every taint",
+        _K.VALUE_WITH_EXISTS: "Invalid value: must be empty where the operator is Exists",
+        _K.NO_VALUES: "Required value: must be given where the operator is In or NotIn",
+        _K.VALUES_WITH_EXISTS: "Invalid value: must be empty where the operator is Exists or DoesNotExist",
+        _K.NAME_OF_THE_LEADER: (
+            "Invalid value: a worker set can't have the leader's name '{name}': every name must be used once"
+        ),
+        _K.MIN_WORKERS_ABOVE_COUNTS: (
+            "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value} (a "
+            'job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
+        ),
+        _K.TOO_MANY_WORKERS: (
+            "Invalid value: the counts of all worker sets together must be at most {limit}, but are {value}"
+        ),
+        _K.NO_VOLUME_IN_LEADER: _NO_VOLUME.format("container"),
+        _K.NO_VOLUME_IN_SET: _NO_VOLUME.format("a container of"),
+        _K.NO_VOLUME_IN_INIT_OF_SET: _NO_VOLUME.format("an init container of"),
+        _K.LEADER_NAME_TOO_LONG: _NAMES_TOO_LONG.format("the leader's name"),
+        _K.SET_NAME_TOO_LONG: _NAMES_TOO_LONG.format("a worker set's name"),
+        _K.NO_SERVICE_NAME: (
+            "Invalid value: needs a job whose name begins with a letter, as the name of a Service does"
+        ),
+        _K.IMMUTABLE: (
+            "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, "
+            "activeDeadlineSeconds, ttlSecondsAfterFinished and the counts of worker sets can"
+        ),
+        _K.FURTHER: "and {value} more",
+        _K.RECORDED: "{value}",
+    }
+)

@@ -1,0 +1,72 @@
+"""What can be wrong with a TYJob, as facts. `arranger.messages.faults` turns them into text."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class FaultKind(StrEnum):
+    """The kinds of faults. A kind determines which fields of its `Fault` are set."""
+
+    WRONG_TYPE = "WrongType"
+    REQUIRED = "Required"
+    UNKNOWN_FIELD = "UnknownField"
+    BELOW_MINIMUM = "BelowMinimum"
+    ABOVE_MAXIMUM = "AboveMaximum"
+    TOO_SHORT = "TooShort"
+    TOO_LONG = "TooLong"
+    TOO_FEW_ITEMS = "TooFewItems"
+    TOO_MANY_ITEMS = "TooManyItems"
+    TOO_FEW_FIELDS = "TooFewFields"
+    TOO_MANY_FIELDS = "TooManyFields"
+    DUPLICATE = "Duplicate"
+    NOT_SUPPORTED = "NotSupported"
+    WRONG_FORM = "WrongForm"
+    NO_DNS_LABEL = "NoDnsLabel"
+    #: Arranger sets the field itself.
+    MUST_BE_EMPTY = "MustBeEmpty"
+    QUANTITY_OF_WRONG_TYPE = "QuantityOfWrongType"
+    QUANTITY_TOO_LARGE = "QuantityTooLarge"
+    NO_QUANTITY = "NoQuantity"
+    # Rules between the fields of a pod template.
+    LIMIT_NOT_WHOLE = "LimitNotWhole"
+    NO_LIMIT = "NoLimit"
+    NOT_THE_LIMIT = "NotTheLimit"
+    ABOVE_THE_LIMIT = "AboveTheLimit"
+    NO_RESOURCE = "NoResource"
+    RESERVED_LABEL = "ReservedLabel"
+    NAME_OF_A_CONTAINER = "NameOfAContainer"
+    NOT_ONE_HANDLER = "NotOneHandler"
+    EMPTY_KEY = "EmptyKey"
+    VALUE_WITH_EXISTS = "ValueWithExists"
+    NO_VALUES = "NoValues"
+    VALUES_WITH_EXISTS = "ValuesWithExists"
+    # Rules between the fields of a TYJob.
+    NAME_OF_THE_LEADER = "NameOfTheLeader"
+    MIN_WORKERS_ABOVE_COUNTS = "MinWorkersAboveCounts"
+    TOO_MANY_WORKERS = "TooManyWorkers"
+    NO_VOLUME_IN_LEADER = "NoVolumeInLeader"
+    NO_VOLUME_IN_SET = "NoVolumeInSet"
+    NO_VOLUME_IN_INIT_OF_SET = "NoVolumeInInitOfSet"
+    LEADER_NAME_TOO_LONG = "LeaderNameTooLong"
+    SET_NAME_TOO_LONG = "SetNameTooLong"
+    NO_SERVICE_NAME = "NoServiceName"
+    IMMUTABLE = "Immutable"
+    #: `value` is the number of faults that aren't listed.
+    FURTHER = "Further"
+    #: `value` is the sentence of an earlier version. Only the conversion of earlier events and snapshots makes it.
+    RECORDED = "Recorded"
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One wrong field of a TYJob: its path (`spec.priority`), and the offending value as shown to the user.
+
+    `name` is the resource, container, worker set or job that the rule concerns. `limits` are the limits or the allowed
+    values; of a wrong number of fields, the limit and then the known fields.
+    """
+
+    field: str
+    kind: FaultKind
+    value: str = ""
+    name: str = ""
+    limits: tuple[str, ...] = ()
