@@ -20,6 +20,7 @@ NAMES = (
     "controller",
     "life",
     "cycle",
+    "scale",
     "openb",
     "replay",
     "memory",
@@ -40,8 +41,8 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
-    """Run these benchmarks, or all: fold, follow, controller, life, cycle, openb, replay, memory, demo_up, observe,
-    create, slow_redis, simulation.
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, scale, openb, replay, memory, demo_up,
+    observe, create, slow_redis, simulation.
 
     The exit status is 1 if a figure misses its target.
     """
