@@ -158,7 +158,7 @@ def _with_jobs(history: History, jobs: Sequence[Job]) -> State:
         history.say(
             *(
                 k.JobSeen(
-                    term, "default", f"job-{n:05}", uid("job", n), str(n), 1, TOLD_MS + n, False, _spec(job), "", ""
+                    term, "default", f"job-{n:05}", uid("job", n), str(n), 1, TOLD_MS + n, False, _spec(job), (), ""
                 )
                 for n, job in enumerate(jobs[begin : begin + 500], start=begin)
             )

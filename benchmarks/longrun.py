@@ -207,7 +207,7 @@ class LongRun:
             self._in(self._runs_s[0], "gives up", uid)
         return k.JobSeen(
             self._terms[k.Watched.JOB], f"team-{number % 12}", name, uid, self._next(), 1, self.now_ms, False, spec,
-            "", "",
+            (), "",
         )  # fmt: skip
 
     def _created(self, job_uid: str, slot: SlotKey, node: str) -> k.PodSeen:

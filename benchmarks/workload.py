@@ -58,7 +58,7 @@ class History:
         self._say_in_batches(
             [
                 k.JobSeen(
-                    term, "default", f"job-{n:05}", uid("job", n), str(n), 1, TOLD_MS + n, False, spec, "", ""
+                    term, "default", f"job-{n:05}", uid("job", n), str(n), 1, TOLD_MS + n, False, spec, (), ""
                 )
                 for n in range(count)
             ]
