@@ -130,25 +130,30 @@ def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
     return PodTraits(_label_pairs(_encode(own)), ports, terms) if own or ports or terms else NO_TRAITS
 
 
-def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB) -> JobSeen:
+def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, last: JobSeen | None = None) -> JobSeen:
     """The observation of a TYJob; `with_status` adds the fields from which a new epoch adopts the job.
 
     `checks` define a valid TYJob: the policies that it may name depend on what is installed. This never raises,
-    whatever the object contains: `faults` describe a wrong spec.
+    whatever the object contains: `faults` describe a wrong spec. `last` is an earlier observation of the same TYJob
+    with the same checks: while the generation is the same, the spec is the same and isn't checked again.
     """
     metadata = job["metadata"]
-    faults = validate(job, checks)
-    spec = None if faults else job_spec(job)
+    generation = _whole(metadata.get("generation"))
+    if last is not None and generation and last.generation == generation:
+        spec, faults = last.spec, last.faults
+    else:
+        found = validate(job, checks)
+        spec, faults = None if found else job_spec(job), reported(found)
     status = job.get("status")
     if not isinstance(status, dict):
         status = {}
     return JobSeen(
         *_head(metadata, term),
-        generation=_whole(metadata.get("generation")),
+        generation=generation,
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=spec,
-        faults=reported(faults),
+        faults=faults,
         status_digest=status_digest(status),
         status=job_status_seen(status, spec) if with_status else None,
     )

@@ -26,15 +26,18 @@ _ORDER: dict[str, int] = {
 Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen
 
 
-def translate(item: Object, kind: k.Watched, term: int, *, with_status: bool, checks: Check) -> Seen:
-    """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new."""
+def translate(
+    item: Object, kind: k.Watched, term: int, *, with_status: bool, checks: Check, last: k.JobSeen | None = None
+) -> Seen:
+    """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
+    an earlier observation of the same TYJob by the same process."""
     if kind == k.Watched.NODE:
         return node_seen(item, term)
     if kind == k.Watched.POD:
         return pod_seen(item, term)
     if kind == k.Watched.QUOTA:
         return quota_seen(item, term)
-    return job_seen(item, term, with_status=with_status, checks=checks)
+    return job_seen(item, term, with_status=with_status, checks=checks, last=last)
 
 
 def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check) -> list[k.Event]:
@@ -44,13 +47,20 @@ def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *,
     for change in changes:
         if change.type == "BOOKMARK":
             continue
-        seen = translate(change.object, kind, term, with_status=change.type == "ADDED", checks=checks)
+        added, last = change.type == "ADDED", _last(change.object, kind, term, state)
+        seen = translate(change.object, kind, term, with_status=added, checks=checks, last=last)
         if change.type == "DELETED":
             events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
             events.append(seen)
         touched.add(seen.uid)
     return events if kind != k.Watched.QUOTA else _latest(events, state)
+
+
+def _last(item: Object, kind: k.Watched, term: int, state: State) -> k.JobSeen | None:
+    """The projection's observation of the TYJob, if this watcher made it: another version may check specs otherwise."""
+    job = state.jobs.get(item["metadata"]["uid"]) if kind == k.Watched.JOB else None
+    return job.seen if job is not None and job.seen.term == term else None
 
 
 def known(state: State, event: Seen) -> bool:

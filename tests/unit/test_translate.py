@@ -324,6 +324,21 @@ def test_a_job_without_a_stage_has_nothing_to_adopt(status: Any) -> None:
     assert job_seen({**JOB, "status": status}, 5, with_status=True).status is None
 
 
+def test_a_spec_of_the_same_generation_is_not_checked_again() -> None:
+    seen = job_seen(JOB, 5, with_status=False)
+    status = {"stage": "Running"}
+    again = job_seen({**JOB, "spec": {}, "status": status}, 5, with_status=False, last=seen)
+    assert again.spec is seen.spec and not again.faults
+    assert again.status_digest != seen.status_digest
+
+
+@pytest.mark.parametrize("generation", [3, 0, None])
+def test_a_spec_of_another_or_an_unknown_generation_is_checked(generation: int | None) -> None:
+    last = msgspec.structs.replace(job_seen(JOB, 5, with_status=False), generation=2 if generation else 0)
+    edited = {**JOB, "metadata": {**JOB["metadata"], "generation": generation}, "spec": {}}
+    assert job_seen(edited, 5, with_status=False, last=last).faults
+
+
 @pytest.mark.parametrize("bad", BAD, ids=lambda row: row.case)
 def test_a_wrong_job_is_seen_with_what_is_wrong_and_no_spec(bad: Any) -> None:
     seen = job_seen(bad.tyjob, 5, with_status=True)

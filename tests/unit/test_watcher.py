@@ -14,15 +14,16 @@ from arranger.errors import WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended
-from arranger.kube.cluster import PODS
+from arranger.kube.cluster import PODS, Change
 from arranger.metrics import Metrics
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import pod_labels
+from arranger.model.validation import TYJOB
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
-from arranger.workers.observed import ahead_of_log
+from arranger.workers.observed import ahead_of_log, news
 from arranger.workers.watcher import Watcher
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
 from tests.parts import parts
@@ -220,6 +221,17 @@ def test_a_status_that_shows_more_than_the_log_holds_is_ahead_of_it(shown: Any, 
     item = {"metadata": {"uid": job.uid, "name": "j"}, "status": shown}
     assert job.stage == "Starting"
     assert ahead_of_log(item, world.state, adopts=adopts) == ahead
+
+
+@pytest.mark.parametrize(("term", "checked"), [(0, False), (1, True)])
+def test_only_the_watcher_that_checked_a_spec_relies_on_it(term: int, checked: bool) -> None:
+    """After an upgrade, another version may find faults in a TYJob that hasn't changed."""
+    world = World()
+    job = world.job("j")
+    metadata = {"uid": job.uid, "name": "j", "namespace": "default", "generation": job.seen.generation}
+    echo = Change("MODIFIED", {"metadata": metadata, "spec": {}, "status": {"stage": "Pending"}}, "9", 0)
+    (event,) = news([echo], k.Watched.JOB, job.seen.term + term, world.state, checks=TYJOB)
+    assert isinstance(event, k.JobSeen) and bool(event.faults) == checked
 
 
 @pytest.mark.parametrize("adopts", [True, False])
