@@ -279,7 +279,7 @@ class Follower:
         self.position = Position(self.state.epoch, last.last, last.chain)
         for verdict in changes.verdicts:
             self._metrics.decisions.labels(verdict.kind, "accepted" if verdict.accepted else "rejected").inc()
-            if not verdict.accepted:
+            if not verdict.accepted and (verdict.kind == "CycleTaken" or not verdict.superseded):
                 log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
         self._metrics.epoch.set(self.state.epoch)
         self._metrics.offset.labels(self._reader).set(self.state.offset)

@@ -89,7 +89,7 @@ class Roles:
         role = scheduler.Scheduler(self._parts)
         self._follow(scheduler.ROLE, role)
         self._run(self._parts.ticker.run(scheduler.TICK, self._parts.settings.cycle_period_s), "cycle-ticks")
-        return {scheduler.TICK: role.cycle}
+        return {scheduler.TICK: role.tick}
 
     def _start_applier(self) -> None:
         self._follow(applier.ROLE, applier.Applier(self._parts))

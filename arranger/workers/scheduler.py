@@ -1,12 +1,14 @@
 """The scheduler: one cycle over the warm projection, at each tick and right after a schedulable change.
 
 A tick comes through rq once a period, and any scheduler process may get it. The one member that owns changes reacts to
-them without rq (docs/decisions/0015). The cycle decides, and appends its decisions and its own record in one step. Two
-concurrent cycles do no harm: the log accepts the first, and the other is superseded as a whole.
+them without rq (docs/decisions/0015), and the others leave out a tick that follows an accepted cycle within a period.
+The cycle decides, and appends its decisions and its own record in one step. Two concurrent cycles do no harm: the log
+accepts the first, and the other is superseded as a whole.
 """
 
 import asyncio
 import logging
+import math
 
 from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.logs import log_event
@@ -31,14 +33,19 @@ class Scheduler:
         self._writer = parts.writer(ROLE)
         self._membership = parts.membership
         self._config = parts.settings.cycle_config(policies.versions())
+        self._period_s = parts.settings.cycle_period_s
         self._clock = parts.time
         self._metrics = parts.metrics
         self._cycles = Cycles(policies)
         self._woken = asyncio.Event()
         self._turn = asyncio.Lock()
+        #: When the last accepted cycle of any member was folded, by this process's clock.
+        self._accepted_s = -math.inf
 
     def changed(self, changes: Changes) -> None:
         """Wake up if a job may now find room."""
+        if any(verdict.kind == "CycleTaken" and verdict.accepted for verdict in changes.verdicts):
+            self._accepted_s = self._clock.monotonic_s()
         if changes.schedulable:
             self._woken.set()
 
@@ -59,6 +66,13 @@ class Scheduler:
                     await self.cycle()
                 except Exception as problem:  # e.g. in a plugin's policy: the next change or tick tries again
                     log_event(_log, "a cycle failed", level=logging.ERROR, exc_info=problem)
+
+    async def tick(self) -> None:
+        """Run the periodic cycle. A member that doesn't own changes stands back if a cycle was accepted within the last
+        period: that one covered every job, and two cycles at once place the same jobs twice."""
+        stands_back = self._clock.monotonic_s() - self._accepted_s < self._period_s
+        if not stands_back or self._membership.owns(TICK, ROLE):
+            await self.cycle()
 
     async def cycle(self) -> None:
         """Run one cycle; a second one in this process waits for it. A wrong clock, or a log that is unavailable or has

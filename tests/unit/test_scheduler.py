@@ -104,6 +104,29 @@ async def test_a_change_is_left_to_its_owner_and_a_tick_answers_it_all_the_same(
         assert scene.placed() == ["a"]
 
 
+async def test_a_member_without_the_changes_leaves_out_a_tick_soon_after_another_members_cycle() -> None:
+    async with scheduling(ours=False) as scene:
+        await scene.job("a")
+        await scene.scheduler.tick()
+        assert scene.placed() == ["a"]
+        await scene.job("b")
+        await scene.scheduler.tick()
+        assert scene.placed() == ["a"]
+        scene.scheduler._accepted_s = -1e9  # as a period later
+        await scene.scheduler.tick()
+        assert scene.placed() == ["a", "b"]
+
+
+async def test_the_member_with_the_changes_leaves_out_no_tick() -> None:
+    async with scheduling(ours=False) as scene:
+        await scene.job("a")
+        await scene.scheduler.cycle()
+        await scene.job("b")
+        scene.share.ours = True
+        await scene.scheduler.tick()
+        assert scene.placed() == ["a", "b"]
+
+
 async def test_a_projection_that_was_read_a_moment_ago_is_not_compared_with_the_end_of_the_log() -> None:
     async with scheduling(ours=True) as scene:
         await scene.job("a")
