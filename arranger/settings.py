@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "how nodes are chosen for jobs whose spec names no basicPolicy; `arranger policies` lists them",
             policies="pod",
         ),
-    ] = "BinPack"
+    ] = "MostAllocated"
     weights: Annotated[
         dict[str, Annotated[int, Meta(ge=0, le=1000)]],
         _about(

@@ -19,7 +19,7 @@ from arranger.model.pod import PodShape, Toleration
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.policies.base import PlacementRequest
-from arranger.scheduling.policies.binpack import BinPack
+from arranger.scheduling.policies.most_allocated import MostAllocated
 from arranger.scheduling.view import ClusterView
 from benchmarks.report import Figure
 from benchmarks.workload import GIB, TOLD_MS, History, uid
@@ -53,7 +53,7 @@ def _equal_pods(nodes: int, pods: int) -> list[Figure]:
     ours = _by_node(take_cycle(cluster([(_LEADER, _WORKER, few, "")]), _CONFIG, TOLD_MS))
     same = ours == _scan(cluster([]), [_LEADER] + [_WORKER] * few)
     for policy, words, least in (
-        ("BinPack", "packing", 1e6),
+        ("MostAllocated", "packing", 1e6),
         ("JobAntiAffinity", "spreading", 1e6),
         ("MinFragment", "balancing", None),
         ("JobAffinity", "keeping together", None),
@@ -61,7 +61,7 @@ def _equal_pods(nodes: int, pods: int) -> list[Figure]:
         seconds, placed = _timed(cluster([(_LEADER, _WORKER, pods, policy)]))
         name = f"{pods:,} equal pods, {words}"
         figures.append(Figure(name=name, value=placed / seconds, unit="pods/s", at_least=least, note=policy))
-        if policy == "BinPack":
+        if policy == "MostAllocated":
             ratio = naive_s * placed / seconds
             figures.append(Figure(name="  times faster than a scan for each pod", value=ratio))
             figures.append(Figure(name="  same nodes as the scan", value=float(same), at_least=1.0))
@@ -225,7 +225,7 @@ def _scan(state: State, shapes: Sequence[PodShape]) -> Counter[str]:
     for shape in shapes:
         request = view.request(shape)
         fits = (view.free >= request).all(axis=1)
-        scores = np.where(fits, BinPack().scores(view, PlacementRequest(shape, 1, leader=False), _CONFIG), -1)
+        scores = np.where(fits, MostAllocated().scores(view, PlacementRequest(shape, 1, leader=False), _CONFIG), -1)
         row = int(scores.argmax())
         view.take([(row, 1)], request)
         pods[view.names[row]] += 1

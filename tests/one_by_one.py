@@ -38,7 +38,7 @@ class OneJob:
     @property
     def policy(self) -> str:
         assert self.job.spec is not None
-        return self.job.spec.pod_policy or "BinPack"
+        return self.job.spec.pod_policy or "MostAllocated"
 
     def count(self, group: int) -> int:
         assert self.job.spec is not None
@@ -62,7 +62,7 @@ class OneJob:
 
 
 class OneByOne:
-    """One cycle on a world's present state. The default policies must be Priority and BinPack."""
+    """One cycle on a world's present state. The default policies must be Priority and MostAllocated."""
 
     def __init__(self, world: World) -> None:
         nodes = world.state.nodes
@@ -223,6 +223,8 @@ class OneByOne:
         match one.policy:
             case "BinPack" | "Gang":
                 return (packed,)
+            case "MostAllocated":
+                return (self._allocated(name, pod),)
             case "LeaderFirst" if group == 0:
                 return (-self._utilisation(name, pod, raised="/gpu"),)
             case "LeaderFirst":
@@ -251,6 +253,20 @@ class OneByOne:
     def _utilisation(self, name: str, pod: PodShape, raised: str = "none") -> int:
         weights = dict(self._weights(pod, raised))
         total = sum(weight * self._used_part(name, pod, resource) for resource, weight in weights.items())
+        return total // sum(weights.values()) if weights else 0
+
+    def _allocated(self, name: str, pod: PodShape) -> int:
+        """As `_utilisation`, over all weighted resources that some node has; one that the node lacks is full."""
+        has = self.has[name]
+        weights = {
+            resource: weight
+            for resource in {resource for of_node in self.has.values() for resource, there in of_node.items() if there}
+            if (weight := self._weight(resource))
+        }
+        total = sum(
+            weight * (self._used_part(name, pod, resource) if has.get(resource) else MILLION)
+            for resource, weight in weights.items()
+        )
         return total // sum(weights.values()) if weights else 0
 
     def _weights(self, pod: PodShape, raised: str) -> Iterator[tuple[str, int]]:

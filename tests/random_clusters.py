@@ -15,7 +15,7 @@ SHAPES = (
     shape(cpu=1, selector={"pool": "1"}), shape(memory=3 * GIB), PodShape((("rdma/hca", 1),)),
 )  # fmt: skip
 
-POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
+POD_POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "MostAllocated")
 
 #: These, and the policies that `one_by_one` doesn't implement.
 ALL_POLICIES = (*POD_POLICIES, "FragmentGradient")

@@ -14,6 +14,8 @@ from arranger.scheduling.fragmentation import NO_FIT
 #: The variable with the folder of the openb trace's CSV files, which aren't part of this repository.
 OPENB_VARIABLE = "OPENB_TRACE"
 
+_PUBLISHED = "expected_analysis_allo_discrete.csv"
+
 _NODES = (
     (8_000, 61_440, 1, "P100"),
     (16_000, 122_880, 2, "P100"),
@@ -80,9 +82,15 @@ def openb_folder() -> Path | None:
     return Path(value) if value else None
 
 
+def openb_workloads(folder: Path) -> list[str]:
+    """The lists of pods in the published table."""
+    with (folder / _PUBLISHED).open(newline="") as file:
+        return sorted({row["workload"] for row in csv.DictReader(file)})
+
+
 def published_openb(folder: Path, *, pods: str, policy: str) -> float:
     """The mean of the published allocated GPU percents at the end, over all seeds, for a list of pods and a policy."""
-    with (folder / "expected_analysis_allo_discrete.csv").open(newline="") as file:
+    with (folder / _PUBLISHED).open(newline="") as file:
         found = [
             float(row["130"]) for row in csv.DictReader(file) if (row["workload"], row["sc_policy"]) == (pods, policy)
         ]

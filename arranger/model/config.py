@@ -30,7 +30,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     queue_policy: str = "Priority"
-    pod_policy: str = "BinPack"
+    pod_policy: str = "MostAllocated"
     weights: tuple[tuple[str, int], ...] = ((ANY_GPU, 5), ("cpu", 1), ("memory", 1))
     infeasible_grace_ms: int = 300_000
     reasons_refresh_ms: int = 10_000

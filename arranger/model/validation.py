@@ -28,7 +28,16 @@ class PolicyNames(msgspec.Struct, frozen=True):
 #: The built-in policies: the enumerations in `crds/tyjob.yaml`.
 BUILT_IN_POLICIES = PolicyNames(
     queue=("Priority", "DRF"),
-    pod=("Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient"),
+    pod=(
+        "Gang",
+        "BinPack",
+        "LeaderFirst",
+        "MinFragment",
+        "JobAffinity",
+        "JobAntiAffinity",
+        "MostAllocated",
+        "FragmentGradient",
+    ),
 )
 
 DEFAULT_RESTART_LIMIT = 3

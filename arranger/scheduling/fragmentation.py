@@ -12,6 +12,10 @@ weight w_m, and R_g the idle part of GPU g of node n in milli-GPU:
 have need_m free each. Memory is left out, as in the paper: GPU nodes don't run out of it. F is kept as the whole number
 Σ_m w_m F_n(m), in milli-GPU times weight; dividing by the sum of weights gives milli-GPU.
 
+So each pod without GPUs makes every idle GPU a fragment. That is the published measure, which the trace experiments
+compare with. `what-if` asks how many idle GPUs nobody can use, and leaves such pods out of its mix
+(`replay/what_if/utilisation.py`).
+
 The gradient of a placement is F_n before less F_n after it. The higher it is, the more the placement uses what no other
 typical pod could use. Gradients are compared in steps of `STEP_MILLI`, counted from 0 and rounded down. Among equal
 steps a shared pod takes the device with the least room; then the lowest node wins. The rounding of scores matters. On

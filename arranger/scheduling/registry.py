@@ -15,6 +15,7 @@ from arranger.scheduling.policies.fragment_gradient import FragmentGradient
 from arranger.scheduling.policies.job_affinity import JobAffinity, JobAntiAffinity
 from arranger.scheduling.policies.leader_first import LeaderFirst
 from arranger.scheduling.policies.min_fragment import MinFragment
+from arranger.scheduling.policies.most_allocated import MostAllocated
 from arranger.scheduling.policies.queues import DRF, Priority, QueuePolicy
 from arranger.scheduling.refusals import REFUSED_RECENTLY
 
@@ -69,12 +70,16 @@ class Policies:
         return job.valid_spec.queue_policy if job.valid_spec.queue_policy in self.queue else config.queue_policy
 
     def usable(self, config: CycleConfig) -> CycleConfig:
-        """The configuration, with the built-in defaults for policies that aren't installed."""
+        """The configuration, with the built-in defaults for policies that aren't installed.
+
+        The policies of an older log may lack the present default. BinPack was the default before.
+        """
         plain = CycleConfig()
+        pod_policies = (config.pod_policy, plain.pod_policy, BinPack.name)
         return msgspec.structs.replace(
             config,
             queue_policy=config.queue_policy if config.queue_policy in self.queue else plain.queue_policy,
-            pod_policy=config.pod_policy if config.pod_policy in self.pod else plain.pod_policy,
+            pod_policy=next(name for name in pod_policies if name in self.pod),
         )
 
 
@@ -84,7 +89,8 @@ def policies_with(
     """The built-in policies and filters, followed by these."""
     queues: list[QueuePolicy] = [Priority(), DRF(), *queue]
     pods: list[PodPolicy] = [
-        Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), FragmentGradient(), *pod,
+        Gang(), BinPack(), LeaderFirst(), MinFragment(), JobAffinity(), JobAntiAffinity(), MostAllocated(),
+        FragmentGradient(), *pod,
     ]  # fmt: skip
     return Policies(
         {one.name: one for one in queues},

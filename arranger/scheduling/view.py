@@ -212,6 +212,19 @@ class ClusterView:
         of_resource = self.allocatable[:, column]
         return self.derived(("capacity", column), lambda: np.where(of_resource > 0, of_resource, np.inf))
 
+    def capacities(self, columns: tuple[int, ...]) -> Levels:
+        """As `capacity`, for several resources: one row each."""
+        return self.derived(("capacities", columns), lambda: np.stack([self.capacity(column) for column in columns]))
+
+    def provided(self) -> list[tuple[str, int]]:
+        """Name and column of every resource that some present node has, by name."""
+
+        def found() -> list[tuple[str, int]]:
+            every = ((name, self._table.columns[name]) for name in self.resources())
+            return [(name, column) for name, column in every if self.allocatable[:, column].any()]
+
+        return self.derived("provided", found)
+
     def resources(self) -> list[str]:
         """Every resource that some node ever had, sorted."""
         return sorted(self._table.columns.keys() - {NOWHERE})
@@ -265,3 +278,9 @@ class Part(ClusterView):
 
     def capacity(self, column: int) -> Levels:
         return self._whole.capacity(column)[self._at]
+
+    def capacities(self, columns: tuple[int, ...]) -> Levels:
+        return self._whole.capacities(columns)[:, self._at]
+
+    def provided(self) -> list[tuple[str, int]]:
+        return self._whole.provided()

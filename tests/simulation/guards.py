@@ -36,10 +36,11 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the clock of a process that applies": 5,
+    "the clock of a process that applies": 8,
     "the cluster that a process is connected to": 5,
-    "the term of who declares the log lost": 9,
-    "ending tasks for sure": 6,
+    "the term of who declares the log lost": 6,
+    "ending tasks for sure": 22,
+    "that no cycle places a job that backs off": 8,
     "that a refused quorum gives its nodes up": 5,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.

@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from arranger.scheduling.experiment import TracePod
 from benchmarks.__main__ import NAMES
+from benchmarks.openb_lists import pod_lists
 from benchmarks.report import Figure, Machine, Report, markdown
+from tests.traces import made_up, write_pods
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +52,30 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_SERVERS])
 def test_a_benchmark_of_processes_runs(name: str, tmp_path: Path) -> None:
     assert quick_run(tmp_path, name).keys() == {name}
+
+
+def test_stand_ins_for_published_lists_of_pods_have_their_shares(tmp_path: Path) -> None:
+    _, pods = made_up(pods=2000)
+    for name in ("default", "gpuspec33"):
+        write_pods(tmp_path / f"openb_pod_list_{name}.csv", pods)
+    names = ("cpu250", "default", "gpushare60", "gpuspec10", "gpuspec33", "multigpu30")
+    table = "\n".join(["workload", *(f"openb_pod_list_{name}" for name in names)])
+    (tmp_path / "expected_analysis_allo_discrete.csv").write_text(table)
+    lists = {one.name: one for one in pod_lists(tmp_path)}
+    assert {name: one.made for name, one in lists.items()} == {
+        "default": False, "gpuspec33": False, "cpu250": True, "gpushare60": True, "gpuspec10": True, "multigpu30": True,
+    }  # fmt: skip
+
+    def part(name: str, of: Callable[[TracePod], int], among: Callable[[TracePod], int]) -> float:
+        return sum(map(of, lists[name].pods)) / sum(map(among, lists[name].pods))
+
+    def gpus(pod: TracePod) -> int:
+        return pod.gpus * pod.gpu_milli
+
+    assert part("cpu250", lambda pod: not pod.gpus, lambda pod: 1) == pytest.approx(0.25, abs=0.001)
+    assert part("gpushare60", lambda pod: gpus(pod) * (pod.gpu_milli < 1000), gpus) == pytest.approx(0.6, abs=0.02)
+    assert part("gpuspec10", lambda pod: bool(pod.models), lambda pod: pod.gpus > 0) == pytest.approx(0.1, abs=0.001)
+    assert part("multigpu30", lambda pod: gpus(pod) * (pod.gpus > 1), gpus) == pytest.approx(0.3, abs=0.02)
 
 
 def a_report(*figures: Figure) -> Report:

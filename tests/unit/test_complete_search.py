@@ -73,7 +73,7 @@ def several_sets(world: World) -> JobRecord:
     world.node("n1", cpu=4, gpus=4)
     world.node("n2", cpu=8, pods=2)
     sets = [("cpus", 1, shape(cpu=2)), ("gpus", 2, shape(cpu=3, gpus=2))]
-    return world.job("j", leader=shape(cpu=3), workers=sets, min_workers=2)
+    return world.job("j", leader=shape(cpu=3), workers=sets, min_workers=2, policy="BinPack")
 
 
 def joining(world: World) -> JobRecord:

@@ -186,6 +186,21 @@ def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
         assert all(found.starts.get((e.job_uid, e.attempt), taken.time_ms) == taken.time_ms for e in placed)
 
 
+def test_an_idle_gpu_is_a_fragment_only_to_pods_that_ask_for_gpus() -> None:
+    actors, learner = (shape(cpu=2), 64), (shape(cpu=8, gpus=1), 1)
+    for cpu, pods, fragmented in (
+        (64, [actors, learner], 0),  # the learner can use every GPU, whatever its actors are
+        (4, [actors, learner], 1),  # too few cpus beside the GPUs
+        (64, [actors, learner, (shape(cpu=8, gpus=8), 3)], 0.75),  # of four pods that ask for GPUs, three need 8
+        (64, [actors], 0),  # nobody asks for GPUs
+    ):
+        world = World()
+        world.node("n1", cpu=cpu, gpus=4)
+        meter = Meter(typical_pods(pods), world.now_ms)
+        meter.sample(world.state, world.now_ms)
+        assert meter.utilisation(world.state, world.now_ms + 1000).gpu_fragmentation == fragmented
+
+
 def test_the_figures_are_those_of_a_small_case_worked_out_by_hand() -> None:
     timeline = one_node()
     world = timeline.play()

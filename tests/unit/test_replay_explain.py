@@ -321,7 +321,7 @@ def test_each_choice_names_its_cycle_and_ranks_the_nodes_term_by_term() -> None:
         world.node(name, cpu=10, memory=10 << 30, gpus=4)
     world.node("off", ready=False)
     world.pod("busy", "n2", cpu=5, gpus=2)
-    world.job("j", leader=shape(cpu=1, gpus=1))
+    world.job("j", leader=shape(cpu=1, gpus=1), policy="BinPack")
     base = world.state.offset
     world.cycle()
     (of_pod,) = explained(world.entries, "j").placement_explanations

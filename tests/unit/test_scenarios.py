@@ -224,7 +224,7 @@ def test_binpack_scores_are_the_weighted_utilisation_after_placing(
     bare_node(world, "n3", cpu=2, memory=4, foo=16)
     world.pod("on-n1", "n1", cpu=1, memory=1)
     world.pod("on-n3", "n3", cpu=1.5)
-    job = world.job("j", leader=shape(**asked))
+    job = world.job("j", leader=shape(**asked), policy="BinPack")
     world.cycle()
     assert list(placed(job)) == [max(scores, key=lambda name: scores[name])] if scores else not placed(job)
     ranking = explained(world.entries, "j").placement_explanations[0].ranking if scores else ()
@@ -247,6 +247,46 @@ def test_a_resource_without_a_weight_has_no_say_and_every_gpu_has_that_of_gpus()
     bare_node(world, "n1", **{"rdma/hca": 9})
     bare_node(world, "n2", **{"rdma/hca": 2})
     job = world.job("j", leader=PodShape((("rdma/hca", 1),)))
+    world.cycle()
+    assert placed(job) == {"n1": 1}
+
+
+def test_the_default_policy_counts_every_weighted_resource_of_a_node_whether_or_not_a_pod_asks_for_it() -> None:
+    world = World(config=CycleConfig(weights=(("*/gpu", 5), ("cpu", 2), ("rdma/hca", 1))))
+    bare_node(world, "n1", cpu=4, gpus=4)
+    bare_node(world, "n2", cpu=8)
+    world.pod("on-n1", "n1", cpu=1, gpus=2)
+    job = world.job("j", leader=shape(cpu=1))
+    world.cycle()
+    # n1: 2 of 4 cpus and 2 of 4 GPUs. n2 has no GPU that could stay idle. No node has the third resource.
+    assert placed(job) == {"n2": 1}
+    (n2, n1) = explained(world.entries, "j").placement_explanations[0].ranking
+    assert (n2.score, n1.score) == pytest.approx(
+        (100 * (2 * 1 / 8 + 5) / 7, 100 * (2 * 2 / 4 + 5 * 2 / 4) / 7), abs=1e-4
+    )
+    assert [(term.name, term.weight, term.shown) for term in n1.terms] == [
+        ("cpu", 2, "50.0%"),
+        ("nvidia.com/gpu", 5, "50.0%"),
+    ]
+
+
+def test_pods_without_gpus_leave_idle_gpus_their_cpus() -> None:
+    for policy, node in (("", "n2"), ("BinPack", "n1")):
+        world = World()
+        bare_node(world, "n1", cpu=16, gpus=2)
+        bare_node(world, "n2", cpu=32, gpus=2)
+        world.pod("cpus", "n1", cpu=8)
+        world.pod("gpus", "n2", cpu=8, gpus=2)
+        job = world.job("j", leader=shape(cpu=4), policy=policy)
+        world.cycle()
+        assert placed(job) == {node: 1}
+
+
+def test_without_any_weighted_resource_the_lowest_name_wins() -> None:
+    world = World(config=CycleConfig(weights=(("cpu", 0),)))
+    bare_node(world, "n1", cpu=4)
+    bare_node(world, "n2", cpu=2)
+    job = world.job("j", leader=shape(cpu=1))
     world.cycle()
     assert placed(job) == {"n1": 1}
 
@@ -305,7 +345,7 @@ def test_a_node_that_strangers_overbooked_takes_nothing_more_and_breaks_nothing(
 
 @pytest.mark.parametrize(
     ("policy", "workers", "node"),
-    [("BinPack", 0, "n1"), ("Gang", 0, "n1"), ("LeaderFirst", 0, "n2"), ("JobAntiAffinity", 0, "n2")],
+    [("", 0, "n1"), ("BinPack", 0, "n1"), ("Gang", 0, "n1"), ("LeaderFirst", 0, "n2"), ("JobAntiAffinity", 0, "n2")],
 )
 def test_most_allocated_packs_and_least_allocated_spreads(policy: str, workers: int, node: str) -> None:
     world = World()

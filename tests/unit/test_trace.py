@@ -13,6 +13,7 @@ import pytest
 
 from arranger.cli.inputs.trace_files import read_nodes, read_pods
 from arranger.errors import UsageError
+from arranger.model.config import CycleConfig
 from arranger.scheduling.experiment import POLICIES, Experiment, Outcome, TraceNode, TracePod
 from arranger.scheduling.fragmentation import GPU_MILLI, fragments
 from tests.traces import (
@@ -214,3 +215,18 @@ def test_the_published_figures_come_out_again_from_the_openb_trace(policy: str, 
     assert mean == pytest.approx(published_openb(folder, pods="openb_pod_list_default", policy=published), abs=0.5)
     if policy == "FragmentGradient":
         assert mean >= 95.4
+
+
+@openb
+@pytest.mark.parametrize(
+    "workload", ["openb_pod_list_default", "openb_pod_list_gpuspec33", "openb_pod_list_multigpu50"]
+)
+def test_the_default_policy_allocates_at_least_what_best_fit_does(workload: str) -> None:
+    folder = openb_folder()
+    assert folder is not None
+    nodes, pods = read_nodes(folder / "openb_node_list_gpu_node.csv"), read_pods(folder / f"{workload}.csv")
+    ours, best_fit = (
+        fmean(experiment(nodes, pods, policy=policy, seed=seed).run().allocated_percent for seed in range(42, 45))
+        for policy in (CycleConfig().pod_policy, "BestFit")
+    )
+    assert ours >= max(best_fit, published_openb(folder, pods=workload, policy="05-BestFit")) - 0.1

@@ -108,9 +108,9 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
     a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
-    compares how long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that are
-    too small for typical pods, and when the last job ends. It also shows how closely the run as it was matches the log.
-    They differ if pods of one job ended at different times, workers were replaced, or cycles in the log were late.
+    compares how long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that
+    typical pods with GPUs can't use, and when the last job ends. It also shows how closely the run as it was matches
+    the log. They differ if pods of a job ended at different times, workers were replaced, or cycles came late.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF

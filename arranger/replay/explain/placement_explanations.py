@@ -229,7 +229,7 @@ class _Turn(NamedTuple):
     def ranked(self, rows: Sequence[int]) -> tuple[Ranked, ...]:
         scores, preference = self.scores(), self.request.preference
         terms = list(self.policy.terms(self.view, self.request, self.config))
-        resources = {resource for resource, _ in self.request.shape.requests}
+        resources = set(self.view.resources())
         return tuple(
             Ranked(
                 self.view.names[row],

@@ -11,7 +11,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.recording import AttemptKey
 from arranger.scheduling import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 
-#: Typical pods make up this percentage of all pods.
+#: Typical pods make up this percentage of the pods that ask for GPUs.
 _TYPICAL_PERCENT = 95
 #: Fragmentation isn't computed for nodes with more GPUs than this, because it counts GPUs one by one.
 _MOST_GPUS = 64
@@ -21,7 +21,7 @@ CURVE = 400
 
 class Sample(msgspec.Struct, frozen=True):
     """The cluster at one time: GPUs used or placed on, all GPUs, jobs that wait for their quorum, and idle GPUs that
-    typical pods can't use."""
+    typical pods with GPUs can't use."""
 
     time_ms: int
     gpus_used: int
@@ -187,13 +187,19 @@ class Meter:
 
 
 def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
-    """The mix for fragmentation: the most frequent of these pods. `shapes` are pairs of a shape and its number."""
+    """The mix for fragmentation: the most frequent of those pods that ask for GPUs. `shapes` are pairs of a shape and
+    its number.
+
+    In the published measure (`scheduling/fragmentation.py`), pods without GPUs count too, and every idle GPU is a
+    fragment to them. One job of a learner and 64 actors on cpus would then make 98 % of an empty cluster fragments.
+    """
     counts: dict[Request, int] = {}
     for shape, count in shapes:
-        cpu = next((amount for name, amount in shape.requests if name == "cpu"), 0)
         gpus = sum(amount for name, amount in shape.requests if name.endswith("/gpu"))
-        request = Request(cpu, gpus, GPU_MILLI if gpus else 0)
-        counts[request] = counts.get(request, 0) + count
+        if gpus:
+            cpu = next((amount for name, amount in shape.requests if name == "cpu"), 0)
+            request = Request(cpu, gpus, GPU_MILLI)
+            counts[request] = counts.get(request, 0) + count
     return Mix(covering(counts, share_percent=_TYPICAL_PERCENT), [""])
 
 

@@ -12,7 +12,7 @@ from arranger.scheduling.view import ClusterView
 
 
 class BinPack(PodPolicy):
-    """The node that is fullest afterwards."""
+    """The node that is fullest afterwards in what the pod requests."""
 
     name, version, rising, local = "BinPack", 1, True, True
 
