@@ -178,7 +178,7 @@ ODD_QUANTITIES = (
 
 def test_requests_and_limits_are_compared_as_a_real_api_server_compares_them(real: Real) -> None:
     """`kubectl` would take half a second for each, so this asks the server itself."""
-    chance = random.Random(7)
+    chance, embedded = random.Random(7), Embedded()
     differ = []
     for _ in range(300):
         resource = chance.choice(("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu"))
@@ -186,7 +186,7 @@ def test_requests_and_limits_are_compared_as_a_real_api_server_compares_them(rea
         job = tyjob_with({REQUEST: {resource: request}, LIMIT: {resource: limit}})
         verdicts = [
             bool(validate(_own(job))),
-            bool(refusal(lambda job=job: Embedded().apply(job))),
+            bool(refusal(lambda job=job: embedded.apply(job))),
             bool(refusal(lambda job=job: real.check(job))),
         ]
         if len(set(verdicts)) > 1:

@@ -38,7 +38,7 @@ from tests.e2e.history import History
 from tests.e2e.test_whole_path import folded
 from tests.servers import RealKube, RealRedis
 
-JOBS = extent(150, soak=500)
+JOBS = extent(100, soak=500)
 #: One of this many jobs has a failing leader: the job is restarted once and then fails.
 EVERY_FAILING = 25
 REPLICAS = {"watcher": 2, "controller": 3, "scheduler": 2, "applier": 3, "maintenance": 2}

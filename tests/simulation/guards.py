@@ -38,7 +38,11 @@ STEPS = 800
 _BEFORE = {
     "the clock of a process that applies": 8,
     "the cluster that a process is connected to": 5,
-    "the term of who declares the log lost": 6,
+    "the identity of an append": 2,
+    "the owner's UID of a pod that exists already": 3,
+    "the owner of a pod as it is when it is deleted": 4,
+    "the term of who declares the log lost": 11,
+    "the comparison of a watch": 2,
     "ending tasks for sure": 22,
     "that no cycle places a job that backs off": 8,
     "that a refused quorum gives its nodes up": 5,
