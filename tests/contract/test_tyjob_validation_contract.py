@@ -210,6 +210,14 @@ def test_a_started_job_can_be_changed_only_where_it_is_elastic(server: Server, c
         assert message == ""
 
 
+@pytest.mark.parametrize("status", [{"stage": "Running"}, {"stage": "Starting", "message": "x"}, {"stage": None}, None])
+def test_a_status_of_a_started_job_may_change_in_every_way(server: Server, status: Object | None) -> None:
+    """The rules about started jobs read the stage of both statuses, which either may lack."""
+    server.create(tyjob())
+    server.change("job", {"status": {"stage": "Starting"}}, subresource="status")
+    assert refusal(lambda: server.change("job", {"status": status}, subresource="status")) == ""
+
+
 STATUS: Object = {
     "stage": "Running",
     "scheduleState": "ScheduledPartly",
