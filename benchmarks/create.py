@@ -22,7 +22,7 @@ import msgspec
 from arranger.events.redis_connection import connect
 from arranger.kube.cluster import PODS, TYJOBS, Object
 from arranger.kube.manifests import pod_manifest
-from benchmarks.parts import ApiServer, add_nodes, api_server, tyjob, workers
+from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, tyjob, workers
 from benchmarks.report import Figure
 from tests.servers import real_redis
 
@@ -56,11 +56,13 @@ class Size:
 
 @dataclass(frozen=True)
 class Round:
-    """One round through Arranger: seconds from first to last pod, from the first apply to the last pod, CPU used."""
+    """One round through Arranger: seconds from first to last pod, from the first apply to the last pod, and processor
+    time of its processes and of the API server with etcd."""
 
     created_s: float
     applied_s: float
     cpu_s: float
+    server_s: float
 
 
 _LARGE = Size(name="large", jobs=4, workers=500, nodes=50, rounds=6, from_apply=False, at_least=0.7)
@@ -78,19 +80,19 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
     with real_redis() as redis:
         async with api_server(real=real) as api:
             await add_nodes(api.cluster, size.nodes)
-            await _bare(api, size)  # warms the server up
-            bare = [await _bare(api, size)]
+            await bare_loop(api, size)  # warms the server up
+            bare = [await bare_loop(api, size)]
             ours: list[Round] = []
             for _ in range(size.rounds):
-                ours.append(await _through_arranger(api, redis.url, size))
-                bare.append(await _bare(api, size))
+                ours.append(await through_arranger(api, redis.url, size))
+                bare.append(await bare_loop(api, size))
     # Each round is compared with the loops before and after it, so that what drifts drifts for both.
     took = [one.applied_s if size.from_apply else one.created_s for one in ours]
     ratios = [(before[0] + after[0]) / 2 / own_s for before, own_s, after in zip(bare, took, bare[1:], strict=False)]
     rate = size.pods / statistics.median(took)
     bare_rate = size.pods / statistics.median(took_s for took_s, _ in bare)
-    cpu_s = statistics.median(one.cpu_s for one in ours)
-    bare_cpu_s = statistics.median(cpu_s for _, cpu_s in bare)
+    own_cpu_s = statistics.median(one.cpu_s for one in ours)
+    bare_cpu_s = statistics.median(spent_s for _, spent_s in bare)
     where = "real API server" if real else "embedded cluster"
     what = f"{size.jobs} jobs of 1+{size.workers}, {where}, median of {size.rounds}"
     figures = [
@@ -101,7 +103,7 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
             note="each round: " + ", ".join(f"{ratio:.2f}" for ratio in ratios),
         ),
         Figure(name="from first apply to last pod", value=statistics.median(one.applied_s for one in ours), unit="s"),
-        Figure(name="workers' CPU a pod", value=1e6 * cpu_s / size.pods, unit="µs"),
+        Figure(name="workers' CPU a pod", value=1e6 * own_cpu_s / size.pods, unit="µs"),
         Figure(name="bare loop's CPU a pod", value=1e6 * bare_cpu_s / size.pods, unit="µs"),
     ]  # fmt: skip
     return [msgspec.structs.replace(figure, name=f"{size.name} jobs: {figure.name}") for figure in figures]
@@ -110,7 +112,7 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
 # --- through Arranger --------------------------------------------------------------------------------------
 
 
-async def _through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
+async def through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
     """One round on an empty log, all its pods and jobs gone afterwards."""
     async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes, api.session(8) as session:
         for process in processes:
@@ -118,21 +120,22 @@ async def _through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round
         version = await _version(session)
         first_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         kubelet = asyncio.create_task(_address_leaders(api, session, version, first_s))
-        cpu_s = sum(process.cpu_s() for process in processes)
+        own_s, server_s = sum(process.cpu_s() for process in processes), cpu_s(*api.pids)
         applied_s = time.monotonic()
         await _apply(api, size)
         async with asyncio.timeout(_LIMIT_S):
             began_s = await first_s
             last_s = await _last(session, size.pods)
-        cpu_s = sum(process.cpu_s() for process in processes) - cpu_s
+        own_s = sum(process.cpu_s() for process in processes) - own_s
+        server_s = cpu_s(*api.pids) - server_s
         kubelet.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await kubelet
-    await _clear(api)
+    await clear(api)
     client = connect(redis_url)
     await client.flushall()
     await client.aclose()
-    return Round(last_s - began_s, last_s - applied_s, cpu_s)
+    return Round(last_s - began_s, last_s - applied_s, own_s, server_s)
 
 
 async def _apply(api: ApiServer, size: Size) -> None:
@@ -196,11 +199,12 @@ async def _address_leaders(
 # --- the bare loop -----------------------------------------------------------------------------------------
 
 
-async def _bare(api: ApiServer, size: Size) -> tuple[float, float]:
-    """Seconds, and seconds of CPU in this process, to create the same pods with nothing else going on."""
-    bodies = [msgspec.json.encode(body) for body in _bodies(size)]
+async def bare_loop(api: ApiServer, size: Size, *, keep: bool = False) -> tuple[float, float]:
+    """Seconds, and seconds of CPU in this process, to create the same pods with nothing else going on. They are deleted
+    afterwards unless `keep`."""
+    encoded = [msgspec.json.encode(body) for body in bodies(size)]
     async with api.session(IN_FLIGHT) as session:
-        queue = iter(bodies)
+        queue = iter(encoded)
 
         async def create() -> None:
             for body in queue:
@@ -208,14 +212,15 @@ async def _bare(api: ApiServer, size: Size) -> tuple[float, float]:
                     await answer.read()
                     answer.raise_for_status()
 
-        began_s, cpu_s = time.monotonic(), time.process_time()
+        began_s, spent_s = time.monotonic(), time.process_time()
         await asyncio.gather(*(create() for _ in range(IN_FLIGHT)))
-        took = time.monotonic() - began_s, time.process_time() - cpu_s
-    await _clear(api)
+        took = time.monotonic() - began_s, time.process_time() - spent_s
+    if not keep:
+        await clear(api)
     return took
 
 
-def _bodies(size: Size) -> list[Object]:
+def bodies(size: Size) -> list[Object]:
     """The very pods that Arranger creates for these jobs."""
     found: list[Object] = []
     for number in range(size.jobs):
@@ -232,7 +237,7 @@ def _bodies(size: Size) -> list[Object]:
     return found
 
 
-async def _clear(api: ApiServer) -> None:
+async def clear(api: ApiServer) -> None:
     """Delete all jobs and pods, at once, and wait until they are gone."""
     at_once = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
     async with api.session(4) as session:

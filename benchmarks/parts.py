@@ -24,8 +24,10 @@ _END_S = 60.0
 class ApiServer:
     """An API server with TYJobs, as a benchmark's own client sees it."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *pids: int) -> None:
         self.kubeconfig = kubeconfig
+        #: The processes of a real server: the API server and its etcd.
+        self.pids = pids
         self.access: Access = find_access(kubeconfig)
         self.cluster = HttpCluster(self.access)
 
@@ -51,7 +53,7 @@ async def api_server(*, real: bool) -> AsyncIterator[ApiServer]:
         if real:
             kube = stack.enter_context(real_kube())
             kube.install_crd()
-            server = ApiServer(kube.kubeconfig)
+            server = ApiServer(kube.kubeconfig, kube.api.pid, kube.etcd.pid)
         else:
             folder = Path(stack.enter_context(scratch_folder()))
             embedded = await stack.enter_async_context(EmbeddedCluster(crds=[TYJOB_CRD]))
@@ -102,6 +104,15 @@ def tyjob(name: str, workers: int) -> Object:
     }
 
 
+def cpu_s(*pids: int) -> float:
+    """Processor time that these processes have used."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class WorkerProcess:
     """A running `arranger run`."""
 
@@ -117,8 +128,7 @@ class WorkerProcess:
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.pid)
 
     def memory_mb(self, field: str = "VmRSS") -> float:
         """Resident memory in MB (10⁶ bytes); `VmHWM` is the most that it ever was."""
