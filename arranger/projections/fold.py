@@ -172,6 +172,8 @@ class _Fold(JobLife):
         if old is not None and held:
             self.state.nodes.release(old.node, old.requests)
             self.changes.schedulable = True
+        elif not holding and new.namespace in self.state.quotas:
+            self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
 
     def pod_gone(self, _offset: int, event: k.PodGone) -> None:
         if not self._current(_POD, event.term):
@@ -184,6 +186,8 @@ class _Fold(JobLife):
         if holds(pod):
             state.nodes.release(pod.node, pod.requests)
             self.changes.schedulable = True
+        elif pod.namespace in state.quotas:
+            state.job_changes += 1
         if pod.owner is not None:
             self._forget_pod_of_job(pod)
 

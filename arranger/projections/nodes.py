@@ -8,7 +8,9 @@ Only resources that some node has had get a column. Users may request any names,
 column is as long as the cluster has nodes. So other requested resources are counted separately, row by row.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +25,8 @@ Requests = tuple[tuple[str, int], ...]
 _VECTORS_KEPT = 4096
 #: The limit of resource names in cached requests: one pod may request thousands.
 _NAMES_KEPT = 1 << 15
+#: How many of the latest changes the table can name.
+_CHANGES_KEPT = 1 << 15
 
 PODS = "pods"
 #: In `NodeTable.down_ms`: the node is ready.
@@ -71,6 +75,8 @@ class NodeTable:
         self._name_order: Amounts | None = None
         #: Counts every change, of facts or of use: equal numbers mean equal content, in this process.
         self.changes = 0
+        #: The rows of the latest changes, one for each number that `changes` has risen by.
+        self._changed: deque[int] = deque(maxlen=_CHANGES_KEPT)
         #: Versions of the facts of all nodes, and of the names of the present nodes; replaced after each change.
         self.facts_version = Version()
         self.names_version = Version()
@@ -91,6 +97,12 @@ class NodeTable:
         other.facts_version, other.names_version = self.facts_version, self.names_version
         return other
 
+    def changed_since(self, changes: int) -> list[int] | None:
+        """The rows that changed since `changes` had that value, some of them repeatedly; None if there were too many
+        changes to tell."""
+        count = self.changes - changes
+        return list(islice(reversed(self._changed), count)) if count <= len(self._changed) else None
+
     # --- facts ---------------------------------------------------------------------------------------------
 
     def see(self, name: str, uid: str, version: str, facts: NodeFacts, *, time_ms: int) -> bool:
@@ -106,7 +118,7 @@ class NodeTable:
         if changed:
             self.facts[row] = facts
             self._write_allocatable(row, facts)
-            self._facts_changed(names_too=before == "" or uid == "")
+            self._facts_changed(row, names_too=before == "" or uid == "")
         return changed
 
     def forget(self, name: str, uid: str, *, time_ms: int) -> bool:
@@ -118,7 +130,7 @@ class NodeTable:
         if self.down_ms[row] <= 0:
             self.down_ms[row] = time_ms
         self.allocatable[row] = 0
-        self._facts_changed(names_too=True)
+        self._facts_changed(row, names_too=True)
         self._drop_if_empty(row)
         return True
 
@@ -162,6 +174,7 @@ class NodeTable:
             self._hold_elsewhere(row, unknown, pods=1)
         self.holders[row] += 1
         self.changes += 1
+        self._changed.append(row)
 
     def hold_all(self, held: Iterable[tuple[str, Requests]]) -> None:
         """`hold` for many (node name, requests) at once, in a tenth of the time for a whole cluster."""
@@ -179,6 +192,7 @@ class NodeTable:
             for row, count in enumerate(np.bincount(rows).tolist()):
                 self.holders[row] += count
         self.changes += len(rows)
+        self._changed.extend(rows)
 
     def release(self, name: str, requests: Requests) -> None:
         """Undo `hold`."""
@@ -190,6 +204,7 @@ class NodeTable:
             self._hold_elsewhere(row, unknown, pods=-1)
         self.holders[row] -= 1
         self.changes += 1
+        self._changed.append(row)
         if not self.holders[row]:
             self._drop_if_empty(row)
 
@@ -317,8 +332,9 @@ class NodeTable:
             new[: old.shape[0], : old.shape[1]] = old
             setattr(self, field, new)
 
-    def _facts_changed(self, *, names_too: bool) -> None:
+    def _facts_changed(self, row: int, *, names_too: bool) -> None:
         self.changes += 1
+        self._changed.append(row)
         self.facts_version = Version()
         if names_too:
             self._name_order = None

@@ -15,6 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.projections.state import State
 from arranger.scheduling import queue
+from arranger.scheduling.kept import Kept
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import MergedQueues, Turn
@@ -41,7 +42,7 @@ def take_cycle(
     policies: Policies = BUILT_IN,
 ) -> tuple[Event, ...]:
     """The events of one cycle on `state`; none if the cycle has nothing to record."""
-    return _plan(state, config, time_ms, observer, policies).events
+    return _plan(state, config, time_ms, policies, observer=observer).events
 
 
 def turn_of(
@@ -61,32 +62,46 @@ def turn_of(
 
 
 class Cycles:
-    """The cycles of one process. A cycle is skipped if the last one had no events and its inputs haven't changed.
+    """The cycles of one process. A cycle is skipped if the last one had no events and its inputs haven't changed. Other
+    cycles begin with what `Kept` has of the one before.
 
-    The events are the same as those of `take_cycle`, because only an empty result is remembered.
+    The events are always the same as those of `take_cycle`.
     """
 
     def __init__(self, policies: Policies = BUILT_IN) -> None:
         self._policies = policies
         self._state: State | None = None
         self._question: tuple[Any, ...] = ()
-        self._until_ms = 0.0
+        self._time_ms, self._until_ms = 0, 0.0
+        self._kept = Kept()
 
     def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
         question = (state.nodes.changes, state.job_changes, config)
-        if state is self._state and question == self._question and time_ms < self._until_ms:
+        # Assumed pods end as time passes, so a clock that was set back asks another question.
+        in_time = self._time_ms <= time_ms < self._until_ms
+        if state is self._state and question == self._question and in_time:
             return ()
-        plan = _plan(state, config, time_ms, None, self._policies)
+        kept, self._kept = self._kept, Kept()  # a cycle that fails, e.g. in a plugin's policy, leaves nothing behind
+        plan = _plan(state, config, time_ms, self._policies, kept=kept)
+        self._kept = kept
         self._state = state if not plan.events else None
-        self._question, self._until_ms = question, plan.due_ms
+        self._question, self._time_ms, self._until_ms = question, time_ms, plan.due_ms
         return plan.events
 
 
-def _plan(state: State, config: CycleConfig, time_ms: int, observer: CycleObserver | None, policies: Policies) -> Plan:
+def _plan(
+    state: State,
+    config: CycleConfig,
+    time_ms: int,
+    policies: Policies,
+    *,
+    observer: CycleObserver | None = None,
+    kept: Kept | None = None,
+) -> Plan:
     jobs = queue.waiting_jobs(state, time_ms)
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, time_ms))
-    placer = Placer(state, config, policies, time_ms=time_ms, observer=observer)
+    placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     tries = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
     decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]

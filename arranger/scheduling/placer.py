@@ -8,6 +8,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
+from arranger.scheduling.kept import Kept
 from arranger.scheduling.needs import Needs, free_indices, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
@@ -19,7 +20,7 @@ from arranger.scheduling.shares import Shares
 
 
 class Placer:
-    """One cycle's placements, job by job. `time_ms` defaults to the state's time."""
+    """One cycle's placements, job by job. `time_ms` defaults to the state's time, `kept` to nothing."""
 
     def __init__(
         self,
@@ -29,9 +30,11 @@ class Placer:
         *,
         time_ms: int | None = None,
         observer: CycleObserver | None = None,
+        kept: Kept | None = None,
     ) -> None:
         time_ms = state.time_ms if time_ms is None else time_ms
-        self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer)
+        kept = Kept() if kept is None else kept
+        self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
         self.view = self._placing.view

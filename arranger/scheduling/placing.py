@@ -12,6 +12,7 @@ from arranger.model.reasons import beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
+from arranger.scheduling.kept import Kept
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import free_indices
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
@@ -19,29 +20,35 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typical, Unplaced
 from arranger.scheduling.quotas import Quotas
-from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.view import Chosen, ClusterView
+from arranger.scheduling.view import Chosen
 
 
 class Placing:
     """The view and the quotas of one cycle. Pods of one job group at a time are placed against them."""
 
     def __init__(
-        self, state: State, config: CycleConfig, policies: Policies, *, time_ms: int, observer: CycleObserver | None
+        self,
+        state: State,
+        config: CycleConfig,
+        policies: Policies,
+        *,
+        time_ms: int,
+        observer: CycleObserver | None,
+        kept: Kept,
     ) -> None:
         self.time_ms = time_ms
         self.config = config
         self.policies = policies
         self.observer = observer
-        self.view = ClusterView.of(state)
+        self._rankings = kept.rankings(state, config)
+        self.view = self._rankings.view
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
         self.quotas = Quotas(state, time_ms)
         self.filters = Filters(self.view, policies.filters)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
-        self._rankings = Rankings(self.view, self.filters, config)
 
     def mark(self) -> tuple[int, int]:
         """A point that `undo` can return to."""
@@ -112,9 +119,11 @@ class Placing:
 
     def _choose(self, policy: PodPolicy, request: PlacementRequest) -> Chosen:
         """Nodes on this cycle's view. A shape that recurs is ranked once, and its ranking is kept up to date."""
-        if not (policy.local and policy.rising) or self.concerned(request.shape, request.pod):
+        # The mix changes between cycles, and a ranking may be older than this one.
+        ranked = policy.local and policy.rising and not policy.weighs_mix
+        if not ranked or self.concerned(request.shape, request.pod):
             return self._fill(self.filters, policy, request)
-        ranking = self._rankings.of(policy, request)
+        ranking = self._rankings.of(self.filters, policy, request)
         return (
             ranking.choose(self.filters, request.count)
             if ranking is not None

@@ -1,4 +1,4 @@
-"""Node scores for one pod shape, updated as a cycle places pods: this is fast for many small jobs of few shapes.
+"""Node scores for one pod shape, updated as pods are placed and go: this is fast for many small jobs of few shapes.
 
 The scores must depend on a node's own amounts and the shape alone (`PodPolicy.local`), and never fall as the node fills
 (`rising`). Then a placement changes only the scores of its own nodes, and the best node stays the best until full.
@@ -17,6 +17,8 @@ from arranger.scheduling.view import Chosen, ClusterView, Part
 
 #: How many shapes' rankings are kept at once.
 RANKINGS = 64
+#: How many shapes are remembered as met; beyond it they are forgotten.
+_MET = 4096
 
 #: More pods than this are placed by sorting, because picking the best node repeatedly costs more.
 _FEW_PODS = 8
@@ -84,24 +86,25 @@ class Ranking:
 
 
 class Rankings:
-    """The rankings of one cycle, for shapes that occur more than once."""
+    """The rankings on one view, for shapes that occur more than once."""
 
-    def __init__(self, view: ClusterView, filters: Filters, config: CycleConfig) -> None:
-        self._view = view
-        self._filters = filters
-        self._config = config
+    def __init__(self, view: ClusterView, config: CycleConfig) -> None:
+        self.view = view
+        self.config = config
         self._met: set[tuple[str, PodShape]] = set()
         self._rankings: dict[tuple[str, PodShape], Ranking] = {}
 
-    def of(self, policy: PodPolicy, request: PlacementRequest) -> Ranking | None:
+    def of(self, filters: Filters, policy: PodPolicy, request: PlacementRequest) -> Ranking | None:
         """The ranking of the requested shape; None if it occurs for the first time under the policy."""
         key = (policy.name, request.shape)
         ranking = self._rankings.get(key)
         if ranking is None:
             if key not in self._met:
+                if len(self._met) >= _MET:
+                    self._met.clear()
                 self._met.add(key)
                 return None
-            ranking = self._rankings[key] = Ranking(self._view, self._filters, policy, request, self._config)
+            ranking = self._rankings[key] = Ranking(self.view, filters, policy, request, self.config)
             if len(self._rankings) > RANKINGS:
                 del self._rankings[next(iter(self._rankings))]
         return ranking

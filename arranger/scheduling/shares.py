@@ -8,8 +8,6 @@ machine. The number of pods doesn't count as a resource, because jobs don't comp
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
 from arranger.scheduling.view import ClusterView
@@ -45,10 +43,7 @@ class Shares:
     """The jobs' shares, updated as the cycle places pods."""
 
     def __init__(self, view: ClusterView) -> None:
-        columns = [(name, view.column(name)) for name in view.resources() if name != PODS]
-        self._total = {
-            name: int(view.allocatable[:, at].astype(np.int64).sum()) for name, at in columns if at is not None
-        }
+        self._total = {name: amount for name, amount in view.total().items() if name != PODS}
         self._allocated: dict[str, dict[str, int]] = {}
         self._given: dict[str, list[Piece]] = {}
 

@@ -29,6 +29,8 @@ Chosen = list[tuple[int, int]]
 Taken = tuple[Chosen, Amounts]
 #: Fewer rows than this are changed one by one, because a vectorised change has a higher fixed cost.
 _FEW = 8
+#: A view with a longer journal is not kept for the next cycle.
+_JOURNAL = 1 << 17
 
 
 class _Names:
@@ -135,6 +137,7 @@ class ClusterView:
 
     def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
         self._table = nodes
+        self._facts_version = nodes.facts_version
         self.neighbours: Neighbours | None = None
         self._node_index: NodeIndex = self.derived("node index", lambda: NodeIndex(nodes))
         rows = self._node_index.table_rows
@@ -143,9 +146,14 @@ class ClusterView:
         self._contents = 0
         #: Rows whose amounts were changed, in order. Readers remember their position and read on from there.
         self.journal: list[int] = []
+        #: The length of the journal when this cycle began, and the table's `changes` that the view showed then.
+        self._begun = 0
+        self._changes = nodes.changes
         # Column by column in memory: filters and scores read one resource of all nodes at a time. Doubles, because
         # amounts are divided; they are whole numbers below 2^53, which doubles represent exactly.
-        self.allocatable: Levels = np.asfortranarray(nodes.allocatable[rows], dtype=np.float64)
+        self.allocatable: Levels = self.derived(
+            "allocatable", lambda: np.asfortranarray(nodes.allocatable[rows], dtype=np.float64)
+        )
         self.free: Levels = self.allocatable.copy(order="F")
         if not empty:
             self.free -= nodes.used[rows]
@@ -156,6 +164,25 @@ class ClusterView:
         view = cls(state.nodes)
         view.neighbours = around(state, view.node_index.rows())
         return view
+
+    def renew(self, state: State) -> bool:
+        """Make this the view of the next cycle, the same as `of(state)`: the rows that changed since this cycle began,
+        by its placements or in the table, show the table's amounts again. False if too much has changed for that."""
+        nodes = state.nodes
+        changed = nodes.changed_since(self._changes) if nodes is self._table else None
+        if changed is None or nodes.facts_version is not self._facts_version or len(self.journal) > _JOURNAL:
+            return False
+        by_name = self._node_index.rows()
+        present = (by_name.get(nodes.names[row]) for row in changed)
+        touched = sorted({*self.journal[self._begun :], *(row for row in present if row is not None)})
+        if touched:
+            self.free[touched] = self.allocatable[touched] - nodes.used[self._node_index.table_rows[touched]]
+            self.journal += touched
+        self._begun, self._changes = len(self.journal), nodes.changes
+        self._contents += 1
+        self.content = self._contents
+        self.neighbours = around(state, by_name)
+        return True
 
     def __len__(self) -> int:
         return len(self._node_index.names)
@@ -189,6 +216,7 @@ class ClusterView:
             amounts = self._table.vector(requests).copy()
             amounts[self._table.columns[NOWHERE]] = 0
             self.free[row] += amounts
+            self.journal.append(row)
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, including 1 pod. A request for a resource that no node has counts as 1
@@ -224,6 +252,16 @@ class ClusterView:
             return [(name, column) for name, column in every if self.allocatable[:, column].any()]
 
         return self.derived("provided", found)
+
+    def total(self) -> dict[str, int]:
+        """Resource → the allocatable amount of all nodes. Don't modify it."""
+        return self.derived(
+            "total",
+            lambda: {
+                name: int(self.allocatable[:, self._table.columns[name]].astype(np.int64).sum())
+                for name in self.resources()
+            },
+        )
 
     def resources(self) -> list[str]:
         """Every resource that some node ever had, sorted."""

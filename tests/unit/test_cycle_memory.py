@@ -1,11 +1,14 @@
 """Cycles that remember: an unchanged question is not evaluated again, and the answer is always that of `take_cycle`."""
 
+import msgspec
 from hypothesis import given, settings
 
+from arranger.events import kinds as k
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.stages import StageReason
 from arranger.scheduling.cycle import Cycles, take_cycle
 from tests.random_worlds import Step, live_through, steps
-from tests.world import World, shape
+from tests.world import World, shape, starting
 
 
 @settings(max_examples=60, print_blob=True)
@@ -46,3 +49,17 @@ def test_a_job_that_nothing_happens_to_still_fails_when_its_grace_is_over() -> N
         world.control()
         world.pass_time(5)
     assert (job.schedule_state, job.stage) == (ScheduleState.FAILED, Stage.FAILED)
+
+
+def test_a_clock_that_was_set_back_asks_another_question() -> None:
+    """The quota counts a pod that may still come until its time ends."""
+    world, job = starting(cpu=2)
+    world.config = msgspec.structs.replace(world.config, reasons_refresh_ms=0)
+    world.quota("few", {"pods": 1})
+    world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
+    world.job("large", workers=1, min_workers=1)
+    cycles = Cycles()
+    later_ms = world.now_ms + k.ASSUMED_MS
+    world.say(*cycles.take(world.state, world.config, later_ms))
+    assert cycles.take(world.state, world.config, later_ms) == ()
+    assert cycles.take(world.state, world.config, world.now_ms) != ()

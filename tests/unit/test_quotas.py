@@ -1,5 +1,6 @@
 """ResourceQuotas: what they leave, which pods they cover, and that a job beyond one waits and holds nothing."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -168,6 +169,26 @@ def test_a_scheduler_that_had_nothing_to_say_takes_a_cycle_when_a_quota_leaves_m
         world.say(k.WatchRefused(k.Watched.QUOTA, world.watch_quotas(), 403))
     world.say(*cycles.take(world.state, world.config, world.now_ms))
     assert job.placements
+
+
+def test_a_scheduler_that_had_nothing_to_say_notices_what_a_pod_without_a_node_uses() -> None:
+    world, cycles = World(), Cycles()
+    world.node("n1")
+    world.quota("few", {"pods": 3})
+    world.job("large", workers=3, min_workers=3)
+    world.cycle()
+    acts: list[tuple[Callable[[], object], int]] = [
+        (lambda: world.pod("unbound", phase="Pending"), 2),
+        (lambda: world.change_pod("uid-unbound", phase="Failed"), 3),
+        (lambda: world.change_pod("uid-unbound", phase="Pending"), 2),
+        (lambda: world.pod_gone("uid-unbound"), 3),
+    ]
+    for act, left in acts:
+        world.pass_time(world.config.reasons_refresh_ms / 1000)
+        assert cycles.take(world.state, world.config, world.now_ms) == ()
+        act()
+        world.say(*cycles.take(world.state, world.config, world.now_ms))
+        assert waits(world, "large").shortage.quota == QuotaLack("few", "pods", 4, left, 3)
 
 
 def test_workers_of_the_set_that_the_quota_takes_make_up_the_quorum() -> None:

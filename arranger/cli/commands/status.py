@@ -118,6 +118,7 @@ def _print(status: Status, found: list[str]) -> None:
     _print_members(status)
     say()
     now_ms = status.now_ms
+    unheld = [watch.kind for watch in status.watches if not watch.holder]
     print_table(
         ("watch", "since", "for", "lease left", "listed", "holder"),
         [
@@ -127,12 +128,12 @@ def _print(status: Status, found: list[str]) -> None:
                 _age(now_ms, watch.held_ms),
                 duration(round(watch.left_s * 1000)) if watch.holder else "-",
                 f"refused: {watch.refused}" if watch.refused else "yes" if watch.listed else "no",
-                watch.holder or "nobody",
+                watch.holder or "none",
             )
             for watch in status.watches
         ],
         right=("for", "lease left"),
-        styles=lambda row: "red" if row[-1] == "nobody" else "",
+        styles=lambda row: "red" if row[0] in unheld else "",
     )
 
 

@@ -85,7 +85,8 @@ class PodPolicy(ABC):
     whole: ClassVar[bool] = False
     #: A node's score never falls as it fills, so equal pods fill the best node, then the next.
     rising: ClassVar[bool] = False
-    #: Scores depend on node and shape alone, not on the job or its other pods.
+    #: Scores depend on node and shape alone, not on the job or its other pods. With `rising`, they may be kept from one
+    #: cycle to the next.
     local: ClassVar[bool] = False
     #: Scores use `PlacementRequest.mix`.
     weighs_mix: ClassVar[bool] = False

@@ -1,0 +1,24 @@
+"""What a process keeps from one cycle to the next: the view of the nodes, and the rankings of pod shapes on it.
+
+Both take several milliseconds to build for 100,000 nodes, and few nodes change between two cycles. So a cycle updates
+only the rows that changed. Everything else that a cycle finds out (`quorum_memory`, reasons, quotas) ends with it.
+"""
+
+from arranger.model.config import CycleConfig
+from arranger.projections.state import State
+from arranger.scheduling.ranking import Rankings
+from arranger.scheduling.view import ClusterView
+
+
+class Kept:
+    """The rankings of the last cycle, with their view. All cycles must use the same policies."""
+
+    def __init__(self) -> None:
+        self._rankings: Rankings | None = None
+
+    def rankings(self, state: State, config: CycleConfig) -> Rankings:
+        """Rankings on a view that shows the state as it is now; the same as new ones."""
+        kept = self._rankings
+        if kept is None or kept.config != config or not kept.view.renew(state):
+            kept = self._rankings = Rankings(ClusterView.of(state), config)
+        return kept
