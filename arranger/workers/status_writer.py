@@ -34,6 +34,9 @@ _PASSING_S = 1.0
 #: A status without news is written at most this often: for a starting job, and for any other one. A starting job that
 #: becomes Running within that time needs no status between.
 _STARTING_S, _COUNTS_S = 5.0, 1.0
+#: On a busy API server it is written less often: at most once in this many times as long as the last one took, where
+#: that is less than the limit. Pods and decisions are worth more than counts.
+_TIMES_AS_LONG, _LATEST_S = 100.0, 30.0
 #: Jobs up to this position in the queue get a new status when it changes; for all jobs that would be a storm.
 _NEAR = 10
 #: The order of the queue is computed at most this often.
@@ -94,9 +97,7 @@ class StatusWriter:
             self._reports.reported(job, progress.told)
             return True
         news = news_of(state, job)
-        wait_s = progress.written_s + (_STARTING_S if job.stage == Stage.STARTING else _COUNTS_S) - now_s
-        if news == progress.news and wait_s > 0:
-            self._queue.look_again(job.uid, wait_s)
+        if news == progress.news and self._later(look, now_s):
             return True
         seen_version = job.seen.resource_version
         if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _INVALID_S:
@@ -105,12 +106,22 @@ class StatusWriter:
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
             return False
         progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
+        progress.took_s = progress.written_s - now_s
         progress.based_on, progress.position = seen_version, position
         self._reports.report(job, progress.told)
         if not look.current():  # decided again meanwhile: that status isn't stored yet
             self._queue.look_again(job.uid, 0.0)
             return False
         return True
+
+    def _later(self, look: Look, now_s: float) -> bool:
+        """Whether a status without news waits; the job is then looked at again."""
+        least_s = _STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S
+        busy_s = min(_TIMES_AS_LONG * look.progress.took_s, _LATEST_S)
+        wait_s = look.progress.written_s + max(least_s, busy_s) - now_s
+        if wait_s > 0:
+            self._queue.look_again(look.job.uid, wait_s)
+        return wait_s > 0
 
     def _passes(self, look: Look, now_s: float) -> bool:
         """Whether to wait longer for the imminent decision on a new job."""

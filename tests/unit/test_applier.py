@@ -314,6 +314,25 @@ async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.
     assert status["leaderAddress"] == "10.0.0.7" and status["ready"] == "2/2"
 
 
+@pytest.mark.parametrize(("latest_s", "statuses"), [(0.0, 2), (3600.0, 1)])
+async def test_a_status_without_news_waits_in_proportion_to_the_time_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, latest_s: float, statuses: int
+) -> None:
+    monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 0.0)
+    monkeypatch.setattr("arranger.workers.status_writer._TIMES_AS_LONG", 1e9)
+    monkeypatch.setattr("arranger.workers.status_writer._LATEST_S", latest_s)
+    scene = Scene()
+    stored: list[str] = []
+    scene.cluster.told = stored
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.run_pod("j-learner-0")
+        await until(lambda: len(stored) >= statuses)
+        await asyncio.sleep(0.1)
+    assert stored == ["Starting"] * statuses
+
+
 async def test_a_starting_job_whose_pod_cannot_start_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
     scene = Scene()
