@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The others start processes and servers of their own, which only works where a Redis can be started.
-WITHOUT_SERVERS = ("fold", "cycle", "scale", "openb")
+WITHOUT_SERVERS = ("fold", "cycle", "openb")
 
 
 def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]:
