@@ -39,7 +39,7 @@ _BEFORE = {
     "the clock of a process that applies": 8,
     "the cluster that a process is connected to": 5,
     "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 3,
+    "the owner's UID of a pod that exists already": 7,
     "the owner of a pod as it is when it is deleted": 4,
     "the term of who declares the log lost": 11,
     "the comparison of a watch": 2,
