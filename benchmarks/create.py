@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -204,20 +204,25 @@ async def bare_loop(api: ApiServer, size: Size, *, keep: bool = False) -> tuple[
     afterwards unless `keep`."""
     encoded = [msgspec.json.encode(body) for body in bodies(size)]
     async with api.session(IN_FLIGHT) as session:
-        queue = iter(encoded)
-
-        async def create() -> None:
-            for body in queue:
-                async with session.post("api/v1/namespaces/default/pods", data=body, headers=JSON) as answer:
-                    await answer.read()
-                    answer.raise_for_status()
-
         began_s, spent_s = time.monotonic(), time.process_time()
-        await asyncio.gather(*(create() for _ in range(IN_FLIGHT)))
+        await post_pods(session, encoded)
         took = time.monotonic() - began_s, time.process_time() - spent_s
     if not keep:
         await clear(api)
     return took
+
+
+async def post_pods(session: aiohttp.ClientSession, encoded: Sequence[bytes]) -> None:
+    """Create these pods with as many requests in flight as Arranger has."""
+    queue = iter(encoded)
+
+    async def create() -> None:
+        for body in queue:
+            async with session.post("api/v1/namespaces/default/pods", data=body, headers=JSON) as answer:
+                await answer.read()
+                answer.raise_for_status()
+
+    await asyncio.gather(*(create() for _ in range(IN_FLIGHT)))
 
 
 def bodies(size: Size) -> list[Object]:

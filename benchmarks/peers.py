@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.create import IN_FLIGHT, JSON, Size, bare_loop, bodies, clear, through_arranger
+from benchmarks.create import IN_FLIGHT, Size, bare_loop, bodies, clear, post_pods, through_arranger
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, scratch_folder
 from benchmarks.report import Figure
 from tests.servers import Daemon, ServersUnavailable, free_port, real_redis
@@ -112,15 +112,7 @@ async def _kube_scheduler(api: ApiServer, size: Size, program: Path) -> Took:
     with _scheduler(api, program) as daemon:
         own_s, server_s, began_s = cpu_s(daemon.pid), cpu_s(*api.pids), time.monotonic()
         async with api.session(IN_FLIGHT) as session:
-            queue = iter(encoded)
-
-            async def create() -> None:
-                for body in queue:
-                    async with session.post("api/v1/namespaces/default/pods", data=body, headers=JSON) as answer:
-                        await answer.read()
-                        answer.raise_for_status()
-
-            await asyncio.gather(*(create() for _ in range(IN_FLIGHT)))
+            await post_pods(session, encoded)
         await _until_all_have_nodes(api)
         took = Took(time.monotonic() - began_s, cpu_s(*api.pids) - server_s, cpu_s(daemon.pid) - own_s)
     await clear(api)
