@@ -85,6 +85,7 @@ _ANYWHERE: Mapping[Stage, tuple[Stage, ...]] = {
 
 
 def may_enter(stage: Stage, reason: StageReason, to: Stage) -> bool:
-    if reason in (StageReason.AS_RECORDED, StageReason.OTHER):
+    next_stage = TRANSITIONS.get((stage, reason))
+    if next_stage is None and reason in (StageReason.AS_RECORDED, StageReason.OTHER):
         return to in _ANYWHERE.get(stage, ())
-    return TRANSITIONS.get((stage, reason)) == to
+    return next_stage == to

@@ -16,7 +16,7 @@ from arranger.model.pod import Phase
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import LEADER, Replaced, expand, holds
-from arranger.projections.judging import irreplaceable, lacking, misplaced, out_of_turn, outdated
+from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.slots import forget_assumed
@@ -140,7 +140,15 @@ class _Fold(JobLife):
             state.repelling.pop(uid, None)
         if moved and old is not None and old.owner is not None:
             self._forget_pod_of_job(old)
-        if (
+        filled = False
+        if owner is not None:
+            (state.pods_of.get(owner.job_uid) or state.pods_of.setdefault(owner.job_uid, {}))[uid] = event
+            self.changes.jobs[owner.job_uid] = None
+            slot = job.slot_of(owner) if job is not None else None
+            failing = event.restarts or event.phase == _FAILED
+            if job is not None and slot is not None and (failing or slot == LEADER or slot not in job.slots.pods):
+                filled = self._note_pod(job, slot, old, event)
+        if not filled and (
             old is None
             or old.phase != event.phase
             or old.node != event.node
@@ -149,16 +157,6 @@ class _Fold(JobLife):
             or old.traits is not event.traits
         ):
             self._move(old, event)
-        if owner is not None:
-            state.pods_of.setdefault(owner.job_uid, {})[uid] = event
-            self.changes.jobs[owner.job_uid] = None
-            slot = job.slot_of(owner) if job is not None else None
-            if (
-                job is not None
-                and slot is not None
-                and (slot == LEADER or slot not in job.slots.pods or event.restarts or event.phase == _FAILED)
-            ):
-                self._note_pod(job, slot, old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """Replace the old usage of a pod by the new one; most observations don't change it."""
@@ -263,16 +261,20 @@ class _Fold(JobLife):
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
-        job = self.state.jobs.get(event.job_uid)
+        job, nodes = self.state.jobs.get(event.job_uid), self.state.nodes
         desired = expand(event.pods)
-        refused = self.cycle_refused or outdated(job, event.based_on, event.attempt)
+        refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
-            refused = misplaced(job, desired, self.cycle_config) or lacking(self.state.nodes, job, desired)
+            refused = misplaced(job, desired, self.cycle_config)
+            if not refused and desired:
+                need = need_of(nodes, job, desired)
+                refused = lacking(nodes, job, desired, need)
             if not refused and self.cycle_config.verdicts >= 1:
-                refused = closed_to_new(self.state.nodes, job.valid_spec, event.pods)
+                refused = closed_to_new(nodes, job.valid_spec, event.pods)
         if self._judge(offset, "Placed", refused) and job is not None:
-            for slot, node in desired.items():
-                self._reserve(job, slot, node)
+            job.slots.nodes.update(desired)
+            if need is not None:
+                nodes.hold_rows([nodes.rows[node] for node in need.nodes], need.amounts)
             self._schedule_state(job, event.schedule_state)
             if job.schedule_state == ScheduleState.SUCCEED:
                 job.waits = None
@@ -369,7 +371,10 @@ class _Fold(JobLife):
         return not refused
 
     def _count(self, kind: str, *, accepted: bool) -> None:
-        self.state.verdicts.setdefault(kind, [0, 0])[0 if accepted else 1] += 1
+        counts = self.state.verdicts.get(kind)
+        if counts is None:
+            counts = self.state.verdicts[kind] = [0, 0]
+        counts[0 if accepted else 1] += 1
 
 
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:

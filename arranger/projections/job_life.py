@@ -159,15 +159,17 @@ class JobLife(Slots):
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
 
-    def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
-        """Handle an observed pod that claims a slot of the job's present attempt."""
-        filled_by = job.slots.pods.get(slot)
+    def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
+        """Handle an observed pod that claims a slot of the job's present attempt; returns whether a new pod's room is
+        counted now, as in `_end_placement`."""
+        filled_by, took_over = job.slots.pods.get(slot), False
         if filled_by is None:
-            self._bind(job, slot, pod)
+            took_over = self._bind(job, slot, pod, counted=old is not None)
         elif slot == LEADER and filled_by == pod.uid:
             self._note_address(job, pod)
         if pod.restarts or pod.phase == _FAILED:
             self._note_failure(job, slot, old, pod)
+        return took_over
 
     def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
         """Record the nodes that refuse pods of a job, and the time of a worker set's first failure: decisions on failed

@@ -6,6 +6,7 @@ rule 7). From then on the pod's own requests count, and the placement is *bound*
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -247,13 +248,7 @@ class JobRecord:
 
     def conditions(self) -> tuple[tuple[str, bool], ...]:
         """The conditions of the status, in display order, and whether each is true."""
-        return (
-            ("Scheduled", self.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)),
-            ("Running", self.stage == Stage.RUNNING),
-            ("Succeeded", self.stage == Stage.SUCCEEDED),
-            ("Failed", self.stage == Stage.FAILED),
-            ("Suspended", self.suspended),
-        )
+        return _conditions(self.stage, self.schedule_state, self.suspended)
 
     def pods_desired(self) -> int:
         """The number of pods of the whole job, including the leader, without workers that are given up."""
@@ -288,6 +283,17 @@ class JobRecord:
         if not self.quorum_placed():
             return True
         return self.failure is not None and not (LEADER in self.bound and len(self.bound) > self.spec.min_workers)
+
+
+@lru_cache
+def _conditions(stage: Stage, schedule_state: ScheduleState, suspended: bool) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("Scheduled", schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)),
+        ("Running", stage == Stage.RUNNING),
+        ("Succeeded", stage == Stage.SUCCEEDED),
+        ("Failed", stage == Stage.FAILED),
+        ("Suspended", suspended),
+    )
 
 
 def _copied(value: Any) -> Any:

@@ -3,6 +3,8 @@
 Each function returns the reason for the verdict as text if it isn't, and an empty text if it is.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from arranger.events import kinds as k
@@ -24,7 +26,7 @@ def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_
         return f"the job changed at offset {job.version}, the decision is based on {based_on}"
     if attempt is not None and job.attempt != attempt:
         return f"the job is in attempt {job.attempt}, the decision is for {attempt}"
-    if spec_needed and not job.active:
+    if spec_needed and (job.spec is None or job.seen.faults or job.seen.deleting):
         return "the job is being deleted or invalid"
     return ""
 
@@ -43,12 +45,13 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
 def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) -> str:
     """Why the pods of a placement have no free slots in their job, or leave its quorum incomplete."""
     spec, nodes_decided = job.valid_spec, len(desired) + len(job.placements)
+    placements = job.placements
     for slot in desired:
-        if slot in job.placements:
+        if slot in placements:
             return f"slot {slot} has a node already"
         if not exists(spec, slot):
             return f"the job has no slot {slot}"
-    if not desired.keys() | job.placements.keys() >= {LEADER}:
+    if LEADER not in desired and LEADER not in placements:
         return "the quorum is not whole: the leader has no node"
     if nodes_decided <= spec.min_workers:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
@@ -78,27 +81,51 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
     return refused
 
 
-def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
-    """The first node, in the decision's order, that lacks room for it, as text; empty if the whole decision fits."""
-    counts: dict[tuple[str, int], int] = {}
+class Need(NamedTuple):
+    """The room that pods ask for: the nodes, each once, in the pods' order, and nodes × resources of amounts."""
+
+    nodes: list[str]
+    amounts: Amounts
+
+
+def need_of(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> Need:
+    """The room that the pods of these slots ask for."""
+    groups = job.valid_spec.groups
+    columns: dict[int, int] = {}
+    counts: dict[str, dict[int, int]] = {}
     for (group, _), node in desired.items():
-        counts[node, group] = counts.get((node, group), 0) + 1
-    need: dict[str, Amounts] = {}
-    for (node, group), count in counts.items():
-        amounts = nodes.vector(job.valid_spec.groups[group].shape.requests) * count
-        need[node] = need[node] + amounts if node in need else amounts
-    rows = [nodes.rows[node] for node in need if nodes.has(node)]
-    if not rows:
-        return f"node {next(iter(need))} is gone" if need else ""
-    asked = np.array(list(need.values()))
-    if len(rows) == len(need) and not ((nodes.used[rows] + asked > nodes.allocatable[rows]) & (asked > 0)).any():
+        at = counts.get(node)
+        if at is None:
+            at = counts[node] = {}
+        column = columns.setdefault(group, len(columns))
+        at[column] = at.get(column, 0) + 1
+    each = np.array([nodes.vector(groups[group].shape.requests) for group in columns])
+    if len(columns) == 1:
+        return Need([*counts], np.array([at[0] for at in counts.values()])[:, None] * each)
+    of_group = range(len(columns))
+    return Need([*counts], np.array([[at.get(column, 0) for column in of_group] for at in counts.values()]) @ each)
+
+
+def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: Need | None = None) -> str:
+    """The first node, in the decision's order, that lacks room for it, as text; empty if the whole decision fits.
+    `need` is that of these slots, if it is known."""
+    if not desired:
         return ""
+    need = need or need_of(nodes, job, desired)
+    rows = [nodes.rows[node] for node in need.nodes if nodes.has(node)]
+    if len(rows) == len(need.nodes):
+        at = np.array(rows)
+        free = nodes.allocatable[at]
+        free -= nodes.used[at]
+        short = need.amounts > free
+        if not short.any() or not (short & (need.amounts > 0)).any():
+            return ""
     return _lacking_one_by_one(nodes, job, desired, need)
 
 
-def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: dict[str, Amounts]) -> str:
+def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: Need) -> str:
     """The first node that lacks room, found node by node."""
-    for node, amounts in need.items():
+    for node, amounts in zip(need.nodes, need.amounts, strict=True):
         if not nodes.has(node):
             return f"node {node} is gone"
         row = nodes.rows[node]

@@ -176,6 +176,14 @@ class NodeTable:
         self.changes += 1
         self._changed.append(row)
 
+    def hold_rows(self, rows: list[int], amounts: Amounts) -> None:
+        """`hold` for many pods at once: rows × resources of amounts, each row once, of resources with columns only."""
+        self.used[rows] += amounts
+        for row, pods in zip(rows, amounts[:, 0].tolist(), strict=True):
+            self.holders[row] += pods
+        self.changes += len(rows)
+        self._changed.extend(rows)
+
     def hold_all(self, held: Iterable[tuple[str, Requests]]) -> None:
         """`hold` for many (node name, requests) at once, in a tenth of the time for a whole cluster."""
         numbers: dict[Requests, int] = {}

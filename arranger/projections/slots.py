@@ -11,6 +11,7 @@ from arranger.model.job import JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
+from arranger.projections.nodes import Requests
 from arranger.projections.state import Assumed, Changes, State
 
 
@@ -45,24 +46,24 @@ class Slots:
         if slot is not None and slot not in job.bound:
             self._bind(job, slot, pod)
 
-    def _bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
-        """Let a pod fill the empty slot that it claims, if it may."""
+    def _bind(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen, *, counted: bool = True) -> bool:
+        """Let a pod fill the empty slot that it claims, if it may. `counted` and the result as in `_end_placement`."""
         if job.ended or not pod.node or pod.uid in job.retired:
-            return
-        slots = job.slots
+            return False
+        slots, took_over = job.slots, False
         if slots.leaving and slot in slots.leaving and _was_replaced(job, slot, pod):
             slots.left(slot)
             job.retired[pod.uid] = None
-            return
+            return False
         node = slots.nodes.get(slot)
         if node is not None:
             if self.state.exact_slots and pod.node != node:
-                return  # created for an earlier decision: it must be deleted before the decided pod can be created
-            self.state.nodes.release(node, requests_of(job, slot))
+                return False  # created for an earlier decision: it must be deleted before the decided pod is created
+            took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
         elif job.adopted_at == job.version and slot not in slots.given_up and pod.phase not in TERMINAL:
             self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
         else:
-            return
+            return False
         if node != pod.node:
             slots.place(slot, pod.node)
         slots.fill(slot, pod.uid)
@@ -75,6 +76,19 @@ class Slots:
             job.failure = None  # the pod was created after all
         if job.times.short_ms:
             self._note_short(job)
+        return took_over
+
+    def _end_placement(self, node: str, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
+        """Stop counting the room of a placement, because its pod's own room counts from now on.
+
+        `counted`: the pod's room is counted already. True if it wasn't and is now: a placement with equal requests on
+        the same node hands its room over, which saves two changes of the table.
+        """
+        if counted or pod.node != node or pod.requests != requests or pod.phase in TERMINAL:
+            self.state.nodes.release(node, requests)
+            return False
+        self.state.job_changes += 1  # rules about other pods may tell the pod from its template
+        return True
 
     def _note_address(self, job: JobRecord, leader: k.PodSeen) -> None:
         """Record the first address that the leader's pod shows, for the workers. With a Service they find a later
@@ -190,7 +204,8 @@ class Slots:
         """Record the time at which conditions changed."""
         turned = job.times.turned
         for name, is_so in job.conditions():
-            if is_so != (name in turned and turned[name][0]):
+            before = turned.get(name)
+            if is_so if before is None else is_so != before[0]:
                 turned[name] = (is_so, self.time_ms)
 
 
