@@ -17,7 +17,7 @@ from arranger.scheduling.neighbours import Neighbour, Question, Selected, Taking
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.pod_filters import TopologySpread, domains_of
-from arranger.scheduling.rules_search import Answer, Kind, Rule, RulesQuestion
+from arranger.scheduling.rules import Answer, Kind, Rule, RulesQuestion
 
 _NO_RULES = PodRules()
 _SPREAD = TopologySpread()
