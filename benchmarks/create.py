@@ -30,6 +30,13 @@ IN_FLIGHT = 64
 JSON = {"Content-Type": "application/json"}
 #: On two cores a second process folds the same log once more and gains nothing.
 MIX = (("watcher", "controller", "scheduler", "applier", "maintenance"),)
+#: What a leader's kubelet reports, as far as Arranger needs it.
+ADDRESSED = {
+    "status": {
+        "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+}  # fmt: skip
 _LIMIT_S = 120.0
 #: Pods are counted this often: a watch of them all would cost the server more.
 _LOOK_S = 0.05
@@ -40,8 +47,8 @@ class Size:
     """How much of it."""
 
     name: str
-    jobs: int
-    workers: int
+    #: How many jobs, and the workers of each.
+    jobs: tuple[tuple[int, int], ...]
     nodes: int
     rounds: int
     #: Counted from the first TYJob on, not from the first pod.
@@ -51,7 +58,18 @@ class Size:
     @property
     def pods(self) -> int:
         """Pods of one round, leaders included."""
-        return self.jobs * (self.workers + 1)
+        return sum(jobs * (workers + 1) for jobs, workers in self.jobs)
+
+    @property
+    def what(self) -> str:
+        """Its jobs in words."""
+        return " and ".join(f"{jobs:,} job{'s' * (jobs > 1)} of 1+{workers:,}" for jobs, workers in self.jobs)
+
+    def tyjobs(self) -> list[Object]:
+        """Its jobs; those of different sizes alternate as far as they last."""
+        kinds = [[workers] * jobs for jobs, workers in self.jobs]
+        order = sorted((at / len(kind), workers) for kind in kinds for at, workers in enumerate(kind))
+        return [tyjob(f"job-{number}", workers) for number, (_, workers) in enumerate(order)]
 
 
 @dataclass(frozen=True)
@@ -65,14 +83,15 @@ class Round:
     server_s: float
 
 
-_LARGE = Size(name="large", jobs=4, workers=500, nodes=50, rounds=6, from_apply=False, at_least=0.7)
-_SMALL = Size(name="small", jobs=300, workers=3, nodes=300, rounds=3, from_apply=True)
-_QUICK = Size(name="quick", jobs=2, workers=10, nodes=2, rounds=1, from_apply=False)
+_LARGE = Size(name="large", jobs=((4, 500),), nodes=50, rounds=6, from_apply=False, at_least=0.7)
+_SMALL = Size(name="small", jobs=((300, 3),), nodes=300, rounds=3, from_apply=True)
+_MIXED = Size(name="mixed", jobs=((2, 300), (20, 20), (100, 3)), nodes=300, rounds=3, from_apply=True)
+_QUICK = Size(name="quick", jobs=((2, 10), (1, 3)), nodes=2, rounds=1, from_apply=False)
 
 
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
-    sizes = (_LARGE, _SMALL) if not quick else (_QUICK,)
+    sizes = (_LARGE, _SMALL, _MIXED) if not quick else (_QUICK,)
     return [figure for size in sizes for figure in asyncio.run(_run(size, real=not quick))]
 
 
@@ -94,7 +113,7 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
     own_cpu_s = statistics.median(one.cpu_s for one in ours)
     bare_cpu_s = statistics.median(spent_s for _, spent_s in bare)
     where = "real API server" if real else "embedded cluster"
-    what = f"{size.jobs} jobs of 1+{size.workers}, {where}, median of {size.rounds}"
+    what = f"{size.what}, {where}, median of {size.rounds}"
     figures = [
         Figure(name="pods through the whole path", value=rate, unit="/s", note=what),
         Figure(name="bare loop, same bodies", value=bare_rate, unit="/s", note=f"aiohttp, {IN_FLIGHT} in flight"),
@@ -117,7 +136,7 @@ async def through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
     async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes, api.session(8) as session:
         for process in processes:
             await process.ready()
-        version = await _version(session)
+        version = await pods_version(session)
         first_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         kubelet = asyncio.create_task(_address_leaders(api, session, version, first_s))
         own_s, server_s = sum(process.cpu_s() for process in processes), cpu_s(*api.pids)
@@ -139,21 +158,22 @@ async def through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
 
 
 async def _apply(api: ApiServer, size: Size) -> None:
-    numbers = iter(range(size.jobs))
+    queue = iter(size.tyjobs())
 
     async def create() -> None:
-        for number in numbers:
-            await api.cluster.create(TYJOBS, "default", tyjob(f"job-{number}", size.workers))
+        for job in queue:
+            await api.cluster.create(TYJOBS, "default", job)
 
     await asyncio.gather(*(create() for _ in range(16)))
 
 
-async def _version(session: aiohttp.ClientSession) -> str:
+async def pods_version(session: aiohttp.ClientSession) -> str:
+    """The version from which a watch of pods can begin."""
     async with session.get("api/v1/pods", params={"limit": "1"}) as answer:
         return str((await answer.json())["metadata"]["resourceVersion"])
 
 
-async def _watch(
+async def watch_pods(
     session: aiohttp.ClientSession, version: str, selector: Mapping[str, str]
 ) -> AsyncGenerator[bytes, None]:
     """The lines of a watch of pods, undecoded."""
@@ -180,20 +200,14 @@ async def _address_leaders(
     api: ApiServer, session: aiohttp.ClientSession, version: str, first_s: asyncio.Future[float]
 ) -> None:
     """All the kubelet that a leader needs: it runs and has an address. `first_s` is when the first leader was seen."""
-    running = {
-        "status": {
-            "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-    }  # fmt: skip
     selector = {"labelSelector": "arranger.dev/role=leader"}
-    async with contextlib.aclosing(_watch(session, version, selector)) as lines:
+    async with contextlib.aclosing(watch_pods(session, version, selector)) as lines:
         async for line in lines:
             if line.startswith(b'{"type":"ADDED"'):
                 if not first_s.done():
                     first_s.set_result(time.monotonic())
                 name = msgspec.json.decode(line)["object"]["metadata"]["name"]
-                await api.cluster.patch(PODS, "default", name, running, subresource="status")
+                await api.cluster.patch(PODS, "default", name, ADDRESSED, subresource="status")
 
 
 # --- the bare loop -----------------------------------------------------------------------------------------
@@ -228,10 +242,9 @@ async def post_pods(session: aiohttp.ClientSession, encoded: Sequence[bytes]) ->
 def bodies(size: Size) -> list[Object]:
     """The very pods that Arranger creates for these jobs."""
     found: list[Object] = []
-    for number in range(size.jobs):
-        job = tyjob(f"job-{number}", size.workers)
+    for number, job in enumerate(size.tyjobs()):
         job["metadata"]["uid"] = f"00000000-0000-0000-0000-{number:012}"
-        slots = [(0, 0), *((1, index) for index in range(size.workers))]
+        slots = [(0, 0), *((1, index) for index in range(job["spec"]["workerSets"][0]["counts"]))]
         found += [
             pod_manifest(
                 job, group=group, index=index, attempt=0, node=f"node-{len(found) // 110 % size.nodes:04}",

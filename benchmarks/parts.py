@@ -69,9 +69,11 @@ def scratch_folder() -> Iterator[str]:
         yield folder
 
 
-async def add_nodes(cluster: HttpCluster, count: int) -> list[str]:
+async def add_nodes(cluster: HttpCluster, count: int, *, gpus: int = 0) -> list[str]:
     """Ready nodes of 64 cores, 256 GiB and 110 pods, registered directly: there are no kubelets."""
     allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "500Gi"}
+    if gpus:
+        allocatable["nvidia.com/gpu"] = str(gpus)
     names = [f"node-{number:04}" for number in range(count)]
     for name in names:
         await cluster.create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
@@ -82,14 +84,19 @@ async def add_nodes(cluster: HttpCluster, count: int) -> list[str]:
     return names
 
 
-def tyjob(name: str, workers: int) -> Object:
-    """A job of one leader and `workers` workers that starts only as a whole."""
+def tyjob(name: str, workers: int, *, gpus: int = 0) -> Object:
+    """A job of one leader and `workers` workers that starts only as a whole; each of its pods asks for these GPUs."""
+    requests = {"cpu": "100m", "memory": "256Mi"}
+    resources: dict[str, dict[str, str]] = {"requests": requests}
+    if gpus:
+        requests["nvidia.com/gpu"] = str(gpus)
+        resources["limits"] = {"nvidia.com/gpu": str(gpus)}
     container = {
         "name": "main",
         "image": "registry.example/rl:1",
         "command": ["python", "-m", "train"],
         "env": [{"name": "MODE", "value": "benchmark"}],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        "resources": resources,
     }
     template = {"spec": {"containers": [container]}}
     return {

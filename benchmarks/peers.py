@@ -30,11 +30,11 @@ _LOOK_S = 0.05
 _QPS = 5_000
 
 _SIZES = (
-    Size(name="1,000 jobs of 1+3", jobs=1_000, workers=3, nodes=1_000, rounds=3, from_apply=True, at_least=1 / 2.2),
-    Size(name="4 jobs of 1+500", jobs=4, workers=500, nodes=1_000, rounds=3, from_apply=True, at_least=0.9),
-    Size(name="1 job of 1+9,999", jobs=1, workers=9_999, nodes=1_000, rounds=3, from_apply=True, at_least=0.9),
+    Size(name="1,000 jobs of 1+3", jobs=((1_000, 3),), nodes=1_000, rounds=3, from_apply=True, at_least=1 / 2.2),
+    Size(name="4 jobs of 1+500", jobs=((4, 500),), nodes=1_000, rounds=3, from_apply=True, at_least=0.9),
+    Size(name="1 job of 1+9,999", jobs=((1, 9_999),), nodes=1_000, rounds=3, from_apply=True, at_least=0.9),
 )
-_QUICK = Size(name="2 jobs of 1+10", jobs=2, workers=10, nodes=2, rounds=1, from_apply=True)
+_QUICK = Size(name="2 jobs of 1+10", jobs=((2, 10),), nodes=2, rounds=1, from_apply=True)
 
 
 class Took(msgspec.Struct, frozen=True):
