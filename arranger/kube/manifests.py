@@ -1,14 +1,17 @@
 """The pod to create for one slot of a job, from the TYJob's own template.
 
-Arranger's settings override the template: name, namespace, owner, labels under arranger.dev/, the node, and the
-environment variables TYJOB_*. Those come first in each container, so that a template's own variables and arguments
-can refer to them as $(TYJOB_NAME). A template's volume overrides a shared one of the same name. Everything else in the
-template is sent to the API server unchanged.
+Arranger's settings override the template: name, namespace, owner, labels under arranger.dev/, and the node. The
+environment variables TYJOB_* come first in each container, so that a template's own variables and arguments can refer
+to them as $(TYJOB_NAME); a variable that the template sets itself is left to it. A template's volume overrides a shared
+one of the same name. Everything else in the template is sent to the API server unchanged.
 """
+
+import msgspec
 
 from arranger.kube.cluster import SERVICES, TYJOBS, Object
 from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
+from arranger.model.template import effective_requests
 from arranger.model.validation import workers_of
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
@@ -36,7 +39,7 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
     }
     if annotations := own.get("annotations"):
         metadata["annotations"] = annotations
-    environment = _environment(job, group=group, index=index, leader_address=leader_address)
+    environment = _environment(job, group=group, index=index, attempt=attempt, leader_address=leader_address)
     pod_spec: Object = {
         **template["spec"],
         "nodeName": node,
@@ -86,32 +89,57 @@ def owner_reference(job: Object) -> Object:
     }
 
 
-def _environment(job: Object, *, group: int, index: int, leader_address: str | None) -> list[Object]:
-    """TYJOB_*: the identity of this pod. A leader has no worker set, and its worker count is that of the whole job."""
-    sets = job["spec"]["workerSets"]
-    leader = group == LEADER_GROUP
-    counted = sets if leader else [sets[group - 1]]
+def _environment(job: Object, *, group: int, index: int, attempt: int, leader_address: str | None) -> list[Object]:
+    """TYJOB_*: the identity of this pod, as `docs/jobs.md` lists them. A leader has no worker set, and its worker count
+    is that of the whole job."""
+    spec, leader = job["spec"], group == LEADER_GROUP
+    sets = spec["workerSets"]
+    part = spec["leader"] if leader else sets[group - 1]
     variables = {
         "TYJOB_NAME": job["metadata"]["name"],
         "TYJOB_NAMESPACE": job["metadata"]["namespace"],
+        "TYJOB_ATTEMPT": str(attempt),
         "TYJOB_ROLE": LEADER_ROLE if leader else WORKER_ROLE,
-        "TYJOB_WORKER_SET": "" if leader else sets[group - 1]["name"],
+        "TYJOB_WORKER_SET": "" if leader else part["name"],
         "TYJOB_WORKER_INDEX": str(index),
-        "TYJOB_WORKER_COUNT": str(workers_of(counted)),
+        "TYJOB_WORKER_COUNT": str(workers_of(sets if leader else [part])),
+        "TYJOB_RANK": "0" if leader else str(_first_rank(sets, group) + index),
+        "TYJOB_WORLD_SIZE": str(1 + workers_of(sets)),
+        "TYJOB_SETS": _sets_text(sets),
+        "TYJOB_GPUS": str(_gpus(part["template"]["spec"])),
     }
-    if leader_address and not leader:
-        service = leader_service(job)
-        if service is not None:
-            leader_address = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    service = leader_service(job)
+    if service is not None:
+        variables["TYJOB_LEADER_ADDRESS"] = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    elif leader_address and not leader:
         variables["TYJOB_LEADER_ADDRESS"] = leader_address
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
+def _first_rank(sets: list[Object], group: int) -> int:
+    """The rank of a worker set's first pod: the leader has rank 0, and the sets follow in their order."""
+    return 1 + workers_of(sets[: group - 1])
+
+
+def _sets_text(sets: list[Object]) -> str:
+    """The worker sets as JSON: name, count, and the rank of the first pod."""
+    found = [
+        {"name": of["name"], "count": workers_of([of]), "firstRank": _first_rank(sets, group)}
+        for group, of in enumerate(sets, start=1)
+    ]
+    return msgspec.json.encode(found).decode()
+
+
+def _gpus(template: Object) -> int:
+    """The GPUs that a pod of this template gets, of any vendor."""
+    return sum(count for name, count in effective_requests(template) if name.endswith("/gpu"))
+
+
 def _told(container: Object, environment: list[Object]) -> Object:
-    """The container with Arranger's variables before its own."""
-    ours = {variable["name"] for variable in environment}
-    own = [variable for variable in container.get("env") or () if variable.get("name") not in ours]
-    return {**container, "env": environment + own}
+    """The container with Arranger's variables before its own, less those that it sets itself."""
+    own = container.get("env") or []
+    names = {variable.get("name") for variable in own}
+    return {**container, "env": [variable for variable in environment if variable["name"] not in names] + own}
 
 
 def _volumes(own: list[Object], shared: list[Object]) -> list[Object]:

@@ -21,6 +21,8 @@ JOB = tyjob_with(
     }
 )
 
+SETS = '[{"name":"actors","count":4,"firstRank":1},{"name":"evaluators","count":1,"firstRank":5}]'
+
 
 def pod(
     changes: dict[str, Any] | None = None,
@@ -70,10 +72,15 @@ def test_a_worker_is_told_who_it_is_and_where_the_leader_is() -> None:
     assert environment(pod()) == {
         "TYJOB_NAME": "train",
         "TYJOB_NAMESPACE": "team",
+        "TYJOB_ATTEMPT": "0",
         "TYJOB_ROLE": "worker",
         "TYJOB_WORKER_SET": "actors",
         "TYJOB_WORKER_INDEX": "3",
         "TYJOB_WORKER_COUNT": "4",
+        "TYJOB_RANK": "4",
+        "TYJOB_WORLD_SIZE": "6",
+        "TYJOB_SETS": SETS,
+        "TYJOB_GPUS": "0",
         "TYJOB_LEADER_ADDRESS": "10.0.0.1",
     }
 
@@ -82,14 +89,33 @@ def test_a_leader_is_told_of_all_workers_and_no_leader() -> None:
     assert environment(pod(group=0, index=0, address=None)) == {
         "TYJOB_NAME": "train",
         "TYJOB_NAMESPACE": "team",
+        "TYJOB_ATTEMPT": "0",
         "TYJOB_ROLE": "leader",
         "TYJOB_WORKER_SET": "",
         "TYJOB_WORKER_INDEX": "0",
         "TYJOB_WORKER_COUNT": "5",
+        "TYJOB_RANK": "0",
+        "TYJOB_WORLD_SIZE": "6",
+        "TYJOB_SETS": SETS,
+        "TYJOB_GPUS": "0",
     }
 
 
-def test_every_container_is_told_and_arrangers_word_stands_first_and_wins() -> None:
+def test_ranks_count_the_leader_and_then_the_sets_in_their_order() -> None:
+    slots = [(0, 0), *((1, index) for index in range(4)), (2, 0)]
+    told = [environment(pod(group=group, index=index, attempt=3)) for group, index in slots]
+    assert [int(each["TYJOB_RANK"]) for each in told] == list(range(6))
+    assert {each["TYJOB_WORLD_SIZE"] for each in told} == {"6"}
+    assert {each["TYJOB_ATTEMPT"] for each in told} == {"3"}
+
+
+def test_a_pod_is_told_how_many_gpus_it_gets_in_all() -> None:
+    resources = {"limits": {"nvidia.com/gpu": 2, "amd.com/gpu": "1", "cpu": "4"}}
+    containers = [{"name": name, "image": "i", "resources": resources} for name in "ab"]
+    assert environment(pod({f"{LEADER}/containers": containers}, group=0, index=0))["TYJOB_GPUS"] == "6"
+
+
+def test_every_container_is_told_first_and_a_templates_own_variable_is_left_to_it() -> None:
     own = [{"name": "TYJOB_ROLE", "value": "boss"}, {"name": "URL", "value": "tcp://$(TYJOB_NAME)"}]
     manifest = pod(
         {
@@ -102,7 +128,7 @@ def test_every_container_is_told_and_arrangers_word_stands_first_and_wins() -> N
     told = [entry["name"] for entry in manifest["spec"]["containers"][0]["env"]]
     assert told.count("TYJOB_ROLE") == 1
     assert told.index("TYJOB_NAME") < told.index("URL")
-    assert environment(manifest)["TYJOB_ROLE"] == "leader"
+    assert environment(manifest)["TYJOB_ROLE"] == "boss"
     assert environment(manifest, 1)["TYJOB_ROLE"] == "leader"
     assert manifest["spec"]["initContainers"][0]["env"][0] == {"name": "TYJOB_NAME", "value": "train"}
 
